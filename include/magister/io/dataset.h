@@ -1,0 +1,60 @@
+// Dataset: records of text (or of token ids) from JSONL and plain-text files, a list or a glob joined in order.
+// Every rank reads its own byte ranges; nothing is held but the current line. Bad lines are named file:line.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+struct DatasetConfig {
+  std::vector<std::string> paths;  // files or globs, in order
+  std::string text_field = "text"; // used when tokens_field is empty
+  std::string tokens_field;        // ids instead of text
+  std::string key_field;           // empty: the key is the record's index
+  std::optional<std::uint64_t> limit;
+  std::uint64_t slice_index = 0;   // slice i/n: records [n_records*i/n, n_records*(i+1)/n)
+  std::uint64_t slice_count = 1;
+  std::uint64_t max_line_bytes = 256ull << 20;
+};
+
+struct Record {
+  std::uint64_t source_index = 0;  // position in the whole data set (before the slice)
+  std::string key;
+  std::string text;                 // valid UTF-8, unless tokens are given
+  std::vector<TokenId> tokens;
+  std::string where;                // "file:line" for messages
+};
+
+class Dataset {
+ public:
+  // Expands globs, checks the files, counts the records (each rank counts its byte ranges; memory is bounded: a line
+  // count per block of 4 MiB). Refuses .parquet, .h5 by name until they are supported. Collective over world.
+  static Dataset open(const Communicator& world, const DatasetConfig& config);
+  Dataset(Dataset&&) noexcept;
+  ~Dataset();
+
+  std::uint64_t num_source_records() const;  // whole data set after limit, before the slice
+  IndexRange records() const;                // this run's slice of it
+  // sha256 of the data: of the file's bytes for one file (equal to sha256sum), of "sha256  file name\n" lines for
+  // several. Collective over the world given to open() (computed there).
+  const std::string& sha256() const;
+
+  // Calls visit for records [range.begin, range.end) in order. Local: each rank reads its own part.
+  // visit may throw; bad lines throw Error(kData) with file:line.
+  void for_each(IndexRange range, const std::function<void(Record&&)>& visit) const;
+
+ private:
+  struct Index;
+  explicit Dataset(std::unique_ptr<Index> index);
+  std::unique_ptr<Index> index_;
+};
+
+}  // namespace magister

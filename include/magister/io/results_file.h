@@ -1,0 +1,103 @@
+// ResultsFile: one HDF5 file that all group leaders fill at once and that survives kill -9 at any moment.
+// Layout is fixed and metadata frozen before any work; rows are written at fixed offsets; a unit is committed by its
+// crc32c and its done flag, in this order: rows, crc, fdatasync, flag. See src/io/README section in src/README.md.
+// States on disk: X.h5.creating (thrown away) -> X.h5.partial (resumable) -> X.h5 (complete, never opened for writing).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+enum class ColumnType { kU8, kI32, kU32, kU64, kF16, kF32, kUtf8 };
+std::size_t size_of(ColumnType type);  // kUtf8: 1; a column of strings has width = its fixed length
+
+// One dataset of the file. A row is `width` elements ("/teacher/top_id" has width k); width 0 means a 1-D dataset.
+struct ColumnSpec {
+  std::string path;       // "/teacher/top_id"
+  ColumnType type = ColumnType::kF32;
+  std::uint64_t num_rows = 0;
+  std::uint64_t width = 0;
+  std::string comment;
+  std::string units;      // empty: none
+  // Rows of a unit in this column: kRows = its token rows, kSamples = its samples, kFixed = written once at planning
+  // and not part of any unit.
+  enum class Extent { kFixed, kSamples, kRows } extent = Extent::kRows;
+};
+
+using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
+struct ResultsSpec {
+  std::vector<ColumnSpec> columns;          // without /commit, which the writer adds
+  std::vector<std::pair<std::string, AttributeValue>> attributes;  // root attributes in order, without `complete`
+  std::uint64_t num_units = 0;
+  // Path of the 1-D column and title for the NXdata default group that H5Web and silx draw; empty: none.
+  std::string default_plot_column;
+};
+
+// The lock that refuses a second run on the same results within a second and waits out the orphans of a killed one.
+class ResultsLock {
+ public:
+  // Every rank holds it shared for its life; rank 0 first takes it exclusively. Throws Error(kInputOutput) naming the
+  // holder (host, process, since when). Collective over world.
+  ResultsLock(const Communicator& world, const std::string& final_path);
+  ~ResultsLock();
+  ResultsLock(ResultsLock&&) noexcept;
+
+ private:
+  int descriptor_ = -1;
+};
+
+class ResultsFile {
+ public:
+  enum class State { kAbsent, kPartial, kComplete };
+  // What is on disk for this final path ("runs/x/teacher.h5"). A stale .creating counts as absent. Local.
+  static State state_on_disk(const std::string& final_path);
+
+  // Creates X.h5.creating with everything in `spec` and opens it for writing columns with write_fixed().
+  // Collective over world.
+  static ResultsFile create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec);
+  // Opens X.h5.partial and checks it against the expected attributes (plan, config, model, tokenizer, data set hashes);
+  // a mismatch is Error(kConfig) that names the attribute and both values. Reads the done flags.
+  // Collective over world.
+  static ResultsFile resume(const Communicator& world, const std::string& final_path,
+                            const std::vector<std::pair<std::string, AttributeValue>>& expected);
+  ResultsFile(ResultsFile&&) noexcept;
+  ~ResultsFile();  // local: closes descriptors
+
+  // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, any thread, disjoint ranges.
+  void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
+  void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
+
+  // After every rank wrote its fixed columns: fsync, rename .creating -> .partial, fsync the directory.
+  // Collective over world.
+  void freeze();
+
+  // Units not committed yet, equal on every rank (read once at resume; all units after create).
+  const std::vector<std::uint64_t>& pending_units() const;
+  std::uint64_t num_units() const;
+  // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.
+  Unit unit(std::uint64_t unit_index) const;
+
+  // Reads the unit's rows back from the page cache, takes their crc32c over all kSamples and kRows columns in the
+  // order of the spec, writes crc, fdatasync, writes done. Local, called by the leader that wrote the rows.
+  void commit(const Unit& unit);
+
+  // All units done: verifies flags, sets complete = 1, fsync, rename .partial -> X.h5, fsync the directory.
+  // Collective over world.
+  void complete(const Communicator& world);
+
+ private:
+  struct Columns;
+  explicit ResultsFile(std::unique_ptr<Columns> columns);
+  std::unique_ptr<Columns> columns_;
+};
+
+}  // namespace magister

@@ -1,0 +1,31 @@
+// Plain structs that cross rooms: PackedBatch goes into the model, ReducedLogits comes out of the engine.
+// Shapes: T packed tokens, S sequences, k kept entries.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace magister {
+
+// Sequences one after the other, no padding. Lengths 2, 3, 4 give cu_seqlens [0, 2, 5, 9].
+struct PackedBatch {
+  at::Tensor token_ids_T;                // i32, CPU
+  at::Tensor positions_T;                // i32, CPU: 0, 1, ... in each sequence
+  std::vector<std::int64_t> cu_seqlens;  // S + 1
+  std::int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
+  std::int64_t num_sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
+};
+
+// What is kept of the distribution of the next token, a row per packed token. CPU, replicated over the group.
+struct ReducedLogits {
+  at::Tensor top_id_Tk;          // i32, best first; ties: lower id first
+  at::Tensor top_logprob_Tk;     // f32, nats, over the whole vocabulary
+  at::Tensor logsumexp_T;        // f32, of the raw logits
+  at::Tensor target_logprob_T;   // f32, of the token that follows; NaN in a sequence's last row
+  at::Tensor entropy_T;          // f32, nats, of the whole distribution
+  at::Tensor tail_mass_T;        // f32, 1 - sum of the kept probabilities
+};
+
+}  // namespace magister

@@ -1,0 +1,80 @@
+// ModelConfig: everything the layers need to know about a decoder-only transformer, whatever file it came from.
+// Made from a Hugging Face config.json or from GGUF metadata by the family's own file (src/model/families/<family>.cpp);
+// the layers read these fields and never ask for the family's name. Field names are Hugging Face's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/io/tensor_file.h"
+
+namespace magister {
+
+// Rotary embedding: frequencies are rope_theta^(-2i/rotary_dim), changed as `kind` says.
+struct RopeConfig {
+  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kExplicit };
+  Kind kind = Kind::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;                 // linear, dynamic, llama3
+  double low_freq_factor = 1.0;        // llama3
+  double high_freq_factor = 4.0;       // llama3
+  std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic
+  std::vector<float> frequency_divisors;  // kExplicit: GGUF's rope_freqs.weight, [head_dim/2]
+};
+
+struct ModelConfig {
+  std::string family;        // "llama", "mistral", "qwen2", "qwen3": for people, never for branches in layers
+  std::int64_t vocab_size = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t num_hidden_layers = 0;
+  std::int64_t num_attention_heads = 0;
+  std::int64_t num_key_value_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;     // biases of q, k, v
+  bool o_bias = false;
+  bool mlp_bias = false;     // biases of gate, up, down
+  bool qk_norm = false;      // RMS norm over head_dim on q and k before rope (Qwen3)
+  std::int64_t sliding_window = 0;  // 0: none. A query sees keys p with position - p < sliding_window
+  std::vector<bool> layer_is_sliding;  // empty: all layers slide when sliding_window > 0
+  RopeConfig rope;
+  std::int64_t bos_token_id = -1, eos_token_id = -1;
+
+  // Number of parameters, exact (biases, norms, untied head included).
+  std::uint64_t num_parameters() const;
+};
+
+// Where each weight of the model stands in its file. Hugging Face's names and GGUF's differ, and llama-family GGUF files
+// hold q and k rows in another rotary order, undone on reading (see WeightSource).
+struct TensorNames {
+  std::string embed_tokens, norm, lm_head;  // lm_head empty when tied
+  struct Layer {
+    std::string input_layernorm, post_attention_layernorm;
+    std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;   // weights
+    std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;   // empty: none
+    std::string q_norm, k_norm;                                                  // empty: none
+  };
+  std::vector<Layer> layers;
+  std::vector<std::string> ignored;  // tensors that may be in the file and are not weights (rotary inv_freq, rope_freqs)
+  // GGUF llama files: rows of q and k stand as [head, E/2, 2] pairs instead of [head, 2, E/2] halves.
+  bool interleaved_rope_rows = false;
+};
+
+struct ModelDescription {
+  ModelConfig config;
+  TensorNames names;
+};
+
+// Reads and checks config and names for the model at `path` (a .gguf file or a folder) whose tensors are `file`:
+// unknown architecture, a missing or an unused tensor, and a shape that contradicts the config are refused by name
+// (Error(kData)).
+ModelDescription describe_model(const std::string& path, const TensorFile& file);
+// Same from config.json alone, no tensor file (magister plan --config-only).
+ModelDescription describe_config(const std::string& config_json_path);
+
+}  // namespace magister

@@ -1,0 +1,82 @@
+// Layout: who holds which shard of which copy of the model. World ranks x devices per rank give the list of devices;
+// consecutive gpus_per_group devices form a GPU group. A device on a CPU-only machine is "one CPU shard".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+// What layout: says in the experiment, resolved (no "auto" left) by resolve_layout().
+struct LayoutConfig {
+  int gpus_per_group = 0;            // 0 = auto
+  std::vector<int> devices;          // empty = auto
+  bool cpu_only = false;             // devices: cpu
+  int shards_per_rank = 1;           // CPU only
+};
+
+struct GpuDevice {
+  int index = 0;          // CUDA runtime index inside this process
+  std::string name;
+  std::string uuid;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t free_bytes = 0;
+  int compute_capability = 0;  // 90 for 9.0
+};
+
+// GPUs visible to this process, honouring CUDA_VISIBLE_DEVICES. Empty without a driver or in a CPU-only build.
+std::vector<GpuDevice> discover_gpus();
+// Versions of CUDA runtime, driver, NCCL, or "none" (for --version and doctor).
+std::string cuda_runtime_version();
+std::string cuda_driver_version();
+std::string nccl_version();
+
+// One row of the table that `plan` and `doctor` print.
+struct DeviceRow {
+  int world_rank = 0;
+  std::string host;
+  int group_index = 0;
+  int tp_rank = 0;
+  std::string device;  // "cpu shard 0 (1 thread)" or "cuda:0 NVIDIA H200 UUID"
+};
+
+// This rank's place. members(): the ranks of its group; leaders(): the tp_rank-0 ranks of all groups ("alone" elsewhere).
+class GpuGroup {
+ public:
+  // Decides and checks everything; throws Error(kConfig) with every value it saw when the layout does not divide, when
+  // two ranks see one GPU, or when this looks like a singleton launch inside a larger scheduler allocation.
+  // Collective over world.
+  static GpuGroup resolve(const Communicator& world, const LayoutConfig& config);
+
+  int group_index() const { return group_index_; }
+  int num_groups() const { return num_groups_; }
+  int tp_size() const { return tp_size_; }
+  int shards_per_rank() const { return shards_per_rank_; }
+  // tp_rank of this rank's first shard.
+  int first_tp_rank() const { return first_tp_rank_; }
+  bool is_leader() const { return first_tp_rank_ == 0; }
+  int threads_per_shard() const { return threads_per_shard_; }
+  bool on_gpu() const { return on_gpu_; }
+  int device_index() const { return device_index_; }
+  const Communicator& members() const { return members_; }
+  const std::vector<DeviceRow>& table() const { return table_; }  // whole world, on every rank
+
+ private:
+  int group_index_ = 0, num_groups_ = 1, tp_size_ = 1, shards_per_rank_ = 1, first_tp_rank_ = 0;
+  int threads_per_shard_ = 1, device_index_ = -1;
+  bool on_gpu_ = false;
+  Communicator members_;
+  std::vector<DeviceRow> table_;
+};
+
+// The table of `plan --ranks N` without N ranks: what resolve() would give on one host. Throws as resolve() would.
+std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config);
+
+// Throws Error(kUsage) when MPI sees one rank but the scheduler's environment says that more were launched
+// (SLURM_NTASKS, PMI_SIZE, OMPI_COMM_WORLD_SIZE ...): a launcher that MPI does not know would make N lonely runs.
+void refuse_singleton_launch(int world_size);
+
+}  // namespace magister

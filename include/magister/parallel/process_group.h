@@ -1,0 +1,59 @@
+// ProcessGroup: the collectives that one GPU group runs on tensors. Three backends chosen by layout: `threads` (CPU
+// shards inside a rank), `mpi` (CPU shards over ranks), `nccl` (GPUs). Same results for `threads` and `mpi`, bit for bit:
+// both add the shards' contributions in shard order 0, 1, 2, ... (a tree over N would round differently for each N).
+// T = any shape. All calls: Collective over the group; every shard passes the same shape and dtype.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace magister {
+
+class Communicator;
+
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;  // never collective
+
+  int tp_rank() const { return tp_rank_; }
+  int tp_size() const { return tp_size_; }
+  virtual std::string backend() const = 0;
+
+  // tensor (contiguous; f32, bf16, f16, i32, i64) becomes the sum over the shards, in place, replicated.
+  // bf16 and f16 are added in fp32 and rounded once.
+  virtual void all_reduce_sum(at::Tensor& tensor) = 0;
+  // [n, ...] on each shard -> [tp_size * n, ...], by tp_rank, replicated.
+  virtual at::Tensor all_gather(const at::Tensor& shard) = 0;
+  // [tp_size * n, ...] -> this shard's [n, ...] of the sum.
+  virtual at::Tensor reduce_scatter(const at::Tensor& tensor) = 0;
+  virtual void broadcast(at::Tensor& tensor, int root) = 0;
+  virtual void barrier() = 0;
+
+ protected:
+  ProcessGroup(int tp_rank, int tp_size) : tp_rank_(tp_rank), tp_size_(tp_size) {}
+
+ private:
+  int tp_rank_;
+  int tp_size_;
+};
+
+// A group of one: every call returns at once.
+std::unique_ptr<ProcessGroup> make_single_process_group();
+
+// num_shards groups that share one rendezvous; shard i is used by thread i. If one shard throws, it must call
+// abandon() through the returned handle's destruction order: see process_group_threads.cpp.
+std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards);
+
+// One shard per rank of `members` (kept by reference; must outlive the group). Host tensors only.
+// With threads_per_rank > 1 the group spans ranks x threads: tp_rank = rank * threads_per_rank + thread.
+std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members);
+
+// One GPU per rank; the unique id travels over MPI. Throws Error(kConfig) in a build without NCCL.
+// Collective over members.
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index);
+
+}  // namespace magister

@@ -1,0 +1,31 @@
+// Watchdog: a thread that ends the job when this rank stays in one phase longer than its deadline, with rank, host,
+// phase and unit in the message (exit code 70). A rank that waits for others is in a phase too ("waiting for the other
+// ranks"), so a stopped or dead peer ends the job as well. On rank 0 it also pokes MPI progress for one-sided tickets.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace magister {
+
+class Watchdog {
+ public:
+  explicit Watchdog(std::chrono::milliseconds default_deadline, bool poke_mpi_progress);
+  ~Watchdog();  // joins its thread; local
+
+  // This rank enters a phase ("compute", "write", ...); the clock restarts. unit < 0: none.
+  void enter(const std::string& phase, std::int64_t unit = -1);
+  void enter(const std::string& phase, std::int64_t unit, std::chrono::milliseconds deadline);
+  // Nothing is watched until the next enter().
+  void leave();
+
+  std::string where() const;  // "phase compute, unit 12"
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace magister

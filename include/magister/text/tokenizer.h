@@ -1,0 +1,61 @@
+// Tokenizer: strings <-> token ids, identical to the Python `tokenizers` package on the same file.
+// Read from tokenizer.json (Hugging Face) or from a GGUF vocabulary. Unknown components are refused by name.
+// Source: huggingface/tokenizers 0.2x formats; ggml GGUF key names.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "magister/core/types.h"
+
+namespace magister {
+
+// The tokenizer part of a GGUF file's metadata, filled by whoever read the file (io is a sibling room).
+struct GgufVocabulary {
+  std::string model;               // tokenizer.ggml.model: "gpt2"
+  std::string pre;                 // tokenizer.ggml.pre: smollm | llama-bpe | qwen2 | gpt-2 | default
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<std::string> merges;
+  std::int64_t bos_id = -1, eos_id = -1, unknown_id = -1, padding_id = -1;
+  bool add_bos = false, add_eos = false;
+};
+
+struct EncodeOptions {
+  bool add_special_tokens = true;   // BOS/EOS as the file's post-processor says
+  bool special_tokens_in_text = true;  // "<|im_end|>" written in the text becomes the special token (Hugging Face's default)
+};
+
+// Immutable after construction; encode() and decode() may be called from several threads at once.
+class Tokenizer {
+ public:
+  // Both throw Error(kData) with `source` (the file's name) in the message.
+  static Tokenizer from_json(std::string_view tokenizer_json, const std::string& source);
+  static Tokenizer from_gguf(const GgufVocabulary& vocabulary, const std::string& source);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // text is UTF-8; throws Error(kData) on invalid UTF-8. Appends to ids.
+  void encode(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& ids) const;
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
+
+  // Highest id + 1, added tokens included.
+  std::int64_t vocab_size() const;
+  // sha256 in hex of what determines the ids (the JSON text, or a canonical form of the GGUF vocabulary).
+  const std::string& sha256() const;
+  // Id of a token by its exact text, -1 if there is none.
+  TokenId token_to_id(std::string_view token) const;
+
+ private:
+  struct Model;
+  explicit Tokenizer(std::unique_ptr<Model> model);
+  std::unique_ptr<Model> model_;
+};
+
+}  // namespace magister

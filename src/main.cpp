@@ -1,0 +1,2 @@
+// The only file outside a room. Placeholder until app is there.
+int main() { return 70; }
