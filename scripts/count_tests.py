@@ -1,0 +1,35 @@
+"""Counts the outcomes in a JUnit report of ctest and prints the closing line of scripts/test.sh, "N passed, N failed".
+
+usage: count_tests.py REPORT.xml CTEST_STATUS. Exit status 0 only when something passed, nothing failed and ctest itself
+returned 0. Tests that ctest could not start or that are disabled count as failed: a test that does not run shows nothing.
+"""
+import sys
+import xml.etree.ElementTree
+
+
+def count(path):
+    """-> passed, failed. A report that is missing or cut off counts as nothing."""
+    passed = failed = 0
+    try:
+        cases = xml.etree.ElementTree.parse(path).getroot().iter("testcase")
+    except (OSError, xml.etree.ElementTree.ParseError) as error:
+        print(f"no report of the tests: {error}", file=sys.stderr)
+        return 0, 0
+    for case in cases:
+        if case.get("status") == "run" and case.find("failure") is None and case.find("error") is None:
+            passed += 1
+        else:
+            print(f"not passed: {case.get('name')} ({case.get('status')})")
+            failed += 1
+    return passed, failed
+
+
+def main():
+    passed, failed = count(sys.argv[1])
+    ctest_status = int(sys.argv[2])
+    print(f"{passed} passed, {failed} failed", flush=True)
+    sys.exit(0 if passed > 0 and failed == 0 and ctest_status == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

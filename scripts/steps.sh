@@ -1,0 +1,63 @@
+# Functions that the scripts share; sourced, never run. Each step is announced with its name and closed with its time,
+# so that a reader of a log knows where the minutes went. Expects to be sourced from a script in scripts/.
+set -euo pipefail
+MAGISTER_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$MAGISTER_ROOT"
+
+step_name=
+step_begin=0
+script_begin=$(date +%s.%N)
+
+seconds_since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }'; }
+
+step() {  # step NAME: closes the step before and opens the next
+  step_done
+  step_name=$1
+  step_begin=$(date +%s.%N)
+  printf '== %s\n' "$step_name"
+}
+
+step_done() {
+  if [ -n "$step_name" ]; then
+    printf '   %s: %s s\n' "$step_name" "$(seconds_since "$step_begin")"
+    step_name=
+  fi
+}
+
+die() {  # die EXIT_CODE MESSAGE: one message in the grammar of the program, on standard error
+  printf '%s: %s\n' "$(basename "$0")" "$2" >&2
+  exit "$1"
+}
+
+# Runs a command into a log file and shows the log's end only when it fails.
+logged() {  # logged LOG COMMAND...
+  local log=$1 status=0
+  shift
+  mkdir -p "$(dirname "$log")"
+  "$@" >"$log" 2>&1 || status=$?
+  if [ "$status" -ne 0 ]; then
+    tail -n 40 "$log" >&2
+    die 74 "\`$*\` ended with status $status (its last lines stand above); the whole log is $log"
+  fi
+}
+
+# Open MPI refuses to start as root unless told twice; containers and CI often are root. Only scripts say so.
+allow_mpi_as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+}
+
+# One build folder for every script. ATen units need about 0.8 GB each while they compile: memory bounds the jobs too.
+build() {  # build TARGET...
+  local jobs memory_jobs
+  jobs=$(nproc)
+  memory_jobs=$(awk '/MemAvailable/ { n = int($2 / 1500000); print n < 1 ? 1 : n }' /proc/meminfo)
+  [ "$jobs" -le "$memory_jobs" ] || jobs=$memory_jobs
+  step "configure build/"
+  logged .deps/log/configure.log cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMAGISTER_TESTS=ON \
+    -DMAGISTER_CUDA="${MAGISTER_CUDA:-AUTO}"
+  grep -E '^-- GPU code' .deps/log/configure.log | sed 's/^-- /   /' || true
+  step "build $* ($jobs jobs)"
+  cmake --build build --parallel "$jobs" --target "$@" || die 70 "the build failed (its messages stand above); mend the code and run the same command again"
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything, runs every test. The last line is "N passed, N failed"; the exit status
+# is 0 only when at least one test ran and none failed. usage: scripts/test.sh [arguments of ctest, for example -R engine]
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+scripts/setup.sh
+build all
+allow_mpi_as_root
+report=$MAGISTER_ROOT/build/tests.xml
+rm -f "$report"
+
+step "ctest $*"
+status=0
+ctest --test-dir build --parallel "$(nproc)" --output-on-failure --no-tests=error --output-junit "$report" "$@" || status=$?
+step_done
+printf '   %s s in all\n' "$(seconds_since "$script_begin")"
+.deps/venv/bin/python scripts/count_tests.py "$report" "$status"
