@@ -1,0 +1,52 @@
+// The plan's rule: which consecutive samples form a unit. A function of the samples' lengths and unit_tokens alone,
+// never of ranks, groups or restarts, so it fixes every batch and with it every bit of the results.
+#pragma once
+
+#include <cstdint>
+
+namespace magister {
+
+// Greedy packing, fed one sample after the other. A unit takes samples until the next one would exceed unit_tokens; a
+// longer sample is a unit of its own. Empty samples cost nothing but a place: at most kMaxSamples a unit.
+// Example with unit_tokens 10: lengths 4, 5, 3, 12, 1 give units {4, 5}, {3}, {12}, {1}.
+class UnitPacker {
+ public:
+  static constexpr std::uint64_t kMaxSamples = 65536;
+
+  // State at a border between ranks: what the open unit holds so far.
+  struct State {
+    std::uint64_t tokens = 0;
+    std::uint64_t samples = 0;  // 0: no unit is open
+    std::uint64_t num_units = 0;
+  };
+
+  explicit UnitPacker(std::uint64_t unit_tokens, State state = {}) : unit_tokens_(unit_tokens), state_(state) {}
+
+  // True when this sample is the first of a new unit.
+  bool add(std::uint64_t num_tokens) {
+    const bool opens = state_.samples == 0 || state_.samples >= kMaxSamples || state_.tokens + num_tokens > unit_tokens_;
+    if (opens) {
+      state_.tokens = state_.samples = 0;
+      ++state_.num_units;
+    }
+    state_.tokens += num_tokens;
+    ++state_.samples;
+    return opens;
+  }
+  const State& state() const { return state_; }
+
+ private:
+  std::uint64_t unit_tokens_;
+  State state_;
+};
+
+// How a record that is longer than max_length becomes samples.
+enum class Overflow { kTruncate, kWindow, kError };
+
+// Windows of a record of `length` tokens: starts 0, stride, 2 * stride, ... until the end is covered.
+// Example: length 10, max_length 4, stride 3: [0,4) [3,7) [6,10).
+inline std::uint64_t num_windows(std::uint64_t length, std::uint64_t max_length, std::uint64_t stride) {
+  return length <= max_length ? 1 : 1 + (length - max_length + stride - 1) / stride;
+}
+
+}  // namespace magister

@@ -1,0 +1,56 @@
+// CpuKernels: the row-wise loops of the fast CPU path, one source compiled for AVX2 and for AVX-512 and chosen once by
+// CPU feature. They run on one thread on a tile that stays in cache; matrix products are MKL's (see matmul.h).
+// Both builds use 16-lane arithmetic in the same order; they differ from each other only where the compiler may fuse.
+#pragma once
+
+#include <cstdint>
+
+namespace magister {
+
+// One row's state of the online log-sum-exp over slices of the vocabulary. Source: Milakov & Gimelshein, arXiv 1805.02867.
+struct SoftmaxState {
+  float maximum = -__builtin_inff();
+  double sum = 0;           // of exp(z - maximum)
+  double weighted_sum = 0;  // of exp(z - maximum) * (z - maximum)
+};
+
+struct CpuKernels {
+  const char* name;
+
+  // out[r, :] = x[r, :] * rsqrt(mean(x[r, :]^2) + eps) * weight. Row strides in elements; out may be x.
+  void (*rms_norm)(const float* x, std::int64_t x_stride, const float* weight, float eps, float* out,
+                   std::int64_t out_stride, std::int64_t rows, std::int64_t columns);
+  // Rotates pairs (i, i + half) of one head vector in place: cos, sin have `half` entries.
+  void (*rope)(float* head, const float* cos, const float* sin, std::int64_t half);
+  // out[r, f] = silu(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
+  void (*silu_multiply)(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride, std::int64_t rows,
+                        std::int64_t columns);
+  // Adds bias to every row.
+  void (*add_bias)(float* x, std::int64_t stride, const float* bias, std::int64_t rows, std::int64_t columns);
+  // One step of online softmax on a row of attention scores: s = s * scale on [begin, end), the rest of [0, n) is masked.
+  // Writes exp(s - new maximum) (0 where masked) back, updates maximum and sum, returns the factor for earlier sums.
+  float (*softmax_step)(float* scores, std::int64_t n, std::int64_t begin, std::int64_t end, float scale, float* maximum,
+                        float* sum);
+  // x *= factor
+  void (*scale)(float* x, float factor, std::int64_t n);
+  // Folds logits[0, n) into the state.
+  void (*logsumexp_step)(const float* logits, std::int64_t n, SoftmaxState* state);
+  // Positions i in [0, n) with logits[i] > threshold, ascending; returns how many were written to out (room for n).
+  std::int64_t (*above)(const float* logits, std::int64_t n, float threshold, std::int32_t* out);
+  // bf16 bits, round to nearest even.
+  void (*to_bf16)(const float* x, std::uint16_t* out, std::int64_t n);
+  void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
+};
+
+// The build for this CPU: "avx512" or "avx2". MAGISTER_CPU_KERNELS=avx2 in the environment forces the smaller one (tests).
+const CpuKernels& cpu_kernels();
+const CpuKernels& cpu_kernels_avx2();
+const CpuKernels* cpu_kernels_avx512();  // nullptr where the CPU cannot run it
+
+// What this CPU offers, in words for doctor, --version and run.jsonl: "avx2 fma avx512f avx512bf16 amx-bf16".
+const char* cpu_features();
+// bf16 products faster than fp32: AMX tiles, or AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the
+// rate of an fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168 GFLOP/s a core).
+bool cpu_prefers_bf16();
+
+}  // namespace magister

@@ -1,0 +1,71 @@
+// Transformer: one shard of a decoder-only model that runs packed batches. The fast path is tiled and allocates no
+// [T, V] tensor; the slow plain twin (forward_reference) is the oracle and the path for autograd.
+// Legend: T packed tokens, D hidden, V vocabulary, v this shard's part of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "magister/core/types.h"
+#include "magister/io/tensor_file.h"
+#include "magister/model/batch.h"
+#include "magister/model/model_config.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+
+namespace magister {
+
+// The output head's slice of a shard: rows [vocab.begin, vocab.end) of the vocabulary.
+struct LmHead {
+  at::Tensor weight_vD;  // f32, bf16 or f16, CPU; shares the embedding's storage when tied
+  IndexRange vocab;
+  std::int64_t vocab_size = 0;
+};
+
+class Transformer {
+ public:
+  // Reads this shard's slices of the weights. `group` and `pool` are kept by reference. Local (reads files only).
+  // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32.
+  Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
+              at::ScalarType dtype);
+  ~Transformer();
+  Transformer(Transformer&&) noexcept;
+
+  // Hidden states after the last norm, [T, D] f32, CPU, replicated over the group. Returns an undefined tensor when
+  // should_stop() said yes between two layers; it is asked on every shard and must answer the same on all of them.
+  // Collective over the group.
+  at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop = {});
+  // The same by plain ATen code in the weights' dtype, autograd-friendly. Collective over the group.
+  at::Tensor forward_reference(const PackedBatch& batch);
+
+  // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product) and
+  // throws Error(kInternal) naming the path and the largest difference. Local.
+  void self_test();
+
+  const LmHead& lm_head() const;
+  const ModelConfig& config() const;
+  ThreadPool& pool() const;
+  ProcessGroup& group() const;
+  // Bytes of this shard's weights in memory.
+  std::uint64_t weight_bytes() const;
+  // Floating-point operations of the products and of attention for a batch, whole model, without the head.
+  // Multiply and add count as two; attention counts the visible keys only.
+  double forward_flops(const PackedBatch& batch) const;
+  double head_flops(std::int64_t num_rows) const;
+
+ private:
+  struct Layers;
+  std::unique_ptr<Layers> layers_;
+};
+
+// Packs sequences of token ids one after the other. sequences[i] are views; positions start at 0 in each.
+PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences);
+
+// auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
+at::ScalarType resolve_cpu_dtype(const std::string& name);
+
+}  // namespace magister

@@ -1,0 +1,247 @@
+// Fused head: product, online log-sum-exp, entropy, target and exact top-k, slice by slice of the vocabulary.
+// Sources: online softmax, arXiv 1805.02867; the exchange of candidates instead of logits is this project's own.
+#include "magister/engine/logit_reducer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu_kernels.h"
+
+namespace magister {
+namespace {
+
+// 256 rows x 1024 columns x 4 B = 1 MB: fits the L2 of server cores (2 MB) and half of a desktop's L3 slice.
+constexpr std::int64_t kSliceColumns = 1024;
+constexpr std::int64_t kTileRows = 256;
+// Two logits that differ can have equal f32 log-probabilities after subtracting the log-sum-exp; then the lower id comes
+// first. So a few candidates beyond top_k are kept until the log-probabilities are known.
+constexpr std::int64_t kTieSlack = 16;
+constexpr std::int64_t kMaxCandidateBytes = 64 << 20;
+
+struct Candidate {
+  float logit;
+  std::int32_t id;
+};
+static_assert(sizeof(Candidate) == sizeof(std::int64_t));
+
+bool better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+
+// The best `keep` candidates of a row; below the threshold nothing can enter any more.
+struct RowCandidates {
+  Candidate* entries = nullptr;
+  std::int64_t count = 0;
+  float threshold = -std::numeric_limits<float>::infinity();
+
+  void select(std::int64_t keep) {
+    if (count <= keep) return;
+    std::nth_element(entries, entries + keep - 1, entries + count, better);
+    count = keep;
+    threshold = entries[keep - 1].logit;
+  }
+};
+
+}  // namespace
+
+LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& pool, std::int64_t top_k)
+    : head_(head), group_(group), pool_(pool), top_k_(top_k) {
+  MAGISTER_CHECK(top_k >= 1 && top_k <= head.vocab_size, ExitCode::kConfig,
+                 "top_k is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}", top_k,
+                 head.vocab_size, head.vocab_size);
+  const std::int64_t columns = head.weight_vD.size(0);
+  keep_ = std::min(columns, top_k + kTieSlack);
+  capacity_ = keep_ + std::max<std::int64_t>(kSliceColumns, std::min<std::int64_t>(keep_, 4 * kSliceColumns));
+  tile_rows_ = std::clamp<std::int64_t>(kMaxCandidateBytes / (capacity_ * 8), 16, kTileRows);
+  for (std::int64_t begin = 0; begin < columns; begin += kSliceColumns) {
+    slices_.push_back({head.weight_vD.narrow(0, begin, std::min(kSliceColumns, columns - begin)), {}});
+  }
+}
+
+std::uint64_t LogitReducer::scratch_bytes() const {
+  return static_cast<std::uint64_t>(tile_rows_) * (kSliceColumns * 4 + capacity_ * 8) + kSliceColumns * 4;
+}
+
+// shares[r, 0..3] = maximum, sum, weighted sum, target logit of this shard; then keep_ candidates, packed, any order.
+void LogitReducer::reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch,
+                               std::int64_t* shares) const {
+  const CpuKernels& kernels = cpu_kernels();
+  const std::int64_t D = head_.weight_vD.size(1);
+  float* logits = scratch;
+  auto* positions = reinterpret_cast<std::int32_t*>(logits + tile_rows_ * kSliceColumns);
+  auto* entries = reinterpret_cast<Candidate*>(positions + kSliceColumns);
+  std::vector<SoftmaxState> states(static_cast<std::size_t>(rows));
+  std::vector<RowCandidates> candidates(static_cast<std::size_t>(rows));
+  std::vector<double> target_logits(static_cast<std::size_t>(rows), -std::numeric_limits<double>::infinity());
+  for (std::int64_t r = 0; r < rows; ++r) candidates[r].entries = entries + r * capacity_;
+
+  std::int64_t first_id = static_cast<std::int64_t>(head_.vocab.begin);
+  for (const Linear& slice : slices_) {
+    const std::int64_t columns = slice.out_features();
+    linear_tile(hidden, D, rows, slice, logits, columns, false);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* row = logits + r * columns;
+      kernels.logsumexp_step(row, columns, &states[r]);
+      RowCandidates& kept = candidates[r];
+      if (kept.count + columns > capacity_) kept.select(keep_);
+      const std::int64_t found = kernels.above(row, columns, kept.threshold, positions);
+      for (std::int64_t i = 0; i < found; ++i) {
+        kept.entries[kept.count++] = {row[positions[i]], static_cast<std::int32_t>(first_id + positions[i])};
+      }
+      const std::int64_t target = targets[r] - first_id;
+      if (target >= 0 && target < columns) target_logits[r] = row[target];
+    }
+    first_id += columns;
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::int64_t* share = shares + r * row_width();
+    candidates[r].select(keep_);
+    share[0] = std::bit_cast<std::int64_t>(static_cast<double>(states[r].maximum));
+    share[1] = std::bit_cast<std::int64_t>(states[r].sum);
+    share[2] = std::bit_cast<std::int64_t>(states[r].weighted_sum);
+    share[3] = std::bit_cast<std::int64_t>(target_logits[r]);
+    for (std::int64_t i = 0; i < keep_; ++i) {
+      // A logit of -inf never enters; such holes (id -1) only show when top_k reaches into masked vocabulary.
+      const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
+      share[kNumbers + i] = std::bit_cast<std::int64_t>(i < candidates[r].count ? candidates[r].entries[i] : hole);
+    }
+  }
+}
+
+namespace {
+
+struct MergedRow {
+  double logsumexp = 0, entropy = 0, target_logit = 0;
+};
+
+// The shards' numbers of one row, added in shard order.
+MergedRow merge_numbers(const std::vector<const std::int64_t*>& shares) {
+  const auto number = [](const std::int64_t* share, int i) { return std::bit_cast<double>(share[i]); };
+  double maximum = -std::numeric_limits<double>::infinity();
+  for (const std::int64_t* share : shares) maximum = std::max(maximum, number(share, 0));
+  double sum = 0, weighted = 0, target = -std::numeric_limits<double>::infinity();
+  for (const std::int64_t* share : shares) {
+    const double shift = number(share, 0) - maximum, factor = std::exp(shift);
+    if (number(share, 1) > 0) {
+      sum += factor * number(share, 1);
+      weighted += factor * (number(share, 2) + shift * number(share, 1));
+    }
+    target = std::max(target, number(share, 3));
+  }
+  return {maximum + std::log(sum), std::log(sum) - weighted / sum, target};
+}
+
+struct Outputs {
+  std::int32_t* id;
+  float *logprob, *logsumexp, *target_logprob, *entropy, *tail_mass;
+};
+
+void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t numbers, std::int64_t keep, std::int64_t k,
+                bool has_target, std::vector<Candidate>& best, const Outputs& out) {
+  const MergedRow row = merge_numbers(shares);
+  best.clear();
+  for (const std::int64_t* share : shares) {
+    for (std::int64_t i = 0; i < keep; ++i) {
+      Candidate candidate = std::bit_cast<Candidate>(share[numbers + i]);
+      if (candidate.id < 0) continue;
+      candidate.logit = static_cast<float>(candidate.logit - row.logsumexp);  // the log-probability from here on
+      best.push_back(candidate);
+    }
+  }
+  const std::int64_t found = std::min<std::int64_t>(k, static_cast<std::int64_t>(best.size()));
+  std::partial_sort(best.begin(), best.begin() + found, best.end(), better);
+  double mass = 0;
+  for (std::int64_t i = 0; i < k; ++i) {
+    out.id[i] = i < found ? best[i].id : -1;
+    out.logprob[i] = i < found ? best[i].logit : -std::numeric_limits<float>::infinity();
+    if (i < found) mass += std::exp(static_cast<double>(best[i].logit));
+  }
+  *out.logsumexp = static_cast<float>(row.logsumexp);
+  *out.entropy = static_cast<float>(std::max(row.entropy, 0.0));
+  *out.tail_mass = static_cast<float>(std::clamp(1.0 - mass, 0.0, 1.0));
+  *out.target_logprob = has_target ? static_cast<float>(row.target_logit - row.logsumexp)
+                                   : std::numeric_limits<float>::quiet_NaN();
+}
+
+}  // namespace
+
+ReducedLogits LogitReducer::reduce(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
+  const std::int64_t T = hidden_TD.size(0), D = hidden_TD.size(1), width = row_width();
+  MAGISTER_ASSERT(static_cast<std::int64_t>(targets_T.size()) == T);
+  const auto f32 = at::TensorOptions().dtype(at::kFloat);
+  const auto num_tiles = [&](std::int64_t rows) { return (T + rows - 1) / rows; };
+
+  at::Tensor share_TW = at::empty({T, width}, at::TensorOptions().dtype(at::kLong));
+  const std::int64_t scratch_floats = static_cast<std::int64_t>((scratch_bytes() + 3) / 4);
+  at::Tensor scratch = at::empty({pool_.num_threads(), scratch_floats}, f32);
+  pool_.run(num_tiles(tile_rows_), [&](std::int64_t tile, int thread) {
+    const std::int64_t begin = tile * tile_rows_, end = std::min(begin + tile_rows_, T);
+    reduce_tile(hidden_TD.const_data_ptr<float>() + begin * D, end - begin, targets_T.data() + begin,
+                scratch.data_ptr<float>() + thread * scratch_floats, share_TW.data_ptr<std::int64_t>() + begin * width);
+  });
+  const int shards = group_.tp_size();
+  // Shards may keep different numbers of candidates (uneven vocabularies smaller than top_k): bring them to one width.
+  std::int64_t common = width;
+  if (shards > 1) {
+    at::Tensor widths = at::full({1}, width, at::TensorOptions().dtype(at::kLong));
+    common = group_.all_gather(widths).max().item<std::int64_t>();
+    if (common > width) {
+      const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
+      share_TW = at::cat({share_TW, at::full({T, common - width}, std::bit_cast<std::int64_t>(hole),
+                                             share_TW.options())}, 1).contiguous();
+    }
+    share_TW = group_.all_gather(share_TW);
+  }
+
+  ReducedLogits out;
+  out.top_id_Tk = at::empty({T, top_k_}, at::TensorOptions().dtype(at::kInt));
+  out.top_logprob_Tk = at::empty({T, top_k_}, f32);
+  for (at::Tensor* column : {&out.logsumexp_T, &out.target_logprob_T, &out.entropy_T, &out.tail_mass_T}) {
+    *column = at::empty({T}, f32);
+  }
+  const std::int64_t* all = share_TW.const_data_ptr<std::int64_t>();
+  pool_.run(num_tiles(kTileRows), [&](std::int64_t tile, int) {
+    std::vector<const std::int64_t*> shares(static_cast<std::size_t>(shards));
+    std::vector<Candidate> best;
+    for (std::int64_t t = tile * kTileRows; t < std::min((tile + 1) * kTileRows, T); ++t) {
+      for (int s = 0; s < shards; ++s) shares[s] = all + (s * T + t) * common;
+      finish_row(shares, kNumbers, common - kNumbers, top_k_, targets_T[t] >= 0, best,
+                 {out.top_id_Tk.data_ptr<std::int32_t>() + t * top_k_, out.top_logprob_Tk.data_ptr<float>() + t * top_k_,
+                  out.logsumexp_T.data_ptr<float>() + t, out.target_logprob_T.data_ptr<float>() + t,
+                  out.entropy_T.data_ptr<float>() + t, out.tail_mass_T.data_ptr<float>() + t});
+    }
+  });
+  return out;
+}
+
+ReducedLogits LogitReducer::reduce_reference(const LmHead& head, const at::Tensor& hidden_TD,
+                                             std::span<const TokenId> targets_T, std::int64_t top_k) {
+  MAGISTER_CHECK(static_cast<std::int64_t>(head.vocab.size()) == head.vocab_size, ExitCode::kInternal,
+                 "the plain head needs the whole vocabulary (this shard holds a part); use one shard");
+  const at::Tensor logits_TV =
+      at::mm(hidden_TD.to(head.weight_vD.scalar_type()), head.weight_vD.t()).to(at::kFloat).to(at::kDouble);
+  const at::Tensor logprob_TV = at::log_softmax(logits_TV, -1);
+  const at::Tensor rounded_TV = logprob_TV.to(at::kFloat);
+  // A stable descending sort keeps lower ids first among equal log-probabilities.
+  const auto [values, ids] = at::sort(rounded_TV, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  ReducedLogits out;
+  out.top_id_Tk = ids.narrow(1, 0, top_k).to(at::kInt).contiguous();
+  out.top_logprob_Tk = values.narrow(1, 0, top_k).contiguous();
+  out.logsumexp_T = at::logsumexp(logits_TV, {-1}).to(at::kFloat);
+  const at::Tensor probability_TV = logprob_TV.exp();
+  out.entropy_T = -(probability_TV * logprob_TV).sum(-1).to(at::kFloat);
+  out.tail_mass_T = (1.0 - out.top_logprob_Tk.to(at::kDouble).exp().sum(-1)).clamp(0.0, 1.0).to(at::kFloat);
+  out.target_logprob_T = at::full({hidden_TD.size(0)}, std::numeric_limits<float>::quiet_NaN());
+  for (std::size_t t = 0; t < targets_T.size(); ++t) {
+    if (targets_T[t] >= 0) {
+      const auto row = static_cast<std::int64_t>(t);
+      out.target_logprob_T[row] = rounded_TV[row][targets_T[t]];
+    }
+  }
+  return out;
+}
+
+}  // namespace magister
