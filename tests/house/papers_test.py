@@ -1,0 +1,64 @@
+"""README.md, src/README.md and the other papers name only what is there: links, the tree, files in the map, keys.
+
+A paper that names a file that was moved, or a map without a file that exists, fails here in the commit that moved it.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+PAPERS = sorted(path for path in ROOT.rglob("*.md")
+                if not any(part.startswith((".", "build", "runs")) for part in path.relative_to(ROOT).parts))
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+class Papers(unittest.TestCase):
+    def test_there_are_papers(self):
+        names = {str(path.relative_to(ROOT)) for path in PAPERS}
+        self.assertLessEqual({"README.md", "CHANGELOG.md", "src/README.md", "configs/README.md", "jobs/README.md"}, names)
+
+    def test_links_lead_somewhere(self):
+        for paper in PAPERS:
+            for target in re.findall(r"\]\(([^)#\s]+)", paper.read_text(encoding="utf-8")):
+                if not re.match(r"[a-z]+:", target):
+                    self.assertTrue((paper.parent / target).exists(), f"{paper.relative_to(ROOT)} links to {target}")
+
+    def test_tree_of_the_readme(self):
+        """Every top-level entry of the repository stands in the tree, and every path of the tree exists."""
+        tree = re.search(r"```tree\n(.*?)```", text_of("README.md"), re.DOTALL)
+        self.assertIsNotNone(tree, "README.md has no ```tree block")
+        named = [line.split()[0].rstrip("/") for line in tree.group(1).splitlines() if line.strip()]
+        for path in named:
+            self.assertTrue((ROOT / path).exists(), f"README.md's tree names {path}")
+        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False).stdout
+        top = {line.split("/")[0] for line in listed.splitlines()}
+        tops = {path.split("/")[0] for path in named}
+        self.assertEqual({entry for entry in top if not entry.startswith(".")} - tops, set(), "missing in README.md's tree")
+
+    def test_map_has_every_file(self):
+        """src/README.md: one line a public header and a source file; no line for a file that is gone."""
+        text = text_of("src/README.md")
+        listed = set(re.findall(r"^\| `([\w./]+\.(?:h|cpp|cu))`", text, re.MULTILINE))
+        self.assertGreater(len(listed), 0)
+        there = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.suffix in (".cpp", ".cu", ".h")}
+        there |= {str(path.relative_to(ROOT / "include/magister")) for path in (ROOT / "include/magister").rglob("*.h")}
+        # A header and its source share a line under the source's or the header's name.
+        def stems(names):
+            return {re.sub(r"\.(h|cpp|cu)$", "", name) for name in names}
+        self.assertEqual(stems(listed) - stems(there), set(), "the map names files that are not there")
+        self.assertEqual(stems(there) - stems(listed), set(), "files that the map does not name")
+
+    def test_configs_in_papers_exist(self):
+        for paper in PAPERS:
+            for name in re.findall(r"\b((?:configs|scripts|jobs|tests)/[\w./-]+\.(?:yaml|sh|py|sbatch|jsonl|txt|md))", paper.read_text(encoding="utf-8")):
+                self.assertTrue((ROOT / name).exists(), f"{paper.relative_to(ROOT)} names {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

@@ -1,0 +1,79 @@
+"""The scripts' promises that can be shown without a bare machine: the closing line counts honestly, setup.sh without root
+names every missing package at once and touches nothing, and every shell script parses.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+
+CASE = '<testcase name="{}" status="{}">{}</testcase>'
+PASSED = CASE.format("a/b", "run", "")
+FAILED = CASE.format("a/c", "fail", "<failure message=''/>")
+NOT_RUN = CASE.format("a/d", "notrun", "<skipped message='Unable to find executable'/>")
+DISABLED = CASE.format("a/e", "disabled", "")
+
+
+class ClosingLine(unittest.TestCase):
+    def close(self, content, status):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "tests.xml"
+            if content is not None:
+                report.write_text(content)
+            result = subprocess.run([sys.executable, str(ROOT / "scripts/count_tests.py"), str(report), str(status)],
+                                    capture_output=True, text=True, check=False)
+        return result.stdout.splitlines()[-1], result.returncode
+
+    def test_counts(self):
+        suite = "<testsuite>{}</testsuite>"
+        self.assertEqual(self.close(suite.format(PASSED * 3), 0), ("3 passed, 0 failed", 0))
+        self.assertEqual(self.close(suite.format(PASSED * 3 + FAILED), 8), ("3 passed, 1 failed", 1))
+        self.assertEqual(self.close(suite.format(PASSED + NOT_RUN), 8), ("1 passed, 1 failed", 1))
+        self.assertEqual(self.close(suite.format(PASSED + DISABLED), 0), ("1 passed, 1 failed", 1))
+        self.assertEqual(self.close(suite.format(PASSED), 8), ("1 passed, 0 failed", 1))
+
+    def test_no_tests_is_a_failure(self):
+        self.assertEqual(self.close("<testsuite></testsuite>", 0), ("0 passed, 0 failed", 1))
+        self.assertEqual(self.close(None, 0), ("0 passed, 0 failed", 1))
+        self.assertEqual(self.close("<testsuite><testcase", 8), ("0 passed, 0 failed", 1))
+
+
+class Setup(unittest.TestCase):
+    def test_without_root_names_all_packages_and_touches_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            shutil.copytree(ROOT / "scripts", root / "scripts")
+            stubs = root / "stubs"
+            stubs.mkdir()
+            # A machine where only cmake is installed, the user is nobody, and sudo asks for a password.
+            for name, body in {"dpkg-query": "echo 'ii cmake'; exit 1", "id": "echo 65534", "sudo": "exit 1"}.items():
+                (stubs / name).write_text(f"#!/bin/sh\n{body}\n")
+                (stubs / name).chmod(0o755)
+            before = sorted(str(path) for path in root.rglob("*"))
+            result = subprocess.run([str(root / "scripts/setup.sh")], capture_output=True, text=True, check=False,
+                                    env={**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "MAGISTER_SKIP_PACKAGES": "0"})
+            after = sorted(str(path) for path in root.rglob("*"))
+        self.assertEqual(result.returncode, 78, result)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        for package in ("g++", "ninja-build", "libopenmpi-dev", "libhdf5-openmpi-dev", "libpcre2-dev", "python3-venv"):
+            self.assertIn(package, result.stderr)
+        self.assertNotIn(" cmake ", result.stderr)
+        self.assertEqual(before, after)
+
+
+class Shell(unittest.TestCase):
+    def test_every_script_parses(self):
+        scripts = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
+        self.assertGreater(len(scripts), 4)
+        for script in scripts:
+            result = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), script)
+            self.assertTrue(os.access(script, os.X_OK), f"{script} is not executable")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
