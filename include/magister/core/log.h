@@ -19,6 +19,10 @@ int log_world_rank() noexcept;
 // Opens <directory>/rank-NNNN.log for appending; every later message of this rank also goes there with a time stamp.
 void open_rank_log(const std::string& directory);
 
+// The line that a terminal shows and replaces ("" ends it); messages are written above it. Rank 0 on a terminal only.
+void show_live_line(const std::string& text);
+bool stderr_is_terminal() noexcept;
+
 namespace detail {
 void write_log(LogLevel level, bool once_for_world, const std::string& text) noexcept;
 }
@@ -30,6 +34,11 @@ void log_info(fmt::format_string<Args...> format, Args&&... args) {
 template <typename... Args>
 void log_warning(fmt::format_string<Args...> format, Args&&... args) {
   detail::write_log(LogLevel::kWarning, true, fmt::format(format, std::forward<Args>(args)...));
+}
+// Said once for the world with the prefix of an error; what ends a run is thrown, not logged.
+template <typename... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  detail::write_log(LogLevel::kError, true, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void log_local(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {

@@ -1,0 +1,16 @@
+// UTF-8 checked after RFC 3629, one code point at a time. Used wherever foreign text enters.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace magister {
+
+// Bytes of the well-formed code point at the start of text (1..4); 0 when there is none (overlong form, surrogate, cut
+// short, stray continuation byte, above U+10FFFF, empty text).
+std::size_t utf8_sequence_length(std::string_view text) noexcept;
+
+// Position of the first byte that is not well-formed UTF-8, or text.size().
+std::size_t find_invalid_utf8(std::string_view text) noexcept;
+
+}  // namespace magister

@@ -1,0 +1,124 @@
+// One spdlog logger for standard error and one for the rank's own file; a mutex keeps the live line and messages apart.
+// Standard error carries no time stamps (a person reads it now); the rank's file does (a person reads it later).
+#include "magister/core/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+namespace {
+
+struct LogState {
+  std::mutex mutex;
+  int world_rank = 0;
+  int world_size = 1;
+  LogLevel threshold = LogLevel::kInfo;
+  std::shared_ptr<spdlog::logger> rank_log;
+  std::string live_line;
+};
+
+// Leaked on purpose: threads may still write while statics are destroyed.
+LogState& state() {
+  static auto* const state = new LogState;
+  return *state;
+}
+
+spdlog::level::level_enum spdlog_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+// One write(2) a message: lines of several ranks on one terminal do not mix inside a line.
+void write_stderr(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written <= 0) return;  // nobody can be told that standard error is gone
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::string stderr_text(const LogState& log, LogLevel level, bool once_for_world, const std::string& text) {
+  std::string head;
+  if (level == LogLevel::kError) head = "magister: ";
+  if (level == LogLevel::kWarning) head = "magister: warning: ";
+  if (level == LogLevel::kDebug) head = "debug: ";
+  if (!once_for_world && log.world_size > 1) head += fmt::format("rank {} of {}: ", log.world_rank, log.world_size);
+  std::string lines;
+  if (!log.live_line.empty()) lines = "\r\x1b[K";
+  lines += head + text + "\n";
+  return lines + log.live_line;
+}
+
+}  // namespace
+
+void set_log_identity(int world_rank, int world_size, LogLevel threshold) {
+  LogState& log = state();
+  const std::lock_guard lock(log.mutex);
+  log.world_rank = world_rank;
+  log.world_size = world_size;
+  log.threshold = threshold;
+}
+
+int log_world_rank() noexcept { return state().world_rank; }
+
+void open_rank_log(const std::string& directory) {
+  LogState& log = state();
+  const std::lock_guard lock(log.mutex);
+  const std::string path = fmt::format("{}/rank-{:04d}.log", directory, log.world_rank);
+  try {
+    std::filesystem::create_directories(directory);
+    auto logger = std::make_shared<spdlog::logger>("rank", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+    logger->set_level(spdlog::level::debug);
+    logger->flush_on(spdlog::level::info);  // what a rank said last is what is asked for after a crash
+    // A full disk must not be reported through spdlog's own message on standard error at every line.
+    logger->set_error_handler([](const std::string&) {});
+    log.rank_log = std::move(logger);
+  } catch (const std::exception& error) {
+    fail(ExitCode::kInputOutput, "{}: the log of rank {} cannot be opened: {} (a failure would leave no trace); "
+         "make the folder writable or choose another output.directory", printable(path), log.world_rank,
+         printable(error.what()));
+  }
+}
+
+void show_live_line(const std::string& text) {
+  LogState& log = state();
+  const std::lock_guard lock(log.mutex);
+  if (text.empty() && log.live_line.empty()) return;
+  log.live_line = text;
+  write_stderr("\r\x1b[K" + text);
+}
+
+bool stderr_is_terminal() noexcept { return ::isatty(STDERR_FILENO) == 1; }
+
+namespace detail {
+
+void write_log(LogLevel level, bool once_for_world, const std::string& text) noexcept {
+  try {
+    LogState& log = state();
+    const std::lock_guard lock(log.mutex);
+    if (log.rank_log) log.rank_log->log(spdlog_level(level), "{}", text);
+    const bool speaks = once_for_world ? log.world_rank == 0 : level == LogLevel::kError;
+    if (speaks && level >= log.threshold) write_stderr(stderr_text(log, level, once_for_world, text));
+  } catch (...) {
+    // A message that cannot be formatted or stored must not end a run.
+  }
+}
+
+}  // namespace detail
+
+}  // namespace magister
