@@ -1,0 +1,17 @@
+// What a model's path holds besides its weights: the tokenizer, from a GGUF file's metadata or a folder's tokenizer.json.
+// The bridge between text (vocabularies) and io (files), which do not know each other.
+#pragma once
+
+#include <string>
+
+#include "magister/io/tensor_file.h"
+#include "magister/text/tokenizer.h"
+
+namespace magister {
+
+// model_path: a .gguf file, or a folder with tokenizer.json. Errors name the file and the missing piece.
+Tokenizer load_tokenizer(const std::string& model_path);
+// The vocabulary in an open GGUF file's metadata.
+GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source);
+
+}  // namespace magister

@@ -1,0 +1,90 @@
+// Progress of a run for people, and its timing by phase. On a terminal one live line, replaced twice a second; else a
+// full line every 30 s; both "done/total units, tokens/s, ETA". At the end a table by phase over the ranks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+class RunLog;
+
+class Progress {
+ public:
+  struct Total {
+    std::uint64_t units = 0;
+    std::uint64_t tokens = 0;
+  };
+  // `before`: what an earlier run committed; it counts as done and not into tokens/s. Only one rank makes one that
+  // speaks (world rank 0). live: replace one line on a terminal (stderr_is_terminal()).
+  Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live);
+  ~Progress();
+
+  // Cheap: says something only when its time has come. done counts `before` too.
+  void update(Total done);
+  // Ends the live line.
+  void end();
+
+  // "teacher: 120/400 units (30.0 %), 1234 tokens/s, ETA 0:02:05": the line of update() at this time, for tests.
+  std::string line(Total done, double seconds_since_start) const;
+
+ private:
+  std::string task_;
+  Total total_, before_;
+  RunLog& log_;
+  bool speaks_, live_;
+  std::chrono::steady_clock::time_point begin_, last_line_;
+};
+
+// Seconds by phase of this rank, in the order of the first use. Thread-safe.
+class PhaseTimes {
+ public:
+  void add(const std::string& phase, double seconds);
+
+  // From construction to destruction.
+  class Span {
+   public:
+    Span(PhaseTimes& times, std::string phase);
+    ~Span();
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+   private:
+    PhaseTimes& times_;
+    std::string phase_;
+    std::chrono::steady_clock::time_point begin_;
+  };
+
+  std::vector<std::pair<std::string, double>> seconds() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::pair<std::string, double>> seconds_;
+};
+
+struct PhaseRow {
+  std::string phase;
+  double min = 0, mean = 0, max = 0;  // seconds over the ranks; a rank without the phase counts 0
+};
+
+// What the closing table is made of; equal on every rank. Collective over world.
+std::vector<PhaseRow> gather_phases(const Communicator& world, const PhaseTimes& times);
+// The closing table and the event "phases". `tokens` computed in this run over the whole world in wall_seconds.
+// Imbalance: how much longer the slowest rank computed than the mean (max / mean - 1 of the phases named "compute...").
+std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds);
+// gather_phases, then on rank 0 log_info the table and write the event. Collective over world.
+void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task, std::uint64_t tokens,
+                   double wall_seconds, RunLog& log);
+
+// "1:02:03"
+std::string format_duration(double seconds);
+// "1.5 GiB"
+std::string format_bytes(std::uint64_t bytes);
+
+}  // namespace magister

@@ -1,0 +1,87 @@
+// Task: one step of an experiment, between the experiment's text and its results file. The registry is an explicit list
+// (src/tasks/task.cpp): a new task is one file, one line there, one example in configs/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/core/error.h"
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/layout.h"
+#include "magister/tasks/experiment_config.h"
+
+namespace magister {
+
+class RunLog;
+
+// Why a run should stop cleanly before its next unit; set from signal handlers, so only lock-free atomics.
+struct StopSign {
+  std::atomic<int> signal{0};                  // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
+  std::atomic<std::int64_t> deadline_nanoseconds{0};  // steady clock, from --max-wall; 0: none
+  bool raised() const;
+  // "signal 15 (Terminated)" or "the wall time is over"; empty when not raised.
+  std::string reason() const;
+};
+
+// What a task may use of the run it is part of. Equal on all ranks but for `world`.
+struct RunContext {
+  const Communicator& world;
+  const ExperimentConfig& experiment;
+  std::string results_path;     // runs/<name>/<task name>.h5
+  std::string experiment_yaml;  // for the results file: as resolved, this task alone, without `output` and `run`
+  bool fresh = false;           // --fresh: put an earlier result aside
+  const StopSign& stop;
+  RunLog& log;
+};
+
+// What `plan` prints of a task. Bytes are exact where they follow from the data, else an upper bound.
+struct PlanReport {
+  std::vector<DeviceRow> devices;
+  int num_groups = 0;
+  int tp_size = 0;
+  std::string model;                 // "llama, 134.5 M parameters, f32"
+  std::uint64_t device_bytes = 0;    // memory a device: weights, activations, tiles
+  std::vector<std::pair<std::string, std::uint64_t>> device_parts;  // the same by part, in bytes
+  std::uint64_t num_samples = 0;
+  std::uint64_t num_units = 0;
+  std::uint64_t num_units_done = 0;  // committed by an earlier run
+  std::uint64_t num_tokens = 0;
+  std::uint64_t results_bytes = 0;
+  std::uint64_t free_bytes = 0;      // of the results' file system
+  std::vector<std::pair<std::string, std::string>> notes;  // more lines, name and value
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  const std::string& kind() const { return kind_; }  // "teacher_logits"
+  const std::string& name() const { return name_; }  // names the results file
+
+  // Everything but compute, for num_ranks ranks (world.size() unless `plan --ranks N`). Writes nothing.
+  // Collective over context.world; the result is complete on rank 0.
+  virtual PlanReport plan(RunContext& context, int num_ranks) = 0;
+  // Runs or resumes; kDone or kStopped, the same on every rank. Collective over context.world.
+  virtual ExitCode run(RunContext& context) = 0;
+
+ protected:
+  Task(std::string kind, std::string name) : kind_(std::move(kind)), name_(std::move(name)) {}
+
+ private:
+  std::string kind_;
+  std::string name_;
+};
+
+// All kinds that `task:` may name.
+std::vector<std::string> task_kinds();
+// Reads one entry of `tasks:`. Faults go to the node; the task is null when its kind is unknown.
+std::unique_ptr<Task> read_task(ConfigNode& node, const ExperimentConfig& experiment);
+
+}  // namespace magister
