@@ -26,6 +26,8 @@ struct LmHead {
   std::int64_t vocab_size = 0;
 };
 
+struct TransformerLayers;  // src/model/transformer_layers.h
+
 class Transformer {
  public:
   // Reads this shard's slices of the weights. `group` and `pool` are kept by reference. Local (reads files only).
@@ -58,8 +60,7 @@ class Transformer {
   double head_flops(std::int64_t num_rows) const;
 
  private:
-  struct Layers;
-  std::unique_ptr<Layers> layers_;
+  std::unique_ptr<TransformerLayers> layers_;
 };
 
 // Packs sequences of token ids one after the other. sequences[i] are views; positions start at 0 in each.

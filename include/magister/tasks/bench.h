@@ -1,0 +1,26 @@
+// `magister bench`: this program's own speed against the machine's limit, in one process, best and median of several
+// runs. The table against other programs is made by tests/bench/peers.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace magister {
+
+struct BenchOptions {
+  std::string what;            // sgemm | prefill | teacher
+  std::string model;           // for prefill and teacher
+  std::int64_t tokens = 512;   // packed tokens of the unit
+  std::int64_t sequences = 1;  // they are divided into
+  std::int64_t top_k = 64;
+  std::string dtype = "auto";
+  int threads = 1;
+  int repeats = 5;
+  bool json = false;
+};
+
+// One line of text or one JSON object: tokens_per_second, gflops (model FLOPs, attention's visible keys only, the head
+// only where it runs), seconds (median), weight_bytes, peak_bytes. Throws Error(kUsage) on an unknown `what`.
+std::string run_bench(const BenchOptions& options);
+
+}  // namespace magister

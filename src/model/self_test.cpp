@@ -1,0 +1,77 @@
+// The start-up self-test: every fast path in use against plain ATen code on one small random block, before any work.
+// A wrong kernel, BLAS or CPU would otherwise write a week of almost right numbers.
+#include <ATen/ATen.h>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu_kernels.h"
+#include "magister/model/transformer.h"
+#include "model/transformer_layers.h"
+
+namespace magister {
+namespace {
+
+// 37 tokens in two sequences: an odd number of rows, a short and a longer sequence.
+PackedBatch probe_batch(std::int64_t vocab_size) {
+  std::vector<std::vector<TokenId>> sequences(2);
+  for (int i = 0; i < 37; ++i) {
+    sequences[i < 5 ? 0 : 1].push_back(static_cast<TokenId>((i * 7919 + 13) % vocab_size));
+  }
+  return pack_sequences(sequences);
+}
+
+// Values in about [-1, 1] that need no random generator.
+at::Tensor probe_block(std::int64_t rows, std::int64_t columns) {
+  const at::Tensor index = at::arange(rows * columns, at::kDouble);
+  return at::sin(index * 12.9898 + at::sin(index * 0.37)).to(at::kFloat).view({rows, columns});
+}
+
+void compare(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance) {
+  const double scale = std::max(1e-6, plain.abs().max().item<double>());
+  const double difference = (fast - plain).abs().max().item<double>() / scale;
+  MAGISTER_CHECK(difference <= tolerance, ExitCode::kInternal,
+                 "self-test: the fast {} differs from plain code by {:.3g} of its range, more than {:.3g} (CPU kernels "
+                 "{}, features {}; results would be wrong); try MAGISTER_CPU_KERNELS=avx2 and report this machine",
+                 path, difference, tolerance, cpu_kernels().name, cpu_features());
+}
+
+}  // namespace
+
+void Transformer::self_test() {
+  const DecoderLayer& layer = layers_->decoder.front();
+  const LayerShape& shape = layer.shape();
+  const PackedBatch batch = probe_batch(layers_->config.vocab_size);
+  const std::int64_t T = batch.num_tokens(), D = shape.hidden_size;
+  const RopeTables tables = layers_->rope_tables(batch);
+  const at::Tensor hidden_TD = probe_block(T, D);
+  const bool exact = layer.weights().qkv_proj.weight_NK.scalar_type() == at::kFloat;
+  const double tolerance = exact ? 1e-4 : 4e-2;  // of the range: fp32 sums in another order; bf16 has 8 bits
+
+  LayerBuffers buffers(T, shape, layers_->pool->num_threads());
+  at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
+  layer.project_qkv(hidden_TD.const_data_ptr<float>(), 0, T, tables.rows, buffers, 0);
+  for (const AttentionTile& tile : attention_tiles(batch, shape.heads)) layer.attend(tile, buffers, 0);
+  layer.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
+  layer.mlp(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
+  compare("attention", attention_TD,
+          layer.reference_attention(hidden_TD, batch, tables.gather_cos(), tables.gather_sin()), tolerance);
+  compare("MLP", mlp_TD, layer.reference_mlp(hidden_TD), tolerance);
+
+  const std::int64_t columns = std::min<std::int64_t>(layers_->lm_head.weight_vD.size(0), 1000);
+  const Linear head{layers_->lm_head.weight_vD.narrow(0, 0, columns), {}};
+  at::Tensor logits_Tc = at::empty({T, columns}, at::kFloat);
+  linear_tile(hidden_TD.const_data_ptr<float>(), D, T, head, logits_Tc.data_ptr<float>(), columns, false);
+  const at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.weight_NK.to(at::kDouble).t()).to(at::kFloat);
+  compare("head product", logits_Tc, plain_Tc, tolerance);
+  for (std::int64_t t : {std::int64_t{0}, T - 1}) {
+    SoftmaxState state;
+    const float* row = plain_Tc.const_data_ptr<float>() + t * columns;
+    for (std::int64_t begin = 0; begin < columns; begin += 333) {
+      cpu_kernels().logsumexp_step(row + begin, std::min<std::int64_t>(333, columns - begin), &state);
+    }
+    const double plain = at::logsumexp(plain_Tc[t].to(at::kDouble), {0}).item<double>();
+    compare("log-sum-exp", at::tensor({state.maximum + std::log(state.sum)}, at::kDouble), at::tensor({plain}, at::kDouble),
+            1e-5);
+  }
+}
+
+}  // namespace magister

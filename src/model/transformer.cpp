@@ -1,0 +1,204 @@
+// The forward pass of one shard: embedding, decoder layers in fixed row tiles, last norm. With more than one shard the
+// partial products are summed by the group between the tiles; alone they go straight into the residual stream.
+#include "magister/model/transformer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu_kernels.h"
+#include "magister/model/partition.h"
+#include "magister/model/rope.h"
+#include "model/decoder_layer.h"
+#include "model/transformer_layers.h"
+
+namespace magister {
+
+PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences) {
+  PackedBatch batch;
+  batch.cu_seqlens.push_back(0);
+  for (const auto& sequence : sequences) {
+    batch.cu_seqlens.push_back(batch.cu_seqlens.back() + static_cast<std::int64_t>(sequence.size()));
+  }
+  const auto i32 = at::TensorOptions().dtype(at::kInt);
+  batch.token_ids_T = at::empty({batch.num_tokens()}, i32);
+  batch.positions_T = at::empty({batch.num_tokens()}, i32);
+  auto* ids = batch.token_ids_T.data_ptr<std::int32_t>();
+  auto* positions = batch.positions_T.data_ptr<std::int32_t>();
+  for (const auto& sequence : sequences) {
+    for (std::size_t i = 0; i < sequence.size(); ++i) {
+      *ids++ = sequence[i];
+      *positions++ = static_cast<std::int32_t>(i);
+    }
+  }
+  return batch;
+}
+
+at::ScalarType resolve_cpu_dtype(const std::string& name) {
+  if (name == "f32") return at::kFloat;
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "f16") return at::kHalf;
+  MAGISTER_CHECK(name == "auto", ExitCode::kConfig,
+                 "model.dtype is \"{}\" (the weights need a known type); choose auto, f32, bf16 or f16", name);
+  return cpu_prefers_bf16() ? at::kBFloat16 : at::kFloat;
+}
+
+Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
+                         ThreadPool& pool, at::ScalarType dtype)
+    : layers_(std::make_unique<TransformerLayers>(load_layers(description, file, group.tp_rank(), group.tp_size(), dtype))) {
+  layers_->group = &group;
+  layers_->pool = &pool;
+}
+Transformer::~Transformer() = default;
+Transformer::Transformer(Transformer&&) noexcept = default;
+
+const LmHead& Transformer::lm_head() const { return layers_->lm_head; }
+const ModelConfig& Transformer::config() const { return layers_->config; }
+ThreadPool& Transformer::pool() const { return *layers_->pool; }
+ProcessGroup& Transformer::group() const { return *layers_->group; }
+std::uint64_t Transformer::weight_bytes() const { return layers_->weight_bytes; }
+
+namespace {
+
+// Calls body(begin, end, thread) for the fixed row tiles of T tokens.
+template <typename Body>
+void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
+  constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+  pool.run((T + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
+    body(tile * kRows, std::min((tile + 1) * kRows, T), thread);
+  });
+}
+
+// Rows of the embedding that this shard holds, zero for the others: a sum over the shards completes them.
+void embed_rows(const at::Tensor& embedding_vD, IndexRange vocab, const PackedBatch& batch, std::int64_t begin,
+                std::int64_t end, float* hidden_TD) {
+  const std::int64_t D = embedding_vD.size(1);
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  for (std::int64_t t = begin; t < end; ++t) {
+    float* to = hidden_TD + t * D;
+    const auto id = static_cast<std::uint64_t>(ids[t]);
+    if (id < vocab.begin || id >= vocab.end) {
+      std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
+      continue;
+    }
+    const auto row = static_cast<std::int64_t>(id - vocab.begin);
+    if (embedding_vD.scalar_type() == at::kFloat) {
+      std::memcpy(to, embedding_vD.const_data_ptr<float>() + row * D, static_cast<std::size_t>(D) * sizeof(float));
+    } else if (embedding_vD.scalar_type() == at::kBFloat16) {
+      cpu_kernels().from_bf16(static_cast<const std::uint16_t*>(embedding_vD.const_data_ptr()) + row * D, to, D);
+    } else {
+      const auto* half = embedding_vD.const_data_ptr<at::Half>() + row * D;
+      for (std::int64_t i = 0; i < D; ++i) to[i] = static_cast<float>(half[i]);
+    }
+  }
+}
+
+void check_batch(const PackedBatch& batch, const ModelConfig& config) {
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  for (std::int64_t t = 0; t < batch.num_tokens(); ++t) {
+    MAGISTER_CHECK(ids[t] >= 0 && ids[t] < config.vocab_size, ExitCode::kData,
+                   "token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use the "
+                   "tokenizer that belongs to the model", ids[t], config.vocab_size);
+  }
+}
+
+}  // namespace
+
+at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
+  check_batch(batch, layers_->config);
+  ThreadPool& pool = *layers_->pool;
+  ProcessGroup& group = *layers_->group;
+  const bool alone = group.tp_size() == 1;
+  const std::int64_t T = batch.num_tokens(), D = layers_->config.hidden_size;
+  const auto f32 = at::TensorOptions().dtype(at::kFloat);
+  at::Tensor hidden_TD = at::empty({T, D}, f32), partial_TD;
+  if (T == 0) return hidden_TD;
+  float* hidden = hidden_TD.data_ptr<float>();
+
+  const RopeTables tables = layers_->rope_tables(batch);
+  const LayerShape& shape = layers_->decoder.front().shape();
+  LayerBuffers buffers(T, shape, pool.num_threads());
+  const std::vector<AttentionTile> attention = attention_tiles(batch, shape.heads);
+  if (!alone) partial_TD = at::empty({T, D}, f32);
+  float* partial = alone ? hidden : partial_TD.data_ptr<float>();
+  // Sums the shards' partial products and adds them to the residual stream.
+  const auto add_partial = [&] {
+    if (alone) return;
+    group.all_reduce_sum(partial_TD);
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin * D; i < end * D; ++i) hidden[i] += partial[i];
+    });
+  };
+
+  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
+    embed_rows(layers_->embedding_vD, layers_->partition.vocab, batch, begin, end, hidden);
+  });
+  if (!alone) group.all_reduce_sum(hidden_TD);
+  for (const DecoderLayer& layer : layers_->decoder) {
+    if (should_stop && should_stop()) return {};
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
+      layer.project_qkv(hidden, begin, end, tables.rows, buffers, thread);
+    });
+    pool.run(static_cast<std::int64_t>(attention.size()),
+             [&](std::int64_t i, int thread) { layer.attend(attention[i], buffers, thread); });
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
+      layer.project_output(begin, end, buffers, partial, alone);
+      if (alone) layer.mlp(hidden, begin, end, buffers, thread, hidden, true);
+    });
+    if (alone) continue;
+    add_partial();
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
+      layer.mlp(hidden, begin, end, buffers, thread, partial, false);
+    });
+    add_partial();
+  }
+  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
+    cpu_kernels().rms_norm(hidden + begin * D, D, layers_->norm_D.const_data_ptr<float>(), shape.rms_norm_eps,
+                           hidden + begin * D, D, end - begin, D);
+  });
+  return hidden_TD;
+}
+
+at::Tensor Transformer::forward_reference(const PackedBatch& batch) {
+  check_batch(batch, layers_->config);
+  ProcessGroup& group = *layers_->group;
+  const IndexRange vocab = layers_->partition.vocab;
+  const at::Tensor ids_T = batch.token_ids_T.to(at::kLong) - static_cast<std::int64_t>(vocab.begin);
+  const at::Tensor mine_T = (ids_T >= 0) & (ids_T < static_cast<std::int64_t>(vocab.size()));
+  at::Tensor hidden_TD = at::embedding(layers_->embedding_vD, ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
+  hidden_TD = hidden_TD * mine_T.unsqueeze(1);
+  const auto summed = [&](at::Tensor partial_TD) {
+    if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
+    return partial_TD;
+  };
+  hidden_TD = summed(hidden_TD.contiguous());
+  const RopeTables tables = layers_->rope_tables(batch);
+  const at::Tensor cos_TE2 = tables.gather_cos(), sin_TE2 = tables.gather_sin();
+  for (const DecoderLayer& layer : layers_->decoder) {
+    hidden_TD = hidden_TD + summed(layer.reference_attention(hidden_TD, batch, cos_TE2, sin_TE2));
+    hidden_TD = hidden_TD + summed(layer.reference_mlp(hidden_TD));
+  }
+  return layers_->norm_D * (hidden_TD * at::rsqrt(hidden_TD.pow(2).mean(-1, true) + layers_->config.rms_norm_eps));
+}
+
+double Transformer::forward_flops(const PackedBatch& batch) const {
+  const ModelConfig& c = layers_->config;
+  const double D = c.hidden_size, E = c.head_dim, H = c.num_attention_heads, K = c.num_key_value_heads;
+  const double products = D * (H + 2 * K) * E + H * E * D + 3.0 * D * c.intermediate_size;
+  double flops = 2.0 * products * batch.num_tokens();
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const double length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    double visible = length * (length + 1) / 2;
+    if (const double w = c.sliding_window; w > 0 && length > w) visible = w * (w + 1) / 2 + (length - w) * w;
+    flops += 4.0 * visible * H * E;
+  }
+  return flops * c.num_hidden_layers;
+}
+
+double Transformer::head_flops(std::int64_t num_rows) const {
+  return 2.0 * layers_->config.hidden_size * layers_->config.vocab_size * num_rows;
+}
+
+}  // namespace magister

@@ -1,0 +1,43 @@
+// What a Transformer holds: the shard's weights by layer, its partition, and the rotary tables of a batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "magister/model/model_config.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "model/decoder_layer.h"
+
+namespace magister {
+
+// cos and sin for every packed token. A sequence has the common table, or its own where dynamic scaling depends on its
+// length; the rows point into the tables held here.
+struct RopeTables {
+  std::vector<at::Tensor> tables;  // [positions, E/2] f32: cos, sin, cos, sin, ...
+  RopeRows rows;
+  std::int64_t half = 0;
+  at::Tensor gather_cos() const;  // [T, E/2]
+  at::Tensor gather_sin() const;
+};
+
+struct TransformerLayers {
+  ModelConfig config;
+  Partition partition;
+  at::Tensor embedding_vD;
+  at::Tensor norm_D;
+  LmHead lm_head;
+  std::vector<DecoderLayer> decoder;
+  std::uint64_t weight_bytes = 0;
+  ProcessGroup* group = nullptr;
+  ThreadPool* pool = nullptr;
+
+  RopeTables rope_tables(const PackedBatch& batch) const;
+};
+
+TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
+                                at::ScalarType dtype);
+
+}  // namespace magister

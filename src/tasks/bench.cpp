@@ -1,0 +1,112 @@
+// Times the real code paths of a unit on this rank: matrix product, forward pass, forward pass with the fused head.
+#include "magister/tasks/bench.h"
+
+#include <ATen/ATen.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/engine/logit_reducer.h"
+#include "magister/io/tensor_file.h"
+#include "magister/model/cpu_kernels.h"
+#include "magister/model/matmul.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+
+namespace magister {
+namespace {
+
+double median_seconds(int repeats, const std::function<void()>& body) {
+  body();  // warm caches and pages
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
+  return seconds[static_cast<std::size_t>(repeats) / 2];
+}
+
+std::uint64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+nlohmann::ordered_json bench_sgemm(const BenchOptions& options) {
+  constexpr std::int64_t n = 2048;
+  const at::Tensor a = at::ones({n, n}, at::kFloat), b = at::ones({n, n}, at::kFloat);
+  at::Tensor c = at::empty({n, n}, at::kFloat);
+  const double seconds = median_seconds(options.repeats, [&] {
+    sgemm(true, n, n, n, 1.0f, a.const_data_ptr<float>(), n, b.const_data_ptr<float>(), n, 0.0f, c.data_ptr<float>(), n);
+  });
+  return {{"bench", "sgemm"}, {"gflops", 2e-9 * n * n * n / seconds}, {"seconds", seconds}};
+}
+
+PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
+  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
+    sequences[sequence].push_back(static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
+  }
+  return pack_sequences(sequences);
+}
+
+nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool) {
+  const auto group = make_single_process_group();
+  const auto file = TensorFile::open(options.model);
+  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype));
+  model.self_test();
+  const PackedBatch batch = probe_unit(options, model.config().vocab_size);
+  std::vector<TokenId> targets(static_cast<std::size_t>(options.tokens), 0);
+  const bool with_head = options.what == "teacher";
+  const LogitReducer reducer(model.lm_head(), *group, pool, options.top_k);
+  const double seconds = median_seconds(options.repeats, [&] {
+    const at::Tensor hidden_TD = model.forward(batch);
+    if (with_head) reducer.reduce(hidden_TD, targets);
+  });
+  const double flops = model.forward_flops(batch) + (with_head ? model.head_flops(options.tokens) : 0.0);
+  return {{"bench", options.what},
+          {"tokens_per_second", static_cast<double>(options.tokens) / seconds},
+          {"gflops", flops / seconds * 1e-9},
+          {"seconds", seconds},
+          {"tokens", options.tokens},
+          {"weight_bytes", model.weight_bytes()}};
+}
+
+}  // namespace
+
+std::string run_bench(const BenchOptions& options) {
+  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 && options.sequences <= options.tokens &&
+                     options.repeats >= 1 && options.threads >= 1,
+                 ExitCode::kUsage, "bench needs at least one token, sequence, thread and repeat (got {}, {}, {}, {}); "
+                 "give positive numbers", options.tokens, options.sequences, options.threads, options.repeats);
+  ThreadPool pool(options.threads);
+  nlohmann::ordered_json result;
+  if (options.what == "sgemm") {
+    result = bench_sgemm(options);
+  } else if (options.what == "prefill" || options.what == "teacher") {
+    result = bench_model(options, pool);
+  } else {
+    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, prefill or teacher",
+         printable(options.what));
+  }
+  result["threads"] = options.threads;
+  result["cpu_kernels"] = cpu_kernels().name;
+  result["cpu_features"] = cpu_features();
+  result["peak_bytes"] = peak_bytes();
+  if (options.json) return result.dump();
+  std::string line;
+  for (const auto& [key, value] : result.items()) {
+    line += fmt::format("{}{}: {}", line.empty() ? "" : "  ", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return line;
+}
+
+}  // namespace magister

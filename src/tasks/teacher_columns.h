@@ -1,0 +1,30 @@
+// The datasets of a teacher-logits results file, as INTERFACE promises them, and the bytes of one unit for them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/io/results_file.h"
+#include "magister/model/batch.h"
+#include "tasks/unit_writer.h"
+
+namespace magister {
+
+// n samples, T tokens, top_k entries a row; key_bytes: width of /samples/key; half: log-probabilities as f16.
+struct TeacherShape {
+  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, top_k = 0, key_bytes = 1;
+  bool half = false;
+  // Bytes of the rows of one token, and of the whole file's datasets.
+  std::uint64_t row_bytes() const;
+  std::uint64_t file_bytes() const;
+};
+
+std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
+
+// The unit's rows, converted for the file. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
+// row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
+// log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else.
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, bool half);
+
+}  // namespace magister
