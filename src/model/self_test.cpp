@@ -2,6 +2,9 @@
 // A wrong kernel, BLAS or CPU would otherwise write a week of almost right numbers.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "magister/core/error.h"
 #include "magister/model/cpu_kernels.h"
 #include "magister/model/transformer.h"

@@ -1,0 +1,186 @@
+// One thread a shard; shard 0 of the group's leader draws units, all shards compute, the leader writes. An error on one
+// shard destroys its process group, which releases the others; the first error is rethrown.
+#include "tasks/teacher_run.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/engine/logit_reducer.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+#include "tasks/teacher_columns.h"
+#include "tasks/unit_writer.h"
+
+namespace magister {
+namespace {
+
+// Adds the time of its life to one phase.
+class PhaseTimer {
+ public:
+  PhaseTimer(PhaseSeconds& phases, std::string phase)
+      : phases_(phases), phase_(std::move(phase)), start_(std::chrono::steady_clock::now()) {}
+  ~PhaseTimer() {
+    phases_[phase_] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  PhaseSeconds& phases_;
+  std::string phase_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+struct UnitBatch {
+  PackedBatch batch;
+  std::vector<TokenId> targets;  // the next token of each row, -1 in a sample's last row
+};
+
+UnitBatch read_unit(const ResultsFile& file, const Unit& unit) {
+  std::vector<std::uint64_t> offset(unit.samples.size() + 1);
+  file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
+  std::vector<TokenId> ids(unit.rows.size());
+  file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(ids)));
+  std::vector<std::vector<TokenId>> sequences;
+  UnitBatch result;
+  result.targets.assign(ids.size(), -1);
+  for (std::size_t i = 0; i + 1 < offset.size(); ++i) {
+    MAGISTER_CHECK(offset[i] >= unit.rows.begin && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end,
+                   ExitCode::kData, "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of "
+                   "the results file are damaged); start over with --fresh", unit.samples.begin + i, offset[i],
+                   offset[i + 1], unit.rows.begin, unit.rows.end);
+    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(offset[i] - unit.rows.begin);
+    const auto end = ids.begin() + static_cast<std::ptrdiff_t>(offset[i + 1] - unit.rows.begin);
+    sequences.emplace_back(begin, end);
+    for (auto row = begin; row != end && row + 1 != end; ++row) {
+      result.targets[static_cast<std::size_t>(row - ids.begin())] = row[1];
+    }
+  }
+  result.batch = pack_sequences(sequences);
+  return result;
+}
+
+// One shard's life: weights, self-test, units.
+class Shard {
+ public:
+  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool speaks_for_rank)
+      : run_(run), group_(std::move(group)), speaks_(speaks_for_rank), pool_(run.group.threads_per_shard()) {
+    PhaseTimer timer(phases_, "load");
+    if (speaks_) run_.watchdog.enter("load the model");
+    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype);
+    model_->self_test();
+    reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
+    if (group_->tp_rank() == 0) writer_.emplace(run_.file, run_.tickets);
+  }
+
+  void run_units() {
+    while (const std::optional<std::uint64_t> index = next_unit()) {
+      if (speaks_) run_.watchdog.enter("compute", static_cast<std::int64_t>(*index));
+      fail_point("teacher.unit.begin");
+      if (!run_unit(run_.file.unit(*index))) break;
+    }
+    if (writer_) {
+      if (speaks_) run_.watchdog.enter("write the last unit");
+      writer_->drain();
+      run_.unit_finished();
+      phases_["write"] += writer_->write_seconds();
+      phases_["wait for write"] += writer_->wait_seconds();
+    }
+    if (speaks_) run_.watchdog.leave();
+  }
+
+  const PhaseSeconds& phases() const { return phases_; }
+
+ private:
+  // The group's next unit; every shard gets the same answer. Collective over the group.
+  std::optional<std::uint64_t> next_unit() {
+    PhaseTimer timer(phases_, "draw");
+    std::int64_t index = -1;
+    if (group_->tp_rank() == 0) {
+      if (run_.stop_wanted()) run_.tickets.request_stop();
+      if (const auto drawn = run_.tickets.draw()) index = static_cast<std::int64_t>(*drawn);
+    }
+    if (group_->tp_size() > 1) {
+      at::Tensor ticket = at::tensor({index}, at::kLong);
+      group_->broadcast(ticket, 0);
+      index = ticket.item<std::int64_t>();
+    }
+    if (index < 0) return std::nullopt;
+    return static_cast<std::uint64_t>(index);
+  }
+
+  // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.
+  bool run_unit(const Unit& unit) {
+    UnitBatch work;
+    {
+      PhaseTimer timer(phases_, "read");
+      work = read_unit(run_.file, unit);
+    }
+    at::Tensor hidden_TD;
+    {
+      PhaseTimer timer(phases_, "compute body");
+      // Only a shard alone may stop between layers: several would have to agree at every layer.
+      hidden_TD = group_->tp_size() == 1 ? model_->forward(work.batch, run_.stop_wanted) : model_->forward(work.batch);
+      if (!hidden_TD.defined()) {
+        run_.tickets.request_stop();
+        return false;
+      }
+    }
+    ReducedLogits logits;
+    {
+      PhaseTimer timer(phases_, "compute head");
+      logits = reducer_->reduce(hidden_TD, work.targets);
+    }
+    fail_point("teacher.unit.computed");
+    if (writer_) {
+      writer_->submit(unit, teacher_rows(logits, work.batch, run_.half));
+      run_.unit_finished();
+    }
+    return true;
+  }
+
+  const TeacherRun& run_;
+  std::unique_ptr<ProcessGroup> group_;
+  bool speaks_;
+  PhaseSeconds phases_;
+  ThreadPool pool_;
+  std::optional<Transformer> model_;
+  std::optional<LogitReducer> reducer_;
+  std::optional<UnitWriter> writer_;
+};
+
+}  // namespace
+
+PhaseSeconds run_teacher_units(const TeacherRun& run) {
+  auto groups = make_cpu_process_groups(run.group.members(), run.group.shards_per_rank());
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  PhaseSeconds phases;
+  const auto live = [&](std::size_t i) {
+    try {
+      const c10::InferenceMode no_gradients;
+      Shard shard(run, std::move(groups[i]), i == 0);
+      shard.run_units();
+      if (i == 0) phases = shard.phases();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!first_error) first_error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < groups.size(); ++i) threads.emplace_back(live, i);
+  live(0);
+  for (std::thread& thread : threads) thread.join();
+  if (first_error) std::rethrow_exception(first_error);
+  return phases;
+}
+
+}  // namespace magister

@@ -1,0 +1,40 @@
+// The compute loop of teacher logits: every shard of this rank runs the model over the units that its group draws.
+#pragma once
+
+#include <ATen/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "magister/io/results_file.h"
+#include "magister/io/tensor_file.h"
+#include "magister/model/model_config.h"
+#include "magister/parallel/layout.h"
+#include "magister/parallel/unit_tickets.h"
+#include "magister/parallel/watchdog.h"
+
+namespace magister {
+
+// Seconds by phase on this rank, shard 0 ("load", "read", "compute body", "compute head", "write", "wait for write").
+using PhaseSeconds = std::map<std::string, double>;
+
+struct TeacherRun {
+  const GpuGroup& group;
+  ResultsFile& file;
+  UnitTickets& tickets;
+  Watchdog& watchdog;
+  const ModelDescription& model;
+  const TensorFile& weights;
+  at::ScalarType dtype;
+  std::int64_t top_k;
+  bool half;
+  std::function<bool()> stop_wanted;   // signal or wall time: asked often, from one thread
+  std::function<void()> unit_finished; // progress, called by the leader after each unit
+};
+
+// Runs until no unit is left or the job stops; committed units stay. Collective over the group.
+PhaseSeconds run_teacher_units(const TeacherRun& run);
+
+}  // namespace magister

@@ -1,0 +1,142 @@
+// The tiled decoder layer against its plain ATen twin: odd shapes, grouped heads, windows, biases, q/k norm.
+#include "model/decoder_layer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "magister/model/cpu_kernels.h"
+#include "magister/model/transformer.h"
+
+namespace magister {
+namespace {
+
+struct Case {
+  const char* name;
+  std::int64_t heads, kv_heads, head_dim, mlp, window;
+  bool bias, qk_norm;
+  std::vector<std::int64_t> lengths;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class Layer : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(3);
+    const Case& c = GetParam();
+    LayerShape shape;
+    shape.hidden_size = 40;
+    shape.heads = c.heads;
+    shape.kv_heads = c.kv_heads;
+    shape.head_dim = c.head_dim;
+    shape.mlp = c.mlp;
+    shape.sliding_window = c.window;
+    shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    for (std::int64_t h = 0; h < c.heads; ++h) shape.kv_of_head.push_back(h * c.kv_heads / c.heads);
+    LayerWeights weights;
+    weights.input_layernorm_D = at::randn({40}).abs();
+    weights.post_attention_layernorm_D = at::randn({40}).abs();
+    const auto linear = [&](std::int64_t out, std::int64_t in) {
+      return Linear{at::randn({out, in}) * 0.3, c.bias ? at::randn({out}) : at::Tensor{}};
+    };
+    weights.qkv_proj = linear(shape.qkv_features(), 40);
+    weights.o_proj = linear(40, c.heads * c.head_dim);
+    weights.gate_up_proj = linear(2 * c.mlp, 40);
+    weights.down_proj = linear(40, c.mlp);
+    if (c.qk_norm) {
+      weights.q_norm_E = at::randn({c.head_dim}).abs();
+      weights.k_norm_E = at::randn({c.head_dim}).abs();
+    }
+    layer_ = std::make_unique<DecoderLayer>(shape, weights);
+    std::vector<std::vector<TokenId>> sequences;
+    for (const std::int64_t length : c.lengths) sequences.emplace_back(static_cast<std::size_t>(length), 0);
+    batch_ = pack_sequences(sequences);
+    hidden_TD_ = at::randn({batch_.num_tokens(), 40});
+    cos_ = at::randn({batch_.num_tokens(), c.head_dim / 2});
+    sin_ = at::randn({batch_.num_tokens(), c.head_dim / 2});
+    for (std::int64_t t = 0; t < batch_.num_tokens(); ++t) {
+      rope_.cos.push_back(cos_.const_data_ptr<float>() + t * c.head_dim / 2);
+      rope_.sin.push_back(sin_.const_data_ptr<float>() + t * c.head_dim / 2);
+    }
+  }
+
+  at::Tensor fast_attention() {
+    const std::int64_t T = batch_.num_tokens();
+    LayerBuffers buffers(T, layer_->shape(), 1);
+    buffers.scratch.fill_(std::numeric_limits<float>::quiet_NaN());  // nothing stale may be read
+    at::Tensor out_TD = at::empty({T, 40});
+    for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
+      const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
+      layer_->project_qkv(hidden_TD_.const_data_ptr<float>(), begin, end, rope_, buffers, 0);
+    }
+    for (const auto& tile : attention_tiles(batch_, layer_->shape().heads)) layer_->attend(tile, buffers, 0);
+    for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
+      const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
+      layer_->project_output(begin, end, buffers, out_TD.data_ptr<float>(), false);
+    }
+    return out_TD;
+  }
+
+  std::unique_ptr<DecoderLayer> layer_;
+  PackedBatch batch_;
+  at::Tensor hidden_TD_, cos_, sin_;
+  RopeRows rope_;
+};
+
+TEST_P(Layer, AttentionEqualsPlainCode) {
+  const at::Tensor plain = layer_->reference_attention(hidden_TD_, batch_, cos_, sin_);
+  EXPECT_LE((fast_attention() - plain).abs().max().item<double>(), 2e-4);
+}
+
+TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
+  const std::int64_t T = std::min<std::int64_t>(batch_.num_tokens(), LayerBuffers::kTileRows);
+  const at::Tensor hidden = hidden_TD_.narrow(0, 0, T).contiguous();
+  LayerBuffers buffers(T, layer_->shape(), 1);
+  at::Tensor out = at::ones({T, 40});
+  layer_->mlp(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
+  EXPECT_LE((out - 1.0 - layer_->reference_mlp(hidden)).abs().max().item<double>(), 2e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Layer,
+    testing::Values(Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
+                    Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
+                    Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
+                    Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}},
+                    Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
+                    Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
+                    Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
+                    Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
+                    Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(CpuKernels, Avx2AndAvx512Agree) {
+  const CpuKernels* wide = cpu_kernels_avx512();
+  const CpuKernels& narrow = cpu_kernels_avx2();
+  if (wide == nullptr) wide = &narrow;  // a machine without AVX-512 still runs the loop below
+  at::manual_seed(1);
+  for (const std::int64_t n : {1, 15, 16, 17, 100, 1000}) {
+    const at::Tensor x = at::randn({n}) * 20;
+    for (const CpuKernels* kernels : {wide, &narrow}) {
+      SoftmaxState state;
+      kernels->logsumexp_step(x.const_data_ptr<float>(), n / 2, &state);
+      kernels->logsumexp_step(x.const_data_ptr<float>() + n / 2, n - n / 2, &state);
+      EXPECT_NEAR(state.maximum + std::log(state.sum), at::logsumexp(x.to(at::kDouble), {0}).item<double>(), 2e-6 * 60);
+      at::Tensor scores = x.clone();
+      float maximum = -std::numeric_limits<float>::infinity(), sum = 0;
+      kernels->softmax_step(scores.data_ptr<float>(), n, 0, n, 1.0f, &maximum, &sum);
+      EXPECT_LE((scores / sum - at::softmax(x, 0)).abs().max().item<double>(), 2e-6);
+      std::vector<std::int32_t> found(static_cast<std::size_t>(n));
+      const std::int64_t count = kernels->above(x.const_data_ptr<float>(), n, 5.0f, found.data());
+      EXPECT_EQ(count, (x > 5.0).sum().item<std::int64_t>());
+      at::Tensor back = at::empty({n});
+      std::vector<std::uint16_t> half(static_cast<std::size_t>(n));
+      kernels->to_bf16(x.const_data_ptr<float>(), half.data(), n);
+      kernels->from_bf16(half.data(), back.data_ptr<float>(), n);
+      EXPECT_TRUE(at::equal(back, x.to(at::kBFloat16).to(at::kFloat)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace magister
