@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include <chrono>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -23,21 +22,6 @@
 
 namespace magister {
 namespace {
-
-// Adds the time of its life to one phase.
-class PhaseTimer {
- public:
-  PhaseTimer(PhaseSeconds& phases, std::string phase)
-      : phases_(phases), phase_(std::move(phase)), start_(std::chrono::steady_clock::now()) {}
-  ~PhaseTimer() {
-    phases_[phase_] += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  PhaseSeconds& phases_;
-  std::string phase_;
-  std::chrono::steady_clock::time_point start_;
-};
 
 struct UnitBatch {
   PackedBatch batch;
@@ -72,8 +56,9 @@ UnitBatch read_unit(const ResultsFile& file, const Unit& unit) {
 class Shard {
  public:
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool speaks_for_rank)
-      : run_(run), group_(std::move(group)), speaks_(speaks_for_rank), pool_(run.group.threads_per_shard()) {
-    PhaseTimer timer(phases_, "load");
+      : run_(run), group_(std::move(group)), speaks_(speaks_for_rank),
+        times_(speaks_for_rank ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
+    const PhaseTimes::Span span(times_, "load");
     if (speaks_) run_.watchdog.enter("load the model");
     model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype);
     model_->self_test();
@@ -91,18 +76,16 @@ class Shard {
       if (speaks_) run_.watchdog.enter("write the last unit");
       writer_->drain();
       run_.unit_finished();
-      phases_["write"] += writer_->write_seconds();
-      phases_["wait for write"] += writer_->wait_seconds();
+      times_.add("write", writer_->write_seconds());
+      times_.add("wait for write", writer_->wait_seconds());
     }
     if (speaks_) run_.watchdog.leave();
   }
 
-  const PhaseSeconds& phases() const { return phases_; }
-
  private:
   // The group's next unit; every shard gets the same answer. Collective over the group.
   std::optional<std::uint64_t> next_unit() {
-    PhaseTimer timer(phases_, "draw");
+    const PhaseTimes::Span span(times_, "draw");
     std::int64_t index = -1;
     if (group_->tp_rank() == 0) {
       if (run_.stop_wanted()) run_.tickets.request_stop();
@@ -121,12 +104,12 @@ class Shard {
   bool run_unit(const Unit& unit) {
     UnitBatch work;
     {
-      PhaseTimer timer(phases_, "read");
+      const PhaseTimes::Span span(times_, "read");
       work = read_unit(run_.file, unit);
     }
     at::Tensor hidden_TD;
     {
-      PhaseTimer timer(phases_, "compute body");
+      const PhaseTimes::Span span(times_, "compute body");
       // Only a shard alone may stop between layers: several would have to agree at every layer.
       hidden_TD = group_->tp_size() == 1 ? model_->forward(work.batch, run_.stop_wanted) : model_->forward(work.batch);
       if (!hidden_TD.defined()) {
@@ -136,7 +119,7 @@ class Shard {
     }
     ReducedLogits logits;
     {
-      PhaseTimer timer(phases_, "compute head");
+      const PhaseTimes::Span span(times_, "compute head");
       logits = reducer_->reduce(hidden_TD, work.targets);
     }
     fail_point("teacher.unit.computed");
@@ -150,7 +133,8 @@ class Shard {
   const TeacherRun& run_;
   std::unique_ptr<ProcessGroup> group_;
   bool speaks_;
-  PhaseSeconds phases_;
+  PhaseTimes own_times_;  // of the other shards: nobody reads them
+  PhaseTimes& times_;
   ThreadPool pool_;
   std::optional<Transformer> model_;
   std::optional<LogitReducer> reducer_;
@@ -159,17 +143,15 @@ class Shard {
 
 }  // namespace
 
-PhaseSeconds run_teacher_units(const TeacherRun& run) {
+void run_teacher_units(const TeacherRun& run) {
   auto groups = make_cpu_process_groups(run.group.members(), run.group.shards_per_rank());
   std::mutex mutex;
   std::exception_ptr first_error;
-  PhaseSeconds phases;
   const auto live = [&](std::size_t i) {
     try {
       const c10::InferenceMode no_gradients;
       Shard shard(run, std::move(groups[i]), i == 0);
       shard.run_units();
-      if (i == 0) phases = shard.phases();
     } catch (...) {
       const std::lock_guard lock(mutex);
       if (!first_error) first_error = std::current_exception();
@@ -180,7 +162,6 @@ PhaseSeconds run_teacher_units(const TeacherRun& run) {
   live(0);
   for (std::thread& thread : threads) thread.join();
   if (first_error) std::rethrow_exception(first_error);
-  return phases;
 }
 
 }  // namespace magister

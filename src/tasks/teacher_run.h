@@ -5,8 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <string>
 
 #include "magister/io/results_file.h"
 #include "magister/io/tensor_file.h"
@@ -14,11 +12,9 @@
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 #include "magister/parallel/watchdog.h"
+#include "magister/tasks/progress.h"
 
 namespace magister {
-
-// Seconds by phase on this rank, shard 0 ("load", "read", "compute body", "compute head", "write", "wait for write").
-using PhaseSeconds = std::map<std::string, double>;
 
 struct TeacherRun {
   const GpuGroup& group;
@@ -32,9 +28,10 @@ struct TeacherRun {
   bool half;
   std::function<bool()> stop_wanted;   // signal or wall time: asked often, from one thread
   std::function<void()> unit_finished; // progress, called by the leader after each unit
+  PhaseTimes& times;                   // of this rank's first shard
 };
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.
-PhaseSeconds run_teacher_units(const TeacherRun& run);
+void run_teacher_units(const TeacherRun& run);
 
 }  // namespace magister

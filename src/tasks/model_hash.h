@@ -1,0 +1,15 @@
+// sha256 of a model: of the file's bytes when it is one file (equal to sha256sum), else of the lines "sha256  name" of
+// config.json, tokenizer.json and the tensor files, as sha256sum prints them. Ranks hash different files at once.
+#pragma once
+
+#include <string>
+
+#include "magister/io/tensor_file.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+// Equal on every rank. Collective over world.
+std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file);
+
+}  // namespace magister

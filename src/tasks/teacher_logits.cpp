@@ -1,0 +1,274 @@
+// Task teacher_logits: data set -> tokens -> units -> hidden states -> reduced logits -> rows of one results file.
+// This file is the order of things; the plan, the columns and the compute loop have files of their own beside it.
+#include <chrono>
+#include <filesystem>
+
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/core/sha256.h"
+#include "magister/model/cpu_kernels.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "magister/model/weights.h"
+#include "magister/tasks/model_source.h"
+#include "magister/tasks/progress.h"
+#include "magister/tasks/run_log.h"
+#include "magister/tasks/task.h"
+#include "magister/tasks/teacher_logits_config.h"
+#include "tasks/model_hash.h"
+#include "tasks/results_on_disk.h"
+#include "tasks/sample_plan.h"
+#include "tasks/teacher_columns.h"
+#include "tasks/teacher_run.h"
+
+namespace magister {
+namespace {
+
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+// The model's files, opened and described, and the type its products run in: the same on every rank of a mixed cluster.
+struct OpenModel {
+  std::unique_ptr<TensorFile> file;
+  ModelDescription description;
+  at::ScalarType dtype = at::kFloat;
+};
+
+OpenModel open_model(const Communicator& world, const ModelSection& section) {
+  MAGISTER_CHECK(section.quantization == "none", ExitCode::kConfig,
+                 "model.quantization is \"{}\" (quantising while loading is not built yet; the results would not be what "
+                 "the experiment asks for); use none", section.quantization);
+  OpenModel model;
+  model.file = TensorFile::open(section.path);
+  model.description = describe_model(section.path, *model.file);
+  model.dtype = resolve_cpu_dtype(section.dtype);
+  // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
+  const bool all_agree = world.min(static_cast<std::uint64_t>(model.dtype)) == world.max(static_cast<std::uint64_t>(model.dtype));
+  if (!all_agree) model.dtype = at::kFloat;
+  return model;
+}
+
+std::string dtype_name(at::ScalarType dtype) {
+  return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : "f16";
+}
+
+class TeacherLogits final : public Task {
+ public:
+  explicit TeacherLogits(TeacherLogitsConfig config) : Task("teacher_logits", config.name), config_(std::move(config)) {}
+
+  PlanReport plan(RunContext& context, int num_ranks) override;
+  ExitCode run(RunContext& context) override;
+
+ private:
+  SampleRules rules(const ModelConfig& model) const;
+  TeacherShape shape(const SamplePlan& plan) const;
+  Attributes identity(const RunContext& context, const OpenModel& model, const Tokenizer& tokenizer,
+                      const Dataset& dataset, int tp_size) const;
+  ResultsFile create(RunContext& context, const OpenModel& model, const Tokenizer& tokenizer, const Dataset& dataset,
+                     const Attributes& identity, PhaseTimes& times) const;
+  ExitCode compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
+                   Watchdog& watchdog, PhaseTimes& times) const;
+
+  TeacherLogitsConfig config_;
+};
+
+SampleRules TeacherLogits::rules(const ModelConfig& model) const {
+  MAGISTER_CHECK(config_.top_k <= static_cast<std::uint64_t>(model.vocab_size), ExitCode::kConfig,
+                 "tasks: {}: top_k is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
+                 config_.name, config_.top_k, model.vocab_size, model.vocab_size);
+  MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
+                     config_.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
+                 ExitCode::kConfig,
+                 "tasks: {}: max_length is {}, but the model was made for {} positions (rows beyond them would be "
+                 "meaningless); choose at most {}", config_.name, config_.max_length, model.max_position_embeddings,
+                 model.max_position_embeddings);
+  return {config_.max_length, config_.stride,    config_.overflow, config_.unit_tokens,
+          model.vocab_size,   !config_.dataset.tokens_field.empty()};
+}
+
+TeacherShape TeacherLogits::shape(const SamplePlan& plan) const {
+  return {plan.num_samples, plan.num_tokens,    plan.num_units,
+          config_.top_k,    plan.max_key_bytes, config_.logprob_f16};
+}
+
+// What must be equal for two runs to belong to one results file. Collective over the world.
+Attributes TeacherLogits::identity(const RunContext& context, const OpenModel& model, const Tokenizer& tokenizer,
+                                   const Dataset& dataset, int tp_size) const {
+  const IndexRange slice = dataset.records();
+  return {{"config_sha256", sha256_hex(context.experiment_yaml)},
+          {"model_sha256", model_sha256(context.world, config_.model.path, *model.file)},
+          {"tokenizer_sha256", tokenizer.sha256()},
+          {"dataset_sha256", dataset.sha256()},
+          {"dtype", dtype_name(model.dtype)},
+          {"tp_size", static_cast<std::uint64_t>(tp_size)},
+          {"source_records", dataset.num_source_records()},
+          {"slice_begin", slice.begin},
+          {"slice_end", slice.end}};
+}
+
+ResultsFile TeacherLogits::create(RunContext& context, const OpenModel& model, const Tokenizer& tokenizer,
+                                  const Dataset& dataset, const Attributes& identity, PhaseTimes& times) const {
+  const std::string folder = std::filesystem::path(context.results_path).parent_path().string();
+  const auto tokenized = [&] {
+    const PhaseTimes::Span span(times, "tokenise");
+    return SamplePlan::make(context.world, dataset, tokenizer, rules(model.description.config), folder);
+  };
+  SamplePlan plan = tokenized();
+  const PhaseTimes::Span span(times, "create the file");
+  if (plan.num_cut > 0) {
+    log_info("{}: {} records are longer than max_length {} and were {}", name(), plan.num_cut, config_.max_length,
+             config_.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
+  }
+  const TeacherShape size = shape(plan);
+  check_free_space(context.world, folder, size.file_bytes());
+  ResultsSpec spec;
+  spec.columns = teacher_columns(size);
+  spec.num_units = plan.num_units;
+  spec.default_plot_column = "/teacher/entropy";
+  spec.attributes = {{"format", "magister.teacher_logits"},
+                     {"format_version", std::uint64_t{1}},
+                     {"software", "magister"},
+                     {"software_version", MAGISTER_VERSION},
+                     {"experiment", context.experiment_yaml}};
+  spec.attributes.insert(spec.attributes.end(), identity.begin(), identity.end());
+  spec.attributes.emplace_back(
+      "plan_sha256", sha256_hex(fmt::format("samples {} tokens {} units {} unit_tokens {} lengths {:016x}", plan.num_samples,
+                                            plan.num_tokens, plan.num_units, config_.unit_tokens, plan.lengths_digest)));
+  spec.attributes.emplace_back("num_samples", plan.num_samples);
+  spec.attributes.emplace_back("num_tokens", plan.num_tokens);
+  ResultsFile file = ResultsFile::create(context.world, context.results_path, spec);
+  plan.write_fixed_columns(file);
+  file.freeze();
+  context.log.event("plan", {{"task", name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},
+                             {"units", plan.num_units}, {"bytes", size.file_bytes()}});
+  return file;
+}
+
+ExitCode TeacherLogits::run(RunContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  PhaseTimes times;
+  const GpuGroup group = GpuGroup::resolve(context.world, context.experiment.layout);
+  MAGISTER_CHECK(!group.on_gpu(), ExitCode::kConfig,
+                 "layout.devices: GPUs were found, but this version computes on CPUs only (the GPU path is not built "
+                 "yet); set layout.devices: cpu");
+  make_folder(context.world, std::filesystem::path(context.results_path).parent_path().string());
+  const ResultsLock lock(context.world, context.results_path);
+  if (context.fresh) put_aside(context.world, context.results_path);
+  const ResultsFile::State state = state_everywhere(context.world, context.results_path);
+
+  const OpenModel model = open_model(context.world, config_.model);
+  partition_for(model.description.config, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
+  const Tokenizer tokenizer = load_tokenizer(config_.model.path);
+  rules(model.description.config);
+  const Dataset dataset = Dataset::open(context.world, config_.dataset);
+  const Attributes expected = identity(context, model, tokenizer, dataset, group.tp_size());
+  if (state == ResultsFile::State::kComplete) {
+    check_complete(context.world, context.results_path, expected);
+    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", name(),
+             context.results_path);
+    return ExitCode::kDone;
+  }
+  ResultsFile file = state == ResultsFile::State::kPartial
+                         ? ResultsFile::resume(context.world, context.results_path, expected)
+                         : create(context, model, tokenizer, dataset, expected, times);
+  times.add("prepare", seconds());
+  const double watchdog_seconds = context.experiment.run.watchdog_seconds;
+  Watchdog watchdog(std::chrono::milliseconds(static_cast<std::int64_t>(
+                        (watchdog_seconds > 0 ? watchdog_seconds : 1e8) * 1000)), context.world.rank() == 0);
+  return compute(context, group, model, file, watchdog, times);
+}
+
+// Tokens of the units that are still to do.
+std::uint64_t pending_tokens(const ResultsFile& file) {
+  std::uint64_t tokens = 0;
+  for (const std::uint64_t index : file.pending_units()) tokens += file.unit(index).rows.size();
+  return tokens;
+}
+
+ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
+                                Watchdog& watchdog, PhaseTimes& times) const {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::uint64_t num_pending = file.pending_units().size();
+  const bool speaks = context.world.rank() == 0;
+  const std::uint64_t tokens_left = speaks ? pending_tokens(file) : 0;
+  context.log.event("start", {{"task", name()}, {"ranks", context.world.size()}, {"groups", group.num_groups()},
+                              {"tp_size", group.tp_size()}, {"units", file.num_units()}, {"pending_units", num_pending},
+                              {"dtype", dtype_name(model.dtype)}, {"cpu", cpu_features()}});
+  UnitTickets tickets(context.world, file.pending_units(), context.experiment.run.schedule, group.group_index(),
+                      group.num_groups());
+  Progress progress(name(), {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
+  const auto tell = [&] {
+    if (!speaks) return;
+    const UnitTickets::Progress done = tickets.progress();
+    progress.update({done.units_done, done.tokens_done});
+  };
+  run_teacher_units({group, file, tickets, watchdog, model.description, *model.file, model.dtype,
+                     static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
+                     [&] { return context.stop.raised(); }, tell, times});
+  {
+    const PhaseTimes::Span span(times, "wait for other ranks");
+    watchdog.enter("waiting for the other ranks");
+    context.world.wait_for_all(tell);
+  }
+  const UnitTickets::Progress done = tickets.progress();
+  tickets.free();
+  watchdog.leave();
+  progress.end();
+  const bool finished = context.world.min(done.units_done) == num_pending;
+  if (finished) {
+    const PhaseTimes::Span span(times, "complete the file");
+    file.complete(context.world);
+  }
+  const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report_phases(context.world, times, name(), done.tokens_done, wall_seconds, context.log);
+  if (finished) {
+    log_info("{}: {} is complete", name(), context.results_path);
+    return ExitCode::kDone;
+  }
+  log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", name(),
+           num_pending - done.units_done, file.num_units());
+  return ExitCode::kStopped;
+}
+
+PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
+  const OpenModel model = open_model(context.world, config_.model);
+  const ModelConfig& config = model.description.config;
+  PlanReport report;
+  report.devices = plan_layout(num_ranks, context.experiment.layout);
+  for (const DeviceRow& row : report.devices) {
+    report.num_groups = std::max(report.num_groups, row.group_index + 1);
+    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
+  }
+  for (int shard = 0; shard < report.tp_size; ++shard) {
+    const Partition partition = partition_for(config, shard, report.tp_size);
+    const std::uint64_t weights = model_bytes(config, model.dtype, shard, report.tp_size);
+    const std::uint64_t work = activation_bytes(config, partition, static_cast<std::int64_t>(config_.unit_tokens), 1);
+    const std::uint64_t rows = config_.unit_tokens * (config_.top_k + 20) * 8 * 2;
+    if (weights + work + rows <= report.device_bytes) continue;
+    report.device_bytes = weights + work + rows;
+    report.device_parts = {{"weights", weights}, {"activations", work}, {"rows of a unit", rows}};
+  }
+  report.model = fmt::format("{}, {:.1f} M parameters, {}", config.family,
+                             static_cast<double>(config.num_parameters()) * 1e-6, dtype_name(model.dtype));
+  const Tokenizer tokenizer = load_tokenizer(config_.model.path);
+  const Dataset dataset = Dataset::open(context.world, config_.dataset);
+  const SamplePlan samples = SamplePlan::make(context.world, dataset, tokenizer, rules(config),
+                                              std::filesystem::temp_directory_path().string());
+  report.num_samples = samples.num_samples;
+  report.num_units = samples.num_units;
+  report.num_tokens = samples.num_tokens;
+  report.results_bytes = shape(samples).file_bytes();
+  report.free_bytes = free_bytes_for(context.results_path);
+  report.notes = {{"records", std::to_string(dataset.records().size())},
+                  {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
+                  {"longer than max_length", std::to_string(samples.num_cut)}};
+  return report;
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_teacher_logits(TeacherLogitsConfig config) {
+  return std::make_unique<TeacherLogits>(std::move(config));
+}
+
+}  // namespace magister
