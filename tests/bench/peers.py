@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Magister's speed beside the machine's limit and beside other programs: prints the table of tests/bench/README.md.
+
+usage: .deps/venv/bin/python tests/bench/peers.py [--program build/magister] [--core 0] [--rounds 5] [--tokens 512] [--no-llama]
+Everything runs in turn, A B C A B C ..., on one pinned core; a ratio is taken inside a round and the median over rounds
+is printed with its spread, because rounds share what the machine does at that time and runs of one program do not.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+import hf_worker
+import llama_cpp
+import whole_runs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def cpu_words():
+    """The CPU by what it can do, which is what decides a figure; its name is no one's business."""
+    flags = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE).group(1).split()
+    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16")
+    return [flag for flag in wanted if flag in flags]
+
+
+def pinned(core, command, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    result = subprocess.run(["taskset", "-c", str(core), *map(str, command)], capture_output=True, text=True, check=False,
+                            env=environment, **options)
+    if result.returncode != 0:
+        raise RuntimeError(f"{command}: {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}")
+    return result.stdout, result.stderr
+
+
+class Magister:
+    def __init__(self, program, core):
+        self.program, self.core = program, core
+
+    def bench(self, what, tokens=512, dtype="f32", extra=()):
+        model = [] if what == "sgemm" else [MODEL, "--tokens", tokens, "--dtype", dtype]
+        output, _ = pinned(self.core, [self.program, "bench", what, *model, "--threads", 1, "--json", *extra])
+        return json.loads(output.splitlines()[-1])
+
+
+def measure_round(ours, hf, llama, tokens, bf16):
+    """One figure of each, one after the other. Keys ending in _gflops are 1e9 FLOP/s, the others tokens or rows a second."""
+    row = {}
+    row["sgemm_gflops"] = max(ours.bench("sgemm")["gflops"], hf.ask("sgemm")["gflops"])
+    for count in (tokens, 2048):
+        prefill, teacher = ours.bench("prefill", count), ours.bench("teacher", count)
+        row[f"prefill_{count}"] = prefill["tokens_per_second"]
+        row[f"prefill_{count}_gflops"] = prefill["gflops"]
+        row[f"teacher_{count}"] = teacher["tokens_per_second"]
+        row[f"teacher_{count}_gflops"] = teacher["gflops"]
+        row["peak_over_weights"] = teacher["peak_bytes"] / teacher["weight_bytes"]
+    if bf16:
+        row["prefill_bf16_gflops"] = ours.bench("prefill", tokens, "bf16")["gflops"]
+    row["hf_prefill"] = hf.ask("prefill", tokens)["tokens_per_second"]
+    row["hf_teacher"] = hf.ask("teacher", tokens)["tokens_per_second"]
+    if llama:
+        for kind in llama_cpp.KINDS:
+            row[f"llama_{kind}"] = llama.bench(kind, tokens)
+        row["llama_kl"] = llama.scored_rows()
+    return row
+
+
+def ratio(rows, above, below):
+    """Median over rounds of above / below, with the smallest and the largest; below may be several: the best counts."""
+    below = [below] if isinstance(below, str) else below
+    values = [row[above] / max(row[name] for name in below) for row in rows]
+    return statistics.median(values), min(values), max(values)
+
+
+def table(rows, runs, tokens, bf16, llama):
+    """-> lines of (what, floor, aim, (median, least, most) or None)."""
+    peers = ["hf_prefill"] + ([f"llama_{kind}" for kind in llama_cpp.KINDS] if llama else [])
+    lines = [(f"prefill, {tokens} tokens, f32: FLOP/s over the best sgemm", 0.85, 0.95, ratio(rows, f"prefill_{tokens}_gflops", "sgemm_gflops")),
+             ("prefill, 2048 tokens, f32: FLOP/s over the best sgemm", 0.85, 0.95, ratio(rows, "prefill_2048_gflops", "sgemm_gflops"))]
+    if bf16:
+        lines.append((f"prefill, {tokens} tokens, bf16: FLOP/s over the best fp32 sgemm", 1.2, None, ratio(rows, "prefill_bf16_gflops", "sgemm_gflops")))
+    lines.append((f"prefill, {tokens} tokens: tokens/s over the best of {', '.join(peers)}", 1.0, 1.15, ratio(rows, f"prefill_{tokens}", peers)))
+    for peer in peers:
+        lines.append((f"- over {peer}", None, None, ratio(rows, f"prefill_{tokens}", peer)))
+    for count in (tokens, 2048):
+        lines.append((f"teacher logits, top 64, {count} tokens: FLOP/s over own prefill's", 0.90, 0.95, ratio(rows, f"teacher_{count}_gflops", f"prefill_{count}_gflops")))
+    lines.append(("teacher tokens/s over transformers + log_softmax + topk", 1.2, 1.35, ratio(rows, f"teacher_{tokens}", "hf_teacher")))
+    if llama:
+        lines.append(("scored rows/s over llama.cpp --kl-divergence-base, F32", 2.8, 3.3, ratio(rows, f"teacher_{tokens}", "llama_kl")))
+    lines.append(("peak memory over the weights' bytes", None, None, ratio([{**row, "one": 1.0} for row in rows], "peak_over_weights", "one")))
+    return lines + runs
+
+
+def markdown(lines):
+    text = ["| what | floor | aim | measured | spread |", "|---|---|---|---|---|"]
+    for what, floor, aim, (median, least, most) in lines:
+        cells = ["" if value is None else f"{value:.2f}" for value in (floor, aim)]
+        text.append(f"| {what} | {cells[0]} | {cells[1]} | {median:.3g} | {least:.3g} - {most:.3g} |")
+    return "\n".join(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/magister")
+    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--no-llama", action="store_true", help="without llama.cpp, whose build takes about 15 minutes on two cores")
+    parser.add_argument("--no-runs", action="store_true", help="without the whole runs (ranks, writing, start, resume)")
+    parser.add_argument("--save", type=pathlib.Path, default=ROOT / ".deps/bench.json", help="all single figures")
+    arguments = parser.parse_args()
+    llama = None if arguments.no_llama else llama_cpp.LlamaCpp(ROOT / ".deps/llama.cpp", MODEL, arguments.core, pinned)
+    features = cpu_words()
+    bf16 = "avx512_bf16" in features or "amx_bf16" in features
+    ours = Magister(arguments.program.resolve(), arguments.core)
+    rows = []
+    with hf_worker.Worker(MODEL, arguments.core) as hf:
+        for index in range(arguments.rounds):
+            rows.append(measure_round(ours, hf, llama, arguments.tokens, bf16))
+            print(f"round {index + 1}: " + ", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), file=sys.stderr)
+    runs = [] if arguments.no_runs else whole_runs.measure(arguments.program.resolve(), arguments.rounds)
+    arguments.save.parent.mkdir(parents=True, exist_ok=True)
+    arguments.save.write_text(json.dumps({"cpu": features, "rounds": rows, "runs": runs}, indent=1))
+    medians = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+    print(f"CPU features: {' '.join(features)}; {os.cpu_count()} cores; one core pinned; {arguments.rounds} rounds\n")
+    print(markdown(table(rows, runs, arguments.tokens, bf16, llama)))
+    print("\nMedians: " + ", ".join(f"{name} {value:.4g}" for name, value in medians.items()))
+
+
+if __name__ == "__main__":
+    main()
