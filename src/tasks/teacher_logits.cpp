@@ -241,7 +241,7 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   }
   for (int shard = 0; shard < report.tp_size; ++shard) {
     const Partition partition = partition_for(config, shard, report.tp_size);
-    const std::uint64_t weights = model_bytes(config, model.dtype, shard, report.tp_size);
+    const std::uint64_t weights = weight_bytes(config, model.dtype, shard, report.tp_size);
     const std::uint64_t work = activation_bytes(config, partition, static_cast<std::int64_t>(config_.unit_tokens), 1);
     const std::uint64_t rows = config_.unit_tokens * (config_.top_k + 20) * 8 * 2;
     if (weights + work + rows <= report.device_bytes) continue;

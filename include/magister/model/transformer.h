@@ -14,6 +14,7 @@
 #include "magister/io/tensor_file.h"
 #include "magister/model/batch.h"
 #include "magister/model/model_config.h"
+#include "magister/model/partition.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
 
@@ -65,6 +66,10 @@ class Transformer {
 
 // Packs sequences of token ids one after the other. sequences[i] are views; positions start at 0 in each.
 PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences);
+
+// Bytes of work memory of a forward pass on one shard, upper bound.
+std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                               int num_threads);
 
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,7 @@ class MpiSession {
 // Ends the whole job with this exit code (MPI_Abort). Safe from any thread, before and after MPI_Init.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
+std::string host_name();
 // Version of the MPI library in one line.
 std::string mpi_library_version();
 
@@ -54,6 +56,8 @@ class Communicator {
 
   // All below: Collective over this communicator. Byte counts above 2 GiB are sent in pieces.
   void barrier() const;
+  // A barrier that sleeps between looks and calls idle() each time, so that progress and a watchdog stay alive.
+  void wait_for_all(const std::function<void()>& idle = {}) const;
   void broadcast(void* data, std::size_t num_bytes, int root) const;
   void broadcast(std::string& text, int root) const;
   std::uint64_t sum(std::uint64_t value) const;

@@ -1,0 +1,27 @@
+// Check macro of MPI calls: throws with the call's text, MPI's own words, rank and host.
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+
+
+inline void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail(ExitCode::kInternal, "rank {} on {}: {} failed: {} (the ranks cannot talk any more); run the same command again",
+       log_world_rank(), host_name(), call, std::string(text, static_cast<std::size_t>(length)));
+}
+
+}  // namespace magister
+
+#define MAGISTER_CHECK_MPI(call) ::magister::check_mpi((call), #call)

@@ -1,0 +1,246 @@
+// MPI_Init, MPI_Comm and host buffers. Source: MPI 3.1. Errors come back as codes and become exceptions here.
+#include "magister/parallel/communicator.h"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+
+#include "parallel/check.h"
+#include "parallel/communicator_handle.h"
+
+namespace magister {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 30;  // MPI counts are int
+
+bool mpi_is_up() {
+  int started = 0, finalized = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&finalized);
+  return started != 0 && finalized == 0;
+}
+
+template <typename Call>
+void in_pieces(std::size_t num_bytes, const Call& call) {
+  for (std::size_t done = 0; done < num_bytes;) {
+    const std::size_t piece = std::min(kPieceBytes, num_bytes - done);
+    call(done, static_cast<int>(piece));
+    done += piece;
+  }
+}
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = "unknown";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+MpiSession::MpiSession(int* argc, char*** argv) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+  thread_multiple_ = provided == MPI_THREAD_MULTIPLE;
+}
+
+MpiSession::~MpiSession() {
+  if (std::uncaught_exceptions() == 0 && mpi_is_up()) MPI_Finalize();
+}
+
+void abort_job(int exit_code) noexcept {
+  std::fflush(stderr);
+  std::fflush(stdout);
+  if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  _exit(exit_code);
+}
+
+std::string mpi_library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string version(text, static_cast<std::size_t>(length));
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
+Communicator::Handle::~Handle() {
+  if (comm != MPI_COMM_NULL && mpi_is_up() && std::uncaught_exceptions() == 0) MPI_Comm_free(&comm);
+}
+
+Communicator::Communicator(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {
+  MPI_Comm_set_errhandler(handle_->comm, MPI_ERRORS_RETURN);
+  MAGISTER_CHECK_MPI(MPI_Comm_rank(handle_->comm, &rank_));
+  MAGISTER_CHECK_MPI(MPI_Comm_size(handle_->comm, &size_));
+}
+
+Communicator::Communicator(Communicator&& other) noexcept
+    : handle_(std::move(other.handle_)), rank_(std::exchange(other.rank_, 0)), size_(std::exchange(other.size_, 1)) {}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  handle_ = std::move(other.handle_);
+  rank_ = std::exchange(other.rank_, 0);
+  size_ = std::exchange(other.size_, 1);
+  return *this;
+}
+
+Communicator::~Communicator() = default;
+
+Communicator Communicator::world() {
+  if (!mpi_is_up()) return {};
+  auto handle = std::make_unique<Handle>();
+  MAGISTER_CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &handle->comm));
+  return Communicator(std::move(handle));
+}
+
+Communicator Communicator::split(int color, int key) const {
+  if (!handle_) return {};
+  auto handle = std::make_unique<Handle>();
+  MAGISTER_CHECK_MPI(MPI_Comm_split(handle_->comm, color < 0 ? MPI_UNDEFINED : color, key, &handle->comm));
+  if (handle->comm == MPI_COMM_NULL) return {};
+  return Communicator(std::move(handle));
+}
+
+Communicator Communicator::split_by_host() const {
+  if (!handle_) return {};
+  auto handle = std::make_unique<Handle>();
+  MAGISTER_CHECK_MPI(MPI_Comm_split_type(handle_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &handle->comm));
+  return Communicator(std::move(handle));
+}
+
+Communicator Communicator::duplicate() const {
+  if (!handle_) return {};
+  auto handle = std::make_unique<Handle>();
+  MAGISTER_CHECK_MPI(MPI_Comm_dup(handle_->comm, &handle->comm));
+  return Communicator(std::move(handle));
+}
+
+void Communicator::barrier() const {
+  if (handle_) MAGISTER_CHECK_MPI(MPI_Barrier(handle_->comm));
+}
+
+void Communicator::wait_for_all(const std::function<void()>& idle) const {
+  if (!handle_) return;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MAGISTER_CHECK_MPI(MPI_Ibarrier(handle_->comm, &request));
+  for (int done = 0;;) {
+    MAGISTER_CHECK_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    if (done != 0) return;
+    if (idle) idle();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void Communicator::broadcast(void* data, std::size_t num_bytes, int root) const {
+  if (!handle_) return;
+  in_pieces(num_bytes, [&](std::size_t at, int count) {
+    MAGISTER_CHECK_MPI(MPI_Bcast(static_cast<char*>(data) + at, count, MPI_BYTE, root, handle_->comm));
+  });
+}
+
+void Communicator::broadcast(std::string& text, int root) const {
+  std::uint64_t size = text.size();
+  broadcast(&size, sizeof size, root);
+  text.resize(size);
+  broadcast(text.data(), size, root);
+}
+
+namespace {
+
+template <typename T>
+T reduce_one(const Communicator::Handle* handle, T value, MPI_Datatype type, MPI_Op op) {
+  if (handle == nullptr) return value;
+  T result{};
+  MAGISTER_CHECK_MPI(MPI_Allreduce(&value, &result, 1, type, op, handle->comm));
+  return result;
+}
+
+}  // namespace
+
+std::uint64_t Communicator::sum(std::uint64_t v) const { return reduce_one(handle(), v, MPI_UINT64_T, MPI_SUM); }
+std::uint64_t Communicator::max(std::uint64_t v) const { return reduce_one(handle(), v, MPI_UINT64_T, MPI_MAX); }
+std::uint64_t Communicator::min(std::uint64_t v) const { return reduce_one(handle(), v, MPI_UINT64_T, MPI_MIN); }
+double Communicator::sum(double v) const { return reduce_one(handle(), v, MPI_DOUBLE, MPI_SUM); }
+double Communicator::max(double v) const { return reduce_one(handle(), v, MPI_DOUBLE, MPI_MAX); }
+double Communicator::min(double v) const { return reduce_one(handle(), v, MPI_DOUBLE, MPI_MIN); }
+
+std::uint64_t Communicator::exclusive_sum(std::uint64_t value) const {
+  if (!handle_) return 0;
+  std::uint64_t result = 0;
+  MAGISTER_CHECK_MPI(MPI_Exscan(&value, &result, 1, MPI_UINT64_T, MPI_SUM, handle_->comm));
+  return rank_ == 0 ? 0 : result;
+}
+
+std::vector<std::uint64_t> Communicator::all_gather(std::uint64_t value) const {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size_), value);
+  if (handle_) {
+    MAGISTER_CHECK_MPI(MPI_Allgather(&value, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, handle_->comm));
+  }
+  return all;
+}
+
+std::vector<std::string> Communicator::all_gather(const std::string& text) const {
+  std::vector<std::string> all(static_cast<std::size_t>(size_));
+  all[static_cast<std::size_t>(rank_)] = text;
+  for (int root = 0; root < size_; ++root) broadcast(all[static_cast<std::size_t>(root)], root);
+  return all;
+}
+
+std::vector<std::string> Communicator::gather(const std::string& text, int root) const {
+  constexpr int kTag = 90;
+  if (rank_ != root) {
+    const std::uint64_t size = text.size();
+    send(&size, sizeof size, root, kTag);
+    send(text.data(), text.size(), root, kTag);
+    return {};
+  }
+  std::vector<std::string> all(static_cast<std::size_t>(size_));
+  for (int source = 0; source < size_; ++source) {
+    std::string& part = all[static_cast<std::size_t>(source)];
+    if (source == root) {
+      part = text;
+      continue;
+    }
+    std::uint64_t size = 0;
+    receive(&size, sizeof size, source, kTag);
+    part.resize(size);
+    receive(part.data(), size, source, kTag);
+  }
+  return all;
+}
+
+void Communicator::all_gather(std::span<const std::byte> block, std::span<std::byte> out) const {
+  MAGISTER_ASSERT(out.size() == block.size() * static_cast<std::size_t>(size_));
+  if (!handle_) {
+    std::copy(block.begin(), block.end(), out.begin());
+    return;
+  }
+  if (block.size() < kPieceBytes / static_cast<std::size_t>(size_)) {
+    const int count = static_cast<int>(block.size());
+    MAGISTER_CHECK_MPI(MPI_Allgather(block.data(), count, MPI_BYTE, out.data(), count, MPI_BYTE, handle_->comm));
+    return;
+  }
+  std::copy(block.begin(), block.end(), out.begin() + static_cast<std::ptrdiff_t>(block.size()) * rank_);
+  for (int root = 0; root < size_; ++root) {
+    broadcast(out.data() + block.size() * static_cast<std::size_t>(root), block.size(), root);
+  }
+}
+
+void Communicator::send(const void* data, std::size_t num_bytes, int destination, int tag) const {
+  MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal, "send on a communicator of one rank (nobody is there); report this");
+  in_pieces(num_bytes, [&](std::size_t at, int count) {
+    MAGISTER_CHECK_MPI(MPI_Send(static_cast<const char*>(data) + at, count, MPI_BYTE, destination, tag, handle_->comm));
+  });
+}
+
+void Communicator::receive(void* data, std::size_t num_bytes, int source, int tag) const {
+  MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal, "receive on a communicator of one rank (nobody is there); report this");
+  in_pieces(num_bytes, [&](std::size_t at, int count) {
+    MAGISTER_CHECK_MPI(MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm, MPI_STATUS_IGNORE));
+  });
+}
+
+}  // namespace magister

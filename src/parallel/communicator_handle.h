@@ -1,0 +1,18 @@
+// The MPI_Comm behind a Communicator, for the files of this room only.
+#pragma once
+
+#include <mpi.h>
+
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+struct Communicator::Handle {
+  MPI_Comm comm = MPI_COMM_NULL;
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle();  // frees locally unless MPI is over or an exception is in flight
+};
+
+}  // namespace magister
