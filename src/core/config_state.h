@@ -1,0 +1,38 @@
+// What the nodes of one ConfigDocument share: the parsed tree, the faults so far and the resolved experiment.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/yaml_tree.h"
+#include "magister/core/config.h"
+
+namespace magister {
+
+// A part of the resolved experiment; scalars are already written as YAML.
+struct ConfigNode::Resolved {
+  enum class Kind { kScalar, kFlowList, kList, kMap };
+  Kind kind = Kind::kMap;
+  std::string scalar;
+  std::vector<std::string> flow;  // kFlowList: scalars of one line
+  std::vector<std::pair<std::string, std::unique_ptr<Resolved>>> members;
+  std::vector<std::unique_ptr<Resolved>> items;
+
+  // The member's place; reading a key twice gives the first place again.
+  Resolved& member(std::string_view key);
+};
+
+struct ConfigNode::Shared {
+  std::string source;
+  std::vector<std::string> arguments;
+  std::unique_ptr<Value> tree;
+  Resolved resolved;
+  std::vector<ConfigFault> faults;
+};
+
+// Puts the value of one "key.path=value" into the tree; its number counts from 1. Faults are appended.
+void apply_override(ConfigNode::Shared& shared, const std::string& text, int argument);
+
+}  // namespace magister
