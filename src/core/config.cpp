@@ -253,7 +253,8 @@ bool ConfigNode::boolean(std::string_view key, bool fallback) {
   return truth;
 }
 
-std::string ConfigNode::choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback) {
+std::string ConfigNode::choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                               std::string_view also) {
   Value* const value = find_known(key);
   std::string chosen(fallback);
   if (value != nullptr) {
@@ -263,7 +264,8 @@ std::string ConfigNode::choice(std::string_view key, const std::vector<std::stri
         chosen = scalar->scalar;
       } else {
         const std::string nearest = nearest_name(scalar->scalar, names);
-        problem = fmt::format("\"{}\" is not possible (known: {}); {}", printable(scalar->scalar, 60), join(names),
+        problem = fmt::format("\"{}\" is not possible (known: {}{}{}); {}", printable(scalar->scalar, 60), join(names),
+                              also.empty() ? "" : ", or ", also,
                               nearest.empty() ? "write one of them" : "did you mean " + nearest + "?");
       }
     }

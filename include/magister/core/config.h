@@ -32,7 +32,9 @@ class ConfigNode {
   std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most = kMaxInteger);
   double number(std::string_view key, double fallback, double least, double most);
   bool boolean(std::string_view key, bool fallback);
-  std::string choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback);
+  // `also`: what else the caller takes under this key, for the message ("a list such as [0, 1]").
+  std::string choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                     std::string_view also = {});
   // Absent stays absent, here and in the resolved experiment.
   std::optional<std::string> optional_text(std::string_view key);
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);

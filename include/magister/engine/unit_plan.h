@@ -20,7 +20,8 @@ class UnitPacker {
     std::uint64_t num_units = 0;
   };
 
-  explicit UnitPacker(std::uint64_t unit_tokens, State state = {}) : unit_tokens_(unit_tokens), state_(state) {}
+  explicit UnitPacker(std::uint64_t unit_tokens) : unit_tokens_(unit_tokens) {}
+  UnitPacker(std::uint64_t unit_tokens, State state) : unit_tokens_(unit_tokens), state_(state) {}
 
   // True when this sample is the first of a new unit.
   bool add(std::uint64_t num_tokens) {

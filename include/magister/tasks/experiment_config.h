@@ -20,7 +20,7 @@ struct ModelSection {
   std::string quantization = "none";  // none | int8 | int4
 };
 
-// How a run goes, not what it computes: never part of the results (see ExperimentConfig and resolved_for_results()).
+// How a run goes, not what it computes: never part of the results file: it is the same for any of these.
 struct RunSection {
   std::optional<double> max_wall_seconds;  // --max-wall wins over run.max_wall
   Schedule schedule = Schedule::kDynamic;
@@ -31,6 +31,7 @@ struct ExperimentConfig {
   std::string name;
   std::uint64_t seed = 0;
   std::string output_directory = "runs";
+  bool has_model = false;  // a `model:` for all tasks that carry none of their own
   ModelSection model;
   LayoutConfig layout;
   RunSection run;
@@ -39,11 +40,15 @@ struct ExperimentConfig {
   std::string folder() const { return output_directory + "/" + name; }
 };
 
-// Both read from the experiment's root map; `required` false where every task may carry its own `model:`.
-ModelSection read_model(ConfigNode& node, bool required);
-// A task's `dataset:` and, where the task has one, its `slice:`.
+// The section `model` of this map (the experiment or a task), which must be there.
+ModelSection read_model(ConfigNode& node);
+// A task's own `model:`, or the experiment's; a fault when neither is there.
+ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment);
+// A task's `name:`, made sure to be fit for a file name.
+std::string read_task_name(ConfigNode& task, const std::string& fallback);
+// A task's `dataset:` and its `slice:`.
 DatasetConfig read_dataset(ConfigNode& task);
-// name, seed, output, layout, run; not tasks, and model only when it is there (a task may carry its own).
+// name, seed, output, model where it is there, layout, run; not tasks.
 ExperimentConfig read_experiment_config(ConfigNode& root);
 
 // Seconds of "HH:MM:SS" (hours may have more digits, minutes and seconds are below 60); nothing for anything else or 0.
