@@ -1,0 +1,49 @@
+// What a family's file gives: how its config.json and its GGUF metadata become a ModelConfig. One file a family; the
+// list of all stands in registry.cpp. Layers never see a Family.
+// A new family: families/<name>.cpp with one Family, one line in registry.cpp, one variant in tests/oracle.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "magister/model/model_config.h"
+#include "model/families/gguf_config.h"
+#include "model/families/hf_config.h"
+
+namespace magister {
+
+struct Family {
+  const char* name;               // ModelConfig::family
+  const char* model_type;         // config.json; "" if the family has no such files
+  const char* architecture;       // config.json's "architectures": the causal language model
+  const char* gguf_architecture;  // "" where another family's name stands in GGUF files (Mistral's say llama)
+  bool gguf_interleaved_rope_rows;
+  // Beyond the common fields, already read into config.
+  void (*read_hf)(const HfConfig& source, ModelConfig& config);
+  void (*read_gguf)(const GgufConfig& source, ModelConfig& config);
+};
+
+const std::vector<const Family*>& families();
+
+// Fields that all families spell the same way; then the family's own; then check_config.
+ModelConfig read_config(const HfConfig& source);
+ModelConfig read_config(const GgufConfig& source, const Family& family);
+const Family& family_of(const GgufConfig& source);
+
+// Rules between fields (heads over KV heads, an even head size, ...), Error(kData) naming `path`.
+void check_config(const ModelConfig& config, const std::string& path);
+
+// Names of the tensors; `interleaved` as TensorNames::interleaved_rope_rows.
+TensorNames hf_tensor_names(const ModelConfig& config);
+TensorNames gguf_tensor_names(const ModelConfig& config, bool interleaved);
+
+struct ExpectedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+// Every tensor that the config and its names ask for.
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const TensorNames& names);
+// Refuses missing, unused and wrongly shaped or typed tensors by name.
+void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path);
+
+}  // namespace magister

@@ -1,0 +1,199 @@
+// Reads of GGUF metadata with their ranges, and the keys that stand for computations we do not do.
+// rope_freqs.weight holds divisors of the rotary frequencies (llama3 scaling, worked out when the file was made).
+// Source: ggml GGUF specification, standard keys.
+#include "model/families/gguf_config.h"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cmath>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+std::string shown(const MetadataValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return "\"" + printable(*text, 60) + "\"";
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *whole);
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return fmt::format("{}", *whole);
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
+  return "a list";
+}
+
+struct Unsupported {
+  const char* key;
+  double neutral;
+  const char* what;
+};
+
+constexpr std::array kUnsupported = {
+    Unsupported{"attn_logit_softcapping", 0, "soft-capped attention scores"},
+    Unsupported{"final_logit_softcapping", 0, "soft-capped logits"},
+    Unsupported{"attention.scale", 0, "another attention scale"},
+    Unsupported{"attention.clamp_kqv", 0, "clipped queries, keys and values"},
+    Unsupported{"attention.max_alibi_bias", 0, "ALiBi"},
+    Unsupported{"attention.sliding_window_pattern", 0, "a pattern of sliding layers"},
+    Unsupported{"attention.temperature_scale", 0, "attention temperature by position"},
+    Unsupported{"use_parallel_residual", 0, "attention and MLP in parallel"},
+    Unsupported{"embedding_scale", 1, "scaled embeddings"},
+    Unsupported{"residual_scale", 1, "scaled residual branches"},
+    Unsupported{"logit_scale", 1, "scaled logits"},
+    Unsupported{"expert_count", 0, "a mixture of experts"},
+    Unsupported{"rope.scaling.attn_factor", 1, "scaled attention beside the rotary embedding"},
+    Unsupported{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
+};
+
+bool is_neutral(const MetadataValue& value, double neutral) {
+  if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole) == neutral;
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) return static_cast<double>(*whole) == neutral;
+  if (const auto* real = std::get_if<double>(&value)) return *real == neutral;
+  return false;
+}
+
+}  // namespace
+
+GgufConfig::GgufConfig(const std::string& path, const TensorFile& file) : path_(path), file_(file) {
+  const MetadataValue* value = find("general.architecture");
+  const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
+  MAGISTER_CHECK(text != nullptr, ExitCode::kData,
+                 "{}: general.architecture is {} (the model's family is unknown without it); fetch the file again",
+                 printable(path), value == nullptr ? "missing" : shown(*value));
+  architecture_ = *text;
+}
+
+const MetadataValue* GgufConfig::find(const std::string& full_key) const {
+  const auto found = file_.metadata().find(full_key);
+  return found == file_.metadata().end() ? nullptr : &found->second;
+}
+
+bool GgufConfig::has(const std::string& key) const { return find(architecture_ + "." + key) != nullptr; }
+
+std::int64_t GgufConfig::checked_integer(const MetadataValue& value, const std::string& full_key, std::int64_t least,
+                                         std::int64_t most) const {
+  const auto* is_signed = std::get_if<std::int64_t>(&value);
+  const auto* is_unsigned = std::get_if<std::uint64_t>(&value);
+  std::int64_t whole = is_signed == nullptr ? 0 : *is_signed;
+  bool good = is_signed != nullptr;
+  if (is_unsigned != nullptr && *is_unsigned <= static_cast<std::uint64_t>(INT64_MAX)) {
+    whole = static_cast<std::int64_t>(*is_unsigned);
+    good = true;
+  }
+  MAGISTER_CHECK(good && whole >= least && whole <= most, ExitCode::kData,
+                 "{}: {} is {} (a whole number from {} to {} is needed); fetch the file again", printable(path_),
+                 printable(full_key), shown(value), least, most);
+  return whole;
+}
+
+double GgufConfig::checked_number(const MetadataValue& value, const std::string& full_key, double least,
+                                  double most) const {
+  double number = std::nan("");
+  if (const auto* real = std::get_if<double>(&value)) number = *real;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) number = static_cast<double>(*whole);
+  if (const auto* whole = std::get_if<std::uint64_t>(&value)) number = static_cast<double>(*whole);
+  MAGISTER_CHECK(number >= least && number <= most, ExitCode::kData,
+                 "{}: {} is {} (a number from {} to {} is needed); fetch the file again", printable(path_),
+                 printable(full_key), shown(value), least, most);
+  return number;
+}
+
+std::int64_t GgufConfig::integer(const std::string& key, std::int64_t least, std::int64_t most) const {
+  const std::string full_key = architecture_ + "." + key;
+  const MetadataValue* value = find(full_key);
+  MAGISTER_CHECK(value != nullptr, ExitCode::kData, "{}: {} is missing (the model's shape is unknown without it); fetch "
+                 "the file again", printable(path_), full_key);
+  return checked_integer(*value, full_key, least, most);
+}
+
+std::int64_t GgufConfig::integer_or(const std::string& key, std::int64_t fallback, std::int64_t least,
+                                    std::int64_t most) const {
+  return has(key) ? integer(key, least, most) : fallback;
+}
+
+double GgufConfig::number(const std::string& key, double least, double most) const {
+  const std::string full_key = architecture_ + "." + key;
+  const MetadataValue* value = find(full_key);
+  MAGISTER_CHECK(value != nullptr, ExitCode::kData, "{}: {} is missing (results depend on it); fetch the file again",
+                 printable(path_), full_key);
+  return checked_number(*value, full_key, least, most);
+}
+
+double GgufConfig::number_or(const std::string& key, double fallback, double least, double most) const {
+  return has(key) ? number(key, least, most) : fallback;
+}
+
+std::int64_t GgufConfig::vocab_size() const {
+  constexpr std::int64_t kMost = 1 << 24;
+  if (has("vocab_size")) return integer("vocab_size", 1, kMost);
+  const MetadataValue* tokens = find("tokenizer.ggml.tokens");
+  const auto* list = tokens == nullptr ? nullptr : std::get_if<std::vector<std::string>>(tokens);
+  MAGISTER_CHECK(list != nullptr && !list->empty() && list->size() <= static_cast<std::size_t>(kMost), ExitCode::kData,
+                 "{}: neither {}.vocab_size nor tokenizer.ggml.tokens says how large the vocabulary is (1 to {} tokens); "
+                 "fetch the file again", printable(path_), architecture_, kMost);
+  return static_cast<std::int64_t>(list->size());
+}
+
+std::int64_t GgufConfig::token_or(const std::string& full_key, std::int64_t fallback) const {
+  const MetadataValue* value = find(full_key);
+  return value == nullptr ? fallback : checked_integer(*value, full_key, 0, INT32_MAX);
+}
+
+void GgufConfig::refuse_unsupported() const {
+  for (const Unsupported& entry : kUnsupported) {
+    const MetadataValue* value = find(architecture_ + "." + entry.key);
+    if (value == nullptr || is_neutral(*value, entry.neutral)) continue;
+    fail(ExitCode::kData, "{}: {}.{} is {} ({} is not supported, and results without it would be wrong); use another model",
+         printable(path_), architecture_, entry.key, shown(*value), entry.what);
+  }
+}
+
+std::vector<float> GgufConfig::frequency_divisors(std::int64_t head_dim) const {
+  constexpr const char* kName = "rope_freqs.weight";
+  const TensorInfo* info = file_.find(kName);
+  if (info == nullptr) return {};
+  const std::vector<std::int64_t> shape = {head_dim / 2};
+  MAGISTER_CHECK(info->shape == shape && info->type == StorageType::kF32, ExitCode::kData,
+                 "{}: tensor {} is {} [{}] (the head size {} asks for F32 [{}]); fetch the file again", printable(path_),
+                 kName, to_string(info->type), fmt::join(info->shape, ", "), head_dim, head_dim / 2);
+  std::vector<float> divisors(static_cast<std::size_t>(head_dim / 2));
+  file_.read(kName, 0, 1, 0, head_dim / 2, at::from_blob(divisors.data(), {1, head_dim / 2}, at::kFloat));
+  for (const float divisor : divisors) {
+    MAGISTER_CHECK(divisor >= 1e-6f && divisor <= 1e6f, ExitCode::kData,
+                   "{}: tensor {} holds {} (divisors of rotary frequencies lie between 1e-6 and 1e6); fetch the file "
+                   "again", printable(path_), kName, divisor);
+  }
+  return divisors;
+}
+
+RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
+  RopeConfig out;
+  out.theta = number_or("rope.freq_base", 10000.0, 1e-3, 1e15);
+  const std::int64_t rotary = integer_or("rope.dimension_count", head_dim, 1, 1 << 16);
+  MAGISTER_CHECK(rotary == head_dim, ExitCode::kData,
+                 "{}: {}.rope.dimension_count is {} and the head size {} (rotary embedding of a part of the head is not "
+                 "supported); use another model", printable(path_), architecture_, rotary, head_dim);
+  std::string type = "none";
+  if (const MetadataValue* value = find(architecture_ + ".rope.scaling.type")) {
+    const auto* text = std::get_if<std::string>(value);
+    MAGISTER_CHECK(text != nullptr && (*text == "none" || *text == "linear"), ExitCode::kData,
+                   "{}: {}.rope.scaling.type is {} (known: none, linear; results would be wrong); use another model",
+                   printable(path_), architecture_, shown(*value));
+    type = *text;
+  }
+  // Files older than rope.scaling.* say rope.scale_linear alone.
+  out.factor = number_or("rope.scale_linear", 1.0, 1e-6, 1e6);
+  if (type == "linear") out.factor = number("rope.scaling.factor", 1e-6, 1e6);
+  if (out.factor != 1.0) out.kind = RopeConfig::Kind::kLinear;
+  out.frequency_divisors = frequency_divisors(head_dim);
+  if (!out.frequency_divisors.empty()) {
+    MAGISTER_CHECK(out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
+                   "{}: rope_freqs.weight beside a linear rope factor of {} (which of the two holds is not defined); use "
+                   "another model", printable(path_), out.factor);
+    out.kind = RopeConfig::Kind::kExplicit;
+  }
+  return out;
+}
+
+}  // namespace magister

@@ -1,0 +1,46 @@
+// GgufConfig: range-checked reads of a GGUF header's metadata below "<architecture>.", every fault an Error(kData) with
+// file, key and value. Keys that would change results and that nobody here computes are refused by name.
+// Source: ggml GGUF specification, standard keys.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "magister/io/tensor_file.h"
+#include "magister/model/model_config.h"
+
+namespace magister {
+
+class GgufConfig {
+ public:
+  // File is kept by reference; it must have general.architecture.
+  GgufConfig(const std::string& path, const TensorFile& file);
+
+  const std::string& architecture() const { return architecture_; }
+  bool has(const std::string& key) const;  // without "<architecture>."
+  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;  // required
+  std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
+  double number(const std::string& key, double least, double most) const;  // required
+  double number_or(const std::string& key, double fallback, double least, double most) const;
+  std::int64_t vocab_size() const;
+  std::int64_t token_or(const std::string& full_key, std::int64_t fallback) const;
+  bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
+
+  RopeConfig rope(std::int64_t head_dim) const;
+  void refuse_unsupported() const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const MetadataValue* find(const std::string& full_key) const;
+  std::int64_t checked_integer(const MetadataValue& value, const std::string& full_key, std::int64_t least,
+                               std::int64_t most) const;
+  double checked_number(const MetadataValue& value, const std::string& full_key, double least, double most) const;
+  std::vector<float> frequency_divisors(std::int64_t head_dim) const;
+
+  std::string path_;
+  const TensorFile& file_;
+  std::string architecture_;
+};
+
+}  // namespace magister

@@ -1,0 +1,181 @@
+// Reads of config.json with their ranges, and the list of keys that stand for computations we do not do.
+// Why a list: transformers ignores what a class does not know, and a model saved by another class may carry it.
+// Source: transformers' configuration classes of the families here and of their neighbours (Gemma, Granite, Cohere, ...).
+#include "model/families/hf_config.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "model/families/json_value.h"
+
+namespace magister {
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  MAGISTER_CHECK(std::filesystem::is_regular_file(path, ignored), ExitCode::kData,
+                 "{}: not a file (a model folder needs its config.json beside the weights); fetch the whole model",
+                 printable(path));
+  const auto bytes = std::filesystem::file_size(path, ignored);
+  MAGISTER_CHECK(bytes <= HfConfig::kMaxBytes, ExitCode::kData,
+                 "{}: {} bytes (a model's config has a few thousand, at most {} are read); fetch the file again",
+                 printable(path), bytes, HfConfig::kMaxBytes);
+  std::ifstream file(path, std::ios::binary);
+  MAGISTER_CHECK(file.good(), ExitCode::kInputOutput, "{}: cannot be opened (the model cannot be described); check its "
+                 "permissions", printable(path));
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// A key that changes results unless it is absent, null, false, empty or equal to `neutral`.
+struct Unsupported {
+  const char* key;
+  double neutral;
+  const char* what;
+};
+
+constexpr std::array kUnsupported = {
+    Unsupported{"quantization_config", 0, "weights quantised by another program"},
+    Unsupported{"compression_config", 0, "compressed weights"},
+    Unsupported{"partial_rotary_factor", 1, "rotary embedding of a part of the head"},
+    Unsupported{"rotary_pct", 1, "rotary embedding of a part of the head"},
+    Unsupported{"rope_ratio", 1, "scaled rotary frequencies"},
+    Unsupported{"rope_local_base_freq", 0, "a second rotary base"},
+    Unsupported{"no_rope_layers", 0, "layers without rotary embedding"},
+    Unsupported{"no_rope_layer_interval", 0, "layers without rotary embedding"},
+    Unsupported{"attn_logit_softcapping", 0, "soft-capped attention scores"},
+    Unsupported{"final_logit_softcapping", 0, "soft-capped logits"},
+    Unsupported{"logit_cap", 0, "soft-capped logits"},
+    Unsupported{"attn_temperature_tuning", 0, "attention temperature by position"},
+    Unsupported{"attn_scale", 0, "another attention scale"},
+    Unsupported{"query_pre_attn_scalar", 0, "another attention scale"},
+    Unsupported{"attention_multiplier", 0, "another attention scale"},
+    Unsupported{"attention_chunk_size", 0, "chunked attention"},
+    Unsupported{"use_bidirectional_attention", 0, "attention that looks ahead"},
+    Unsupported{"use_qk_norm", 0, "norms on queries and keys"},
+    Unsupported{"qk_layernorm", 0, "norms on queries and keys"},
+    Unsupported{"clip_qkv", 0, "clipped queries, keys and values"},
+    Unsupported{"parallel_attn", 0, "attention and MLP in parallel"},
+    Unsupported{"use_parallel_residual", 0, "attention and MLP in parallel"},
+    Unsupported{"embedding_multiplier", 1, "scaled embeddings"},
+    Unsupported{"scale_emb", 1, "scaled embeddings"},
+    Unsupported{"residual_multiplier", 1, "scaled residual branches"},
+    Unsupported{"scale_depth", 0, "scaled residual branches"},
+    Unsupported{"logits_scaling", 1, "scaled logits"},
+    Unsupported{"logit_scale", 1, "scaled logits"},
+    Unsupported{"num_experts", 0, "a mixture of experts"},
+    Unsupported{"num_local_experts", 0, "a mixture of experts"},
+    Unsupported{"n_routed_experts", 0, "a mixture of experts"},
+    Unsupported{"pretraining_tp", 1, "products split as in pretraining"},
+    Unsupported{"kv_lora_rank", 0, "latent attention"},
+};
+
+bool is_neutral(const nlohmann::json& value, double neutral) {
+  if (value.is_null()) return true;
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() == neutral;
+  return (value.is_array() || value.is_object()) && value.empty();
+}
+
+}  // namespace
+
+HfConfig::HfConfig(const std::string& path) : path_(path), root_(std::make_unique<nlohmann::json>()) {
+  try {
+    *root_ = nlohmann::json::parse(read_text(path));
+  } catch (const nlohmann::json::exception& error) {
+    fail(ExitCode::kData, "{}: not valid JSON: {} (the model's shape is unknown); fetch the file again", printable(path),
+         printable(error.what()));
+  }
+  MAGISTER_CHECK(root_->is_object(), ExitCode::kData,
+                 "{}: holds {}, not an object (the model's shape is unknown); fetch the file again", printable(path),
+                 root_->type_name());
+}
+HfConfig::~HfConfig() = default;
+HfConfig::HfConfig(HfConfig&&) noexcept = default;
+
+bool HfConfig::has(const std::string& key) const {
+  const auto found = root_->find(key);
+  return found != root_->end() && !found->is_null();
+}
+
+bool HfConfig::is_null(const std::string& key) const {
+  const auto found = root_->find(key);
+  return found != root_->end() && found->is_null();
+}
+
+std::int64_t HfConfig::integer(const std::string& key, std::int64_t least, std::int64_t most) const {
+  MAGISTER_CHECK(has(key), ExitCode::kData, "{}: {} is missing (the model's shape is unknown without it); fetch the "
+                 "config again or add the key", printable(path_), key);
+  return json_integer((*root_)[key], path_, key, least, most);
+}
+
+std::int64_t HfConfig::integer_or(const std::string& key, std::int64_t fallback, std::int64_t least,
+                                  std::int64_t most) const {
+  return has(key) ? json_integer((*root_)[key], path_, key, least, most) : fallback;
+}
+
+double HfConfig::number_or(const std::string& key, double fallback, double least, double most) const {
+  return has(key) ? json_number((*root_)[key], path_, key, least, most) : fallback;
+}
+
+bool HfConfig::boolean_or(const std::string& key, bool fallback) const {
+  if (!has(key)) return fallback;
+  const nlohmann::json& value = (*root_)[key];
+  MAGISTER_CHECK(value.is_boolean(), ExitCode::kData, "{}: {} is {} (true or false is needed); mend the config",
+                 printable(path_), key, json_shown(value));
+  return value.get<bool>();
+}
+
+std::string HfConfig::text_or(const std::string& key, const std::string& fallback) const {
+  if (!has(key)) return fallback;
+  const nlohmann::json& value = (*root_)[key];
+  MAGISTER_CHECK(value.is_string(), ExitCode::kData, "{}: {} is {} (a text is needed); mend the config",
+                 printable(path_), key, json_shown(value));
+  return value.get<std::string>();
+}
+
+std::vector<std::string> HfConfig::texts(const std::string& key) const {
+  std::vector<std::string> out;
+  if (!has(key)) return out;
+  const nlohmann::json& value = (*root_)[key];
+  bool good = value.is_array();
+  for (const auto& item : value) {
+    if (!good) break;
+    good = item.is_string();
+    if (good) out.push_back(item.get<std::string>());
+  }
+  MAGISTER_CHECK(good, ExitCode::kData, "{}: {} is {} (a list of texts is needed); mend the config", printable(path_),
+                 key, json_shown(value));
+  return out;
+}
+
+std::int64_t HfConfig::token_or(const std::string& key, std::int64_t fallback) const {
+  if (!has(key)) return fallback;
+  const nlohmann::json& value = (*root_)[key];
+  if (value.is_array()) {
+    return value.empty() ? fallback : json_integer(value.front(), path_, key, -1, INT32_MAX);
+  }
+  return json_integer(value, path_, key, -1, INT32_MAX);
+}
+
+void HfConfig::refuse_unsupported() const {
+  for (const Unsupported& entry : kUnsupported) {
+    const auto found = root_->find(entry.key);
+    if (found == root_->end() || is_neutral(*found, entry.neutral)) continue;
+    fail(ExitCode::kData, "{}: {} is {} ({} is not supported, and results without it would be wrong); use another model",
+         printable(path_), entry.key, json_shown(*found), entry.what);
+  }
+  const std::string activation = text_or("hidden_act", text_or("hidden_activation", "silu"));
+  MAGISTER_CHECK(activation == "silu" || activation == "swish", ExitCode::kData,
+                 "{}: hidden_act is \"{}\" (only silu is computed, and results would be wrong); use another model",
+                 printable(path_), printable(activation));
+}
+
+RopeConfig HfConfig::rope(std::int64_t max_position_embeddings) const {
+  return json_rope(*root_, path_, max_position_embeddings);
+}
+
+}  // namespace magister

@@ -1,0 +1,45 @@
+// HfConfig: range-checked reads of a Hugging Face config.json, every fault an Error(kData) with file, key and value.
+// null counts as absent, as in transformers. Keys that would change results and that nobody here computes are refused
+// by name; keys that change nothing (dtype, caches, dropout) are not looked at.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "magister/model/model_config.h"
+
+namespace magister {
+
+class HfConfig {
+ public:
+  static constexpr std::uint64_t kMaxBytes = 16 << 20;  // real ones have 1-10 kB
+
+  explicit HfConfig(const std::string& path);
+  ~HfConfig();
+  HfConfig(HfConfig&&) noexcept;
+
+  bool has(const std::string& key) const;       // present and not null
+  bool is_null(const std::string& key) const;   // present and null: for the few keys whose default is not "none"
+  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;  // required
+  std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
+  double number_or(const std::string& key, double fallback, double least, double most) const;
+  bool boolean_or(const std::string& key, bool fallback) const;
+  std::string text_or(const std::string& key, const std::string& fallback) const;
+  std::vector<std::string> texts(const std::string& key) const;  // absent: empty
+  std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
+
+  RopeConfig rope(std::int64_t max_position_embeddings) const;
+  // quantization_config, softcaps, experts, partial rotary embeddings, ... by name.
+  void refuse_unsupported() const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::unique_ptr<nlohmann::json> root_;
+};
+
+}  // namespace magister

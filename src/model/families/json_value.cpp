@@ -1,0 +1,146 @@
+// Checked JSON values and the rotary embedding's object. Precedence as transformers reads old and new configs:
+// rope_scaling over rope_parameters, rope_type over type, a theta inside the object over the one beside it.
+// Source: transformers modeling_rope_utils (standardised rope parameters).
+#include "model/families/json_value.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+std::string json_shown(const nlohmann::json& value) {
+  if (value.is_object() || value.is_array()) return value.is_object() ? "an object" : "a list";
+  return printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 60);
+}
+
+std::int64_t json_integer(const nlohmann::json& value, const std::string& path, const std::string& key,
+                          std::int64_t least, std::int64_t most) {
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX));
+  MAGISTER_CHECK(fits && value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most, ExitCode::kData,
+                 "{}: {} is {} (a whole number from {} to {} is needed); mend the config or fetch it again",
+                 printable(path), key, json_shown(value), least, most);
+  return value.get<std::int64_t>();
+}
+
+double json_number(const nlohmann::json& value, const std::string& path, const std::string& key, double least,
+                   double most) {
+  MAGISTER_CHECK(value.is_number() && value.get<double>() >= least && value.get<double>() <= most, ExitCode::kData,
+                 "{}: {} is {} (a number from {} to {} is needed); mend the config or fetch it again", printable(path),
+                 key, json_shown(value), least, most);
+  return value.get<double>();
+}
+
+namespace {
+
+constexpr double kLeastTheta = 1e-3, kMostTheta = 1e15;
+constexpr double kLeastFactor = 1e-6, kMostFactor = 1e6;
+
+const nlohmann::json* member(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+// One rope object of the config and where it stands in it.
+struct RopeObject {
+  const nlohmann::json* value = nullptr;
+  std::string key;
+  const std::string& path;
+
+  const nlohmann::json* find(const char* name) const { return value == nullptr ? nullptr : member(*value, name); }
+  double required(const char* name) const {
+    const auto* found = find(name);
+    MAGISTER_CHECK(found != nullptr, ExitCode::kData,
+                   "{}: {}.{} is missing (this rope type is not defined without it); fetch the config again",
+                   printable(path), key, name);
+    return json_number(*found, path, key + "." + name, kLeastFactor, kMostFactor);
+  }
+};
+
+RopeObject rope_object(const nlohmann::json& root, const std::string& path) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto* found = member(root, key);
+    if (found == nullptr || (found->is_object() && found->empty())) continue;
+    MAGISTER_CHECK(found->is_object(), ExitCode::kData, "{}: {} is {} (an object is needed); fetch the config again",
+                   printable(path), key, json_shown(*found));
+    return {found, key, path};
+  }
+  return {nullptr, "rope_parameters", path};
+}
+
+void refuse_unknown_members(const RopeObject& rope) {
+  constexpr std::array kKnown = {"type", "rope_type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
+                                 "original_max_position_embeddings", "partial_rotary_factor"};
+  for (const auto& [name, value] : rope.value->items()) {
+    if (value.is_null()) continue;
+    const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
+    MAGISTER_CHECK(known, ExitCode::kData,
+                   "{}: {}.{} is {} (this part of a rotary embedding is not supported, and results would be wrong); use "
+                   "another model", printable(rope.path), rope.key, printable(name), json_shown(value));
+  }
+}
+
+std::string rope_type(const RopeObject& rope) {
+  for (const char* name : {"rope_type", "type"}) {
+    const auto* found = rope.find(name);
+    if (found == nullptr) continue;
+    MAGISTER_CHECK(found->is_string(), ExitCode::kData, "{}: {}.{} is {} (a name is needed); fetch the config again",
+                   printable(rope.path), rope.key, name, json_shown(*found));
+    return found->get<std::string>();
+  }
+  return "default";
+}
+
+void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
+  out.kind = RopeConfig::Kind::kLlama3;
+  out.factor = rope.required("factor");
+  out.low_freq_factor = rope.required("low_freq_factor");
+  out.high_freq_factor = rope.required("high_freq_factor");
+  MAGISTER_CHECK(out.low_freq_factor < out.high_freq_factor, ExitCode::kData,
+                 "{}: {}.low_freq_factor is {} and high_freq_factor {} (the first must be the smaller); fetch the config "
+                 "again", printable(rope.path), rope.key, out.low_freq_factor, out.high_freq_factor);
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const auto* original = member(root, kOriginal);  // transformers prefers the one outside
+  if (original == nullptr) original = rope.find(kOriginal);
+  out.original_max_position_embeddings =
+      original == nullptr ? max_positions : json_integer(*original, rope.path, rope.key + "." + kOriginal, 1, INT32_MAX);
+}
+
+}  // namespace
+
+RopeConfig json_rope(const nlohmann::json& root, const std::string& path, std::int64_t max_position_embeddings) {
+  RopeConfig out;
+  const RopeObject rope = rope_object(root, path);
+  if (const auto* theta = member(root, "rope_theta")) out.theta = json_number(*theta, path, "rope_theta", kLeastTheta, kMostTheta);
+  if (rope.value == nullptr) return out;
+  // Nested by layer type first: its members are objects, and "unknown member" would mislead.
+  for (const auto& [name, value] : rope.value->items()) {
+    MAGISTER_CHECK(!value.is_object(), ExitCode::kData,
+                   "{}: {}.{} is an object (rotary embeddings that differ by layer are not supported); use another model",
+                   printable(path), rope.key, printable(name));
+  }
+  const std::string type = rope_type(rope);
+  const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3";
+  MAGISTER_CHECK(known, ExitCode::kData,
+                 "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
+                 "wrong); use another model", printable(path), printable(type), rope.key);
+  refuse_unknown_members(rope);
+  if (const auto* theta = rope.find("rope_theta")) {
+    out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
+  }
+  if (const auto* part = rope.find("partial_rotary_factor")) {
+    json_number(*part, path, rope.key + ".partial_rotary_factor", 1, 1);
+  }
+  if (type == "llama3") read_llama3(rope, root, max_position_embeddings, out);
+  if (type == "linear" || type == "dynamic") {
+    out.kind = type == "linear" ? RopeConfig::Kind::kLinear : RopeConfig::Kind::kDynamic;
+    out.factor = rope.required("factor");
+    out.original_max_position_embeddings = max_position_embeddings;
+  }
+  return out;
+}
+
+}  // namespace magister

@@ -1,0 +1,34 @@
+// Llama 1 to 3.x and everything saved in its shape (SmolLM2, ...). GGUF files of Mistral models call themselves llama, too.
+// GGUF's converter turns the rows of q and k into interleaved rotary pairs for this architecture.
+// Sources: transformers LlamaConfig; ggml GGUF specification.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  config.mlp_bias = source.boolean_or("mlp_bias", false);
+  // transformers' Llama ignores a window; a config that has one was meant for another class.
+  const bool window = source.has("sliding_window") && source.boolean_or("use_sliding_window", true);
+  MAGISTER_CHECK(!window, ExitCode::kData,
+                 "{}: sliding_window is set (model_type llama has none, so it is not known whether it holds); make it null, "
+                 "or model_type mistral", printable(source.path()));
+  for (const std::string& type : source.texts("layer_types")) {
+    MAGISTER_CHECK(type == "full_attention", ExitCode::kData,
+                   "{}: layer_types has \"{}\" (model_type llama has full_attention only); use another model",
+                   printable(source.path()), printable(type));
+  }
+}
+
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  config.sliding_window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
+}
+
+}  // namespace
+
+extern const Family kLlamaFamily;
+const Family kLlamaFamily{"llama", "llama", "LlamaForCausalLM", "llama", true, read_hf, read_gguf};
+
+}  // namespace magister

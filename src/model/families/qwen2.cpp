@@ -1,0 +1,25 @@
+// Qwen2 and Qwen2.5: Llama's layers with biases on q, k and v always, and windows in some layers if switched on.
+// Source: transformers Qwen2Config and Qwen2Attention.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+#include "model/families/qwen_windows.h"
+
+namespace magister {
+namespace {
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.qkv_bias = true;
+  read_qwen_windows(source, config);
+}
+
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  config.qkv_bias = true;
+  refuse_qwen_windows(source);
+}
+
+}  // namespace
+
+extern const Family kQwen2Family;
+const Family kQwen2Family{"qwen2", "qwen2", "Qwen2ForCausalLM", "qwen2", false, read_hf, read_gguf};
+
+}  // namespace magister

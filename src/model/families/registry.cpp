@@ -1,0 +1,132 @@
+// The list of families, and the fields that all of them spell the same way.
+// A family is found by config.json's model_type or by GGUF's general.architecture; anything else is refused by name.
+#include <algorithm>
+
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+
+extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family;
+
+const std::vector<const Family*>& families() {
+  static const std::vector<const Family*> kFamilies = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family};
+  return kFamilies;
+}
+
+namespace {
+
+std::string known_names(const char* Family::*field) {
+  std::string names;
+  for (const Family* family : families()) {
+    if (*(family->*field) != '\0') names += (names.empty() ? "" : ", ") + std::string(family->*field);
+  }
+  return names;
+}
+
+const Family& family_of(const HfConfig& source) {
+  const std::string type = source.text_or("model_type", "");
+  const auto& all = families();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Family* f) { return type == f->model_type; });
+  MAGISTER_CHECK(found != all.end(), ExitCode::kData,
+                 "{}: model_type is \"{}\" (this architecture is not supported; known: {}); use another model",
+                 printable(source.path()), printable(type), known_names(&Family::model_type));
+  for (const std::string& name : source.texts("architectures")) {
+    MAGISTER_CHECK(name == (*found)->architecture, ExitCode::kData,
+                   "{}: architectures names \"{}\" (only language models with a head over the vocabulary run here, for "
+                   "this family {}); use another model", printable(source.path()), printable(name), (*found)->architecture);
+  }
+  return **found;
+}
+
+constexpr std::int64_t kMaxHidden = 1 << 20, kMaxMlp = 1 << 22, kMaxLayers = 1 << 12, kMaxHeads = 1 << 16;
+constexpr std::int64_t kMaxHeadDim = 1 << 12, kMaxVocab = 1 << 24, kMaxPositions = INT32_MAX;
+
+std::int64_t stated_head_dim(const HfConfig& source, const ModelConfig& config) {
+  if (source.has("head_dim")) return source.integer("head_dim", 2, kMaxHeadDim);
+  // 0 where it does not divide: a family may have a default of its own, else check_config refuses it.
+  return config.hidden_size % config.num_attention_heads == 0 ? config.hidden_size / config.num_attention_heads : 0;
+}
+
+}  // namespace
+
+const Family& family_of(const GgufConfig& source) {
+  const auto& all = families();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Family* f) { return source.architecture() == f->gguf_architecture; });
+  MAGISTER_CHECK(found != all.end() && !source.architecture().empty(), ExitCode::kData,
+                 "{}: general.architecture is \"{}\" (this architecture is not supported; known: {}); use another model",
+                 printable(source.path()), printable(source.architecture()), known_names(&Family::gguf_architecture));
+  return **found;
+}
+
+ModelConfig read_config(const HfConfig& source) {
+  const Family& family = family_of(source);
+  source.refuse_unsupported();
+  ModelConfig config;
+  config.family = family.name;
+  config.vocab_size = source.integer("vocab_size", 1, kMaxVocab);
+  config.hidden_size = source.integer("hidden_size", 1, kMaxHidden);
+  config.intermediate_size = source.integer("intermediate_size", 1, kMaxMlp);
+  config.num_hidden_layers = source.integer("num_hidden_layers", 1, kMaxLayers);
+  config.num_attention_heads = source.integer("num_attention_heads", 1, kMaxHeads);
+  config.num_key_value_heads = source.integer_or("num_key_value_heads", config.num_attention_heads, 1, kMaxHeads);
+  config.head_dim = stated_head_dim(source, config);
+  config.max_position_embeddings = source.integer("max_position_embeddings", 1, kMaxPositions);
+  config.rms_norm_eps = source.number_or("rms_norm_eps", 1e-6, 1e-12, 1.0);
+  config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", false);
+  config.bos_token_id = source.token_or("bos_token_id", -1);
+  config.eos_token_id = source.token_or("eos_token_id", -1);
+  config.rope = source.rope(config.max_position_embeddings);
+  family.read_hf(source, config);
+  check_config(config, source.path());
+  return config;
+}
+
+ModelConfig read_config(const GgufConfig& source, const Family& family) {
+  source.refuse_unsupported();
+  ModelConfig config;
+  config.family = family.name;
+  config.vocab_size = source.vocab_size();
+  config.hidden_size = source.integer("embedding_length", 1, kMaxHidden);
+  config.intermediate_size = source.integer("feed_forward_length", 1, kMaxMlp);
+  config.num_hidden_layers = source.integer("block_count", 1, kMaxLayers);
+  config.num_attention_heads = source.integer("attention.head_count", 1, kMaxHeads);
+  config.num_key_value_heads = source.integer_or("attention.head_count_kv", config.num_attention_heads, 1, kMaxHeads);
+  const bool divides = config.hidden_size % config.num_attention_heads == 0;
+  config.head_dim = divides && !source.has("attention.key_length") ? config.hidden_size / config.num_attention_heads
+                                                                   : source.integer("attention.key_length", 2, kMaxHeadDim);
+  source.integer_or("attention.value_length", config.head_dim, config.head_dim, config.head_dim);
+  config.max_position_embeddings = source.integer("context_length", 1, kMaxPositions);
+  config.rms_norm_eps = source.number("attention.layer_norm_rms_epsilon", 1e-12, 1.0);
+  config.tie_word_embeddings = !source.has_tensor("output.weight");
+  config.qkv_bias = source.has_tensor("blk.0.attn_q.bias");
+  config.o_bias = source.has_tensor("blk.0.attn_output.bias");
+  config.mlp_bias = source.has_tensor("blk.0.ffn_gate.bias");
+  config.bos_token_id = source.token_or("tokenizer.ggml.bos_token_id", -1);
+  config.eos_token_id = source.token_or("tokenizer.ggml.eos_token_id", -1);
+  config.rope = source.rope(config.head_dim);
+  family.read_gguf(source, config);
+  check_config(config, source.path());
+  return config;
+}
+
+void check_config(const ModelConfig& config, const std::string& path) {
+  const auto refuse_unless = [&](bool good, const std::string& problem) {
+    MAGISTER_CHECK(good, ExitCode::kData, "{}: {} (no such model can run); fetch the model again", printable(path), problem);
+  };
+  const std::int64_t H = config.num_attention_heads, K = config.num_key_value_heads, E = config.head_dim;
+  refuse_unless(K <= H && H % K == 0,
+                fmt::format("{} attention heads are not a multiple of {} key/value heads", H, K));
+  refuse_unless(E >= 2 && E <= kMaxHeadDim && E % 2 == 0,
+                fmt::format("head size {} (head_dim, or hidden size {} / {} heads) is not an even number from 2 to {}", E,
+                            config.hidden_size, H, kMaxHeadDim));
+  refuse_unless(H * E <= kMaxMlp, fmt::format("{} heads of {} are more than {} columns", H, E, kMaxMlp));
+  refuse_unless(config.rope.kind != RopeConfig::Kind::kDynamic || E > 2,
+                fmt::format("head size {} is too small for dynamic rope scaling", E));
+  refuse_unless(config.sliding_window >= 0 && (config.layer_is_sliding.empty() ||
+                    static_cast<std::int64_t>(config.layer_is_sliding.size()) == config.num_hidden_layers),
+                fmt::format("{} layers have {} kinds of attention", config.num_hidden_layers, config.layer_is_sliding.size()));
+}
+
+}  // namespace magister

@@ -1,0 +1,95 @@
+// From a model's files to a ModelDescription: which family, its config, its tensors' names, and all of them checked.
+// A config that ties the head while the file holds another head follows the file, as transformers does.
+#include "magister/model/model_config.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "model/families/family.h"
+
+namespace magister {
+
+std::uint64_t ModelConfig::num_parameters() const {
+  const auto D = static_cast<std::uint64_t>(hidden_size), F = static_cast<std::uint64_t>(intermediate_size);
+  const auto E = static_cast<std::uint64_t>(head_dim), V = static_cast<std::uint64_t>(vocab_size);
+  const std::uint64_t Q = static_cast<std::uint64_t>(num_attention_heads) * E;
+  const std::uint64_t K = static_cast<std::uint64_t>(num_key_value_heads) * E;
+  std::uint64_t layer = 2 * D * Q + 2 * D * K + 3 * D * F + 2 * D;
+  if (qkv_bias) layer += Q + 2 * K;
+  if (o_bias) layer += D;
+  if (mlp_bias) layer += 2 * F + D;
+  if (qk_norm) layer += 2 * E;
+  return layer * static_cast<std::uint64_t>(num_hidden_layers) + V * D * (tie_word_embeddings ? 1 : 2) + D;
+}
+
+namespace {
+
+// Whether two tensors of one shape hold the same numbers. Blocks of 4 MB, stops at the first difference.
+bool same_values(const TensorFile& file, const TensorInfo& a, const TensorInfo& b) {
+  if (a.shape != b.shape || a.shape.size() != 2) return false;
+  const std::int64_t columns = a.shape[1];
+  const std::int64_t block = std::max<std::int64_t>(1, (1 << 20) / std::max<std::int64_t>(columns, 1));
+  at::Tensor left = at::empty({block, columns}, at::kFloat), right = at::empty({block, columns}, at::kFloat);
+  for (std::int64_t row = 0; row < a.shape[0]; row += block) {
+    const std::int64_t end = std::min(row + block, a.shape[0]);
+    file.read(a.name, row, end, 0, columns, left.narrow(0, 0, end - row));
+    file.read(b.name, row, end, 0, columns, right.narrow(0, 0, end - row));
+    if (!at::equal(left.narrow(0, 0, end - row), right.narrow(0, 0, end - row))) return false;
+  }
+  return true;
+}
+
+ModelDescription describe_gguf(const std::string& path, const TensorFile& file) {
+  const GgufConfig source(path, file);
+  const Family& family = family_of(source);
+  ModelDescription description;
+  description.config = read_config(source, family);
+  description.names = gguf_tensor_names(description.config, family.gguf_interleaved_rope_rows);
+  return description;
+}
+
+ModelDescription describe_folder(const std::string& config_path, const TensorFile& file) {
+  ModelDescription description = describe_config(config_path);
+  const TensorInfo* head = file.find("lm_head.weight");
+  const TensorInfo* embeddings = file.find(description.names.embed_tokens);
+  if (!description.config.tie_word_embeddings || head == nullptr || embeddings == nullptr) return description;
+  if (same_values(file, *embeddings, *head)) {
+    description.names.ignored.push_back(head->name);
+    return description;
+  }
+  log_warning("{}: tie_word_embeddings is true, but lm_head.weight differs from the embeddings; the head of the file is used",
+              printable(config_path));
+  description.config.tie_word_embeddings = false;
+  description.names.lm_head = head->name;
+  return description;
+}
+
+}  // namespace
+
+ModelDescription describe_config(const std::string& config_json_path) {
+  ModelDescription description;
+  description.config = read_config(HfConfig(config_json_path));
+  description.names = hf_tensor_names(description.config);
+  return description;
+}
+
+ModelDescription describe_model(const std::string& path, const TensorFile& file) {
+  const std::filesystem::path model(path);
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(model, ignored);
+  const bool safetensors = model.extension() == ".safetensors" || model.extension() == ".json";
+  ModelDescription description;
+  if (folder || safetensors) {
+    description = describe_folder(((folder ? model : model.parent_path()) / "config.json").string(), file);
+  } else {
+    description = describe_gguf(path, file);
+  }
+  check_tensors(description, file, path);
+  return description;
+}
+
+}  // namespace magister

@@ -1,0 +1,62 @@
+// Divides heads, MLP columns and vocabulary among shards: the first shards get the larger parts.
+// Boundaries fall on multiples of 32 columns (blocks of quantised weights) and 64 words (the head's tiles) where the
+// model is large enough for that. Source: none, plain arithmetic; tests check cover, disjointness and whole groups.
+#include "magister/model/partition.h"
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+// Part `index` of `count` even parts of [0, total), the first ones larger by one where it does not divide.
+IndexRange even_part(std::uint64_t total, std::uint64_t index, std::uint64_t count) {
+  const std::uint64_t base = total / count, larger = total % count;
+  const std::uint64_t begin = index * base + std::min(index, larger);
+  return {begin, begin + base + (index < larger ? 1 : 0)};
+}
+
+// The same in steps of `unit`, halved until every part gets a step; the last step may be short.
+IndexRange stepped_part(std::uint64_t total, std::uint64_t index, std::uint64_t count, std::uint64_t unit) {
+  while (unit > 1 && (total + unit - 1) / unit < count) unit /= 2;
+  const IndexRange steps = even_part((total + unit - 1) / unit, index, count);
+  return {steps.begin * unit, std::min(steps.end * unit, total)};
+}
+
+std::int64_t largest_tp_size(const ModelConfig& config) {
+  return std::min({config.num_attention_heads, config.intermediate_size, config.vocab_size});
+}
+
+}  // namespace
+
+Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
+  MAGISTER_CHECK(tp_size >= 1 && tp_size <= largest_tp_size(config), ExitCode::kConfig,
+                 "a model of {} attention heads, {} MLP columns and {} words cannot be divided over {} devices (each needs "
+                 "at least one of each); use groups of 1 to {} devices", config.num_attention_heads,
+                 config.intermediate_size, config.vocab_size, tp_size, largest_tp_size(config));
+  MAGISTER_ASSERT(tp_rank >= 0 && tp_rank < tp_size);
+  const auto index = static_cast<std::uint64_t>(tp_rank), count = static_cast<std::uint64_t>(tp_size);
+  const auto H = static_cast<std::uint64_t>(config.num_attention_heads);
+  const auto K = static_cast<std::uint64_t>(config.num_key_value_heads);
+  const std::uint64_t heads_per_kv = H / K;
+  Partition part;
+  if (count <= K) {
+    part.kv_heads = even_part(K, index, count);
+    part.heads = {part.kv_heads.begin * heads_per_kv, part.kv_heads.end * heads_per_kv};
+  } else {
+    part.heads = even_part(H, index, count);
+    part.kv_heads = {part.heads.begin / heads_per_kv, (part.heads.end - 1) / heads_per_kv + 1};
+  }
+  part.mlp = stepped_part(static_cast<std::uint64_t>(config.intermediate_size), index, count, 32);
+  part.vocab = stepped_part(static_cast<std::uint64_t>(config.vocab_size), index, count, 64);
+  return part;
+}
+
+std::vector<int> working_tp_sizes(const ModelConfig& config, int limit) {
+  std::vector<int> sizes;
+  for (int size = 1; size <= limit && size <= largest_tp_size(config); ++size) sizes.push_back(size);
+  return sizes;
+}
+
+}  // namespace magister

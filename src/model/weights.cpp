@@ -1,0 +1,208 @@
+// Slices of the file's tensors, read straight into fused tensors of one shard.
+// Only interleaved rotary rows (GGUF's Llama) pass through a second buffer, one head at a time: E x D numbers, 4 MB for
+// a head of 128 and a hidden size of 8192. Source: transformers' layout of q, k, v, gate and up.
+#include "magister/model/weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+std::int64_t size_of(IndexRange range) { return static_cast<std::int64_t>(range.size()); }
+
+// Rows as [E/2, 2] pairs -> [2, E/2] halves, one head; the last dimension is kept.
+at::Tensor as_halves(const at::Tensor& pairs_EX) {
+  const std::int64_t half = pairs_EX.size(0) / 2;
+  return pairs_EX.view({half, 2, pairs_EX.size(1)}).transpose(0, 1);
+}
+
+}  // namespace
+
+WeightSource::WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition,
+                           int tp_rank, at::ScalarType dtype)
+    : file_(file), description_(description), partition_(partition), tp_rank_(tp_rank), dtype_(dtype) {
+  MAGISTER_ASSERT(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
+}
+
+at::Tensor WeightSource::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype));
+  const std::lock_guard lock(mutex_);
+  loaded_bytes_ += tensor.nbytes();
+  return tensor;
+}
+
+void WeightSource::read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out) {
+  file_.read(name, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end),
+             static_cast<std::int64_t>(columns.begin), static_cast<std::int64_t>(columns.end), std::move(out));
+  const std::lock_guard lock(mutex_);
+  used_.insert(name);
+}
+
+const TensorNames::Layer& WeightSource::names_of(std::int64_t layer) const {
+  return description_.names.layers.at(static_cast<std::size_t>(layer));
+}
+
+at::Tensor WeightSource::load_vector(const std::string& name, IndexRange range) {
+  if (name.empty()) return {};
+  at::Tensor out_N = allocate({size_of(range)}, at::kFloat);
+  read(name, {0, 1}, range, out_N.unsqueeze(0));
+  return out_N;
+}
+
+at::Tensor WeightSource::load_embeddings() {
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  at::Tensor out_vD = allocate({size_of(partition_.vocab), description_.config.hidden_size}, dtype_);
+  read(description_.names.embed_tokens, partition_.vocab, {0, D}, out_vD);
+  return out_vD;
+}
+
+at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
+  if (description_.names.lm_head.empty()) return embeddings_vD;
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  at::Tensor out_vD = allocate({size_of(partition_.vocab), description_.config.hidden_size}, dtype_);
+  read(description_.names.lm_head, partition_.vocab, {0, D}, out_vD);
+  return out_vD;
+}
+
+at::Tensor WeightSource::load_norm() {
+  return load_vector(description_.names.norm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+}
+
+at::Tensor WeightSource::load_input_layernorm(std::int64_t layer) {
+  return load_vector(names_of(layer).input_layernorm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+}
+
+at::Tensor WeightSource::load_post_attention_layernorm(std::int64_t layer) {
+  return load_vector(names_of(layer).post_attention_layernorm,
+                     {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+}
+
+at::Tensor WeightSource::load_q_norm(std::int64_t layer) {
+  return load_vector(names_of(layer).q_norm, {0, static_cast<std::uint64_t>(description_.config.head_dim)});
+}
+
+at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
+  return load_vector(names_of(layer).k_norm, {0, static_cast<std::uint64_t>(description_.config.head_dim)});
+}
+
+void WeightSource::read_heads(const std::string& name, IndexRange heads, at::Tensor out, bool rotary) {
+  const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
+  const auto e = static_cast<std::uint64_t>(E), d = static_cast<std::uint64_t>(D);
+  if (!rotary || !description_.names.interleaved_rope_rows) {
+    read(name, {heads.begin * e, heads.end * e}, {0, d}, std::move(out));
+    return;
+  }
+  at::Tensor pairs_ED = at::empty({E, D}, out.options());
+  for (std::uint64_t head = heads.begin; head < heads.end; ++head) {
+    read(name, {head * e, (head + 1) * e}, {0, d}, pairs_ED);
+    const auto row = static_cast<std::int64_t>(head - heads.begin) * E;
+    out.narrow(0, row, E).view({2, E / 2, D}).copy_(as_halves(pairs_ED));
+  }
+}
+
+void WeightSource::read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary) {
+  const std::int64_t E = description_.config.head_dim;
+  const auto e = static_cast<std::uint64_t>(E);
+  read(name, {0, 1}, {heads.begin * e, heads.end * e}, out.unsqueeze(0));
+  if (!rotary || !description_.names.interleaved_rope_rows) return;
+  for (std::int64_t row = 0; row < out.size(0); row += E) {
+    at::Tensor head_E1 = out.narrow(0, row, E).unsqueeze(1);
+    head_E1.view({2, E / 2, 1}).copy_(as_halves(head_E1.clone()));
+  }
+}
+
+Linear WeightSource::load_qkv_proj(std::int64_t layer) {
+  const TensorNames::Layer& names = names_of(layer);
+  const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
+  const std::int64_t q = size_of(partition_.heads) * E, k = size_of(partition_.kv_heads) * E;
+  Linear out{allocate({q + 2 * k, D}, dtype_), {}};
+  read_heads(names.q_proj, partition_.heads, out.weight_NK.narrow(0, 0, q), true);
+  read_heads(names.k_proj, partition_.kv_heads, out.weight_NK.narrow(0, q, k), true);
+  read_heads(names.v_proj, partition_.kv_heads, out.weight_NK.narrow(0, q + k, k), false);
+  if (names.q_bias.empty()) return out;
+  out.bias_N = allocate({q + 2 * k}, at::kFloat);
+  read_head_bias(names.q_bias, partition_.heads, out.bias_N.narrow(0, 0, q), true);
+  read_head_bias(names.k_bias, partition_.kv_heads, out.bias_N.narrow(0, q, k), true);
+  read_head_bias(names.v_bias, partition_.kv_heads, out.bias_N.narrow(0, q + k, k), false);
+  return out;
+}
+
+Linear WeightSource::load_o_proj(std::int64_t layer) {
+  const TensorNames::Layer& names = names_of(layer);
+  const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  const IndexRange columns{partition_.heads.begin * E, partition_.heads.end * E};
+  Linear out{allocate({description_.config.hidden_size, size_of(columns)}, dtype_), {}};
+  read(names.o_proj, {0, D}, columns, out.weight_NK);
+  if (tp_rank_ == 0) out.bias_N = load_vector(names.o_bias, {0, D});
+  return out;
+}
+
+Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
+  const TensorNames::Layer& names = names_of(layer);
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  const std::int64_t f = size_of(partition_.mlp);
+  Linear out{allocate({2 * f, description_.config.hidden_size}, dtype_), {}};
+  read(names.gate_proj, partition_.mlp, {0, D}, out.weight_NK.narrow(0, 0, f));
+  read(names.up_proj, partition_.mlp, {0, D}, out.weight_NK.narrow(0, f, f));
+  if (names.gate_bias.empty()) return out;
+  out.bias_N = allocate({2 * f}, at::kFloat);
+  read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
+  read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, f, f).unsqueeze(0));
+  return out;
+}
+
+Linear WeightSource::load_down_proj(std::int64_t layer) {
+  const TensorNames::Layer& names = names_of(layer);
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  Linear out{allocate({description_.config.hidden_size, size_of(partition_.mlp)}, dtype_), {}};
+  read(names.down_proj, {0, D}, partition_.mlp, out.weight_NK);
+  if (tp_rank_ == 0) out.bias_N = load_vector(names.down_bias, {0, D});
+  return out;
+}
+
+void WeightSource::verify_all_used() const {
+  std::set<std::string> known(description_.names.ignored.begin(), description_.names.ignored.end());
+  for (const TensorNames::Layer& names : description_.names.layers) {
+    if (tp_rank_ != 0) known.insert({names.o_bias, names.down_bias});  // read by shard 0 alone
+  }
+  const std::lock_guard lock(mutex_);
+  for (const TensorInfo& info : file_.tensors()) {
+    MAGISTER_CHECK(used_.contains(info.name) || known.contains(info.name), ExitCode::kData,
+                   "tensor {} [{}] of the model was loaded by nothing (results without it would be wrong); report this",
+                   printable(info.name), fmt::join(info.shape, ", "));
+  }
+}
+
+std::uint64_t WeightSource::loaded_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return loaded_bytes_;
+}
+
+std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size) {
+  const Partition part = partition_for(config, tp_rank, tp_size);
+  const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
+  const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
+  std::uint64_t in_dtype = (q + 2 * k) * D + D * q + 3 * f * D;  // a layer's numbers of products
+  std::uint64_t in_f32 = 2 * D;                                  // and its norms and biases
+  if (config.qkv_bias) in_f32 += q + 2 * k;
+  if (config.mlp_bias) in_f32 += 2 * f;
+  if (config.qk_norm) in_f32 += 2 * E;
+  if (tp_rank == 0) in_f32 += (config.o_bias ? D : 0) + (config.mlp_bias ? D : 0);
+  const auto layers = static_cast<std::uint64_t>(config.num_hidden_layers);
+  in_dtype = in_dtype * layers + part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2);
+  in_f32 = in_f32 * layers + D;
+  return in_dtype * c10::elementSize(dtype) + in_f32 * sizeof(float);
+}
+
+std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size) {
+  std::uint64_t largest = 0;
+  for (int rank = 0; rank < tp_size; ++rank) largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size));
+  return largest;
+}
+
+}  // namespace magister
