@@ -24,6 +24,11 @@ add_library(magister_torch_cpu INTERFACE)
 target_include_directories(magister_torch_cpu SYSTEM INTERFACE ${TORCH_ROOT}/include)
 target_link_libraries(magister_torch_cpu INTERFACE ${TORCH_ROOT}/lib/libtorch_cpu.so ${TORCH_ROOT}/lib/libc10.so Threads::Threads)
 add_library(Torch::CPU ALIAS magister_torch_cpu)
+# The wheel's include folder brings an {fmt} of its own version; every file must see the one that is linked, so Debian's
+# stands first on the path.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include_first)
+file(CREATE_LINK /usr/include/fmt ${CMAKE_BINARY_DIR}/include_first/fmt SYMBOLIC)
+include_directories(BEFORE ${CMAKE_BINARY_DIR}/include_first)
 list(APPEND CMAKE_BUILD_RPATH ${TORCH_ROOT}/lib)
 
 # CUDA runtime, NVML and NCCL headers: the toolkit's or those of the wheels that torch brings. No nvcc is needed for host code.

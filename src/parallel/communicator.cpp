@@ -71,6 +71,8 @@ Communicator::Handle::~Handle() {
   if (comm != MPI_COMM_NULL && mpi_is_up() && std::uncaught_exceptions() == 0) MPI_Comm_free(&comm);
 }
 
+Communicator::Communicator() = default;
+
 Communicator::Communicator(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {
   MPI_Comm_set_errhandler(handle_->comm, MPI_ERRORS_RETURN);
   MAGISTER_CHECK_MPI(MPI_Comm_rank(handle_->comm, &rank_));

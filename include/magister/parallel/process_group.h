@@ -44,12 +44,12 @@ class ProcessGroup {
 // A group of one: every call returns at once.
 std::unique_ptr<ProcessGroup> make_single_process_group();
 
-// num_shards groups that share one rendezvous; shard i is used by thread i. If one shard throws, it must call
-// abandon() through the returned handle's destruction order: see process_group_threads.cpp.
+// CPU groups of this rank's shards: tp_rank = members.rank() * shards_per_rank + i. `members` is kept by reference.
+// A group that is destroyed while others wait (its shard threw) releases them with an exception.
+std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communicator& members, int shards_per_rank);
+// Shards of this rank alone; shard i is used by thread i.
 std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards);
-
-// One shard per rank of `members` (kept by reference; must outlive the group). Host tensors only.
-// With threads_per_rank > 1 the group spans ranks x threads: tp_rank = rank * threads_per_rank + thread.
+// One shard a rank.
 std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members);
 
 // One GPU per rank; the unique id travels over MPI. Throws Error(kConfig) in a build without NCCL.
