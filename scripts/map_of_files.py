@@ -48,6 +48,8 @@ def listing():
         rows = list(rows_of(room))
         if rows:
             lines += [f"\n### {room}", "| file | what it holds |", "|---|---|", *rows]
+    main_head = first_sentence(ROOT / "src/main.cpp")
+    lines += ["\n### outside a room", "| file | what it holds |", "|---|---|", f"| `main.cpp` | {main_head} |"]
     return "\n".join([*lines, END])
 
 

@@ -1,0 +1,79 @@
+"""configs/: every example is accepted, and configs/README.md lists exactly the keys that the program reads, with the
+defaults that it fills in - compared with `magister run --print-config`, not with our memory of it.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import yaml
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+PROGRAM = os.environ["MAGISTER"]
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def flatten(node, path=""):
+    """{"tasks.0.top_k": 64, ...}; a list of scalars is a leaf."""
+    if isinstance(node, dict):
+        leaves = {}
+        for key, value in node.items():
+            leaves.update(flatten(value, f"{path}.{key}" if path else str(key)))
+        return leaves
+    if isinstance(node, list) and any(isinstance(item, dict) for item in node):
+        leaves = {}
+        for index, item in enumerate(node):
+            leaves.update(flatten(item, f"{path}.{index}"))
+        return leaves
+    return {path: node}
+
+
+def table():
+    """key -> default as written; the keys that stand for a whole section are left out."""
+    rows = re.findall(r"^\| `([\w.]+)` \| ([^|]*) \|", (ROOT / "configs/README.md").read_text(), re.MULTILINE)
+    return {key: default.strip().strip("`") for key, default in rows if key not in ("tasks", "tasks.0.model")}
+
+
+class Configs(unittest.TestCase):
+    def resolved(self, name, *overrides):
+        result = run("run", f"configs/{name}", "--print-config", *overrides)
+        self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
+        return flatten(yaml.safe_load(result.stdout))
+
+    def test_examples_are_accepted_and_stable(self):
+        examples = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
+        self.assertLessEqual({"quickstart.yaml", "array.yaml"}, set(examples))
+        for name in examples:
+            self.resolved(name)
+
+    def test_the_table_is_the_program(self):
+        # Every optional key once, so that the resolved experiment shows all there are.
+        everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
+                                   "tasks.0.overflow=window", "tasks.0.stride=1024")
+        keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
+        self.assertEqual(keys | {"tasks.0.dataset.tokens"}, set(table()))
+
+    def test_defaults_are_true(self):
+        path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "minimal.yaml"
+        path.write_text("name: minimal\nmodel: {path: m.gguf}\ntasks: [{task: teacher_logits, dataset: {path: d.jsonl}}]\n")
+        result = run("run", str(path), "--print-config")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = flatten(yaml.safe_load(result.stdout))
+        for key, default in table().items():
+            if default in ("", "optional", "max_length"):
+                continue
+            self.assertEqual(str(found[key]), default, key)
+
+    def test_unknown_key_is_refused_by_name(self):
+        result = run("run", "configs/quickstart.yaml", "--print-config", "tasks.0.topk=3")
+        self.assertEqual(result.returncode, 78)
+        self.assertIn("top_k", result.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
