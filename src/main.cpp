@@ -1,2 +1,15 @@
-// The only file outside a room. Placeholder until app is there.
-int main() { return 70; }
+// The only file outside a room: MPI around the application. Every rank returns the same exit code through MPI_Finalize,
+// or the job has ended in abort_job() before.
+#include <string>
+#include <vector>
+
+#include "magister/app/application.h"
+#include "magister/parallel/communicator.h"
+
+int main(int argc, char** argv) {
+  static magister::StopSign stop;  // signal handlers may see it until the process is gone
+  magister::install_signal_handlers(stop);
+  const magister::MpiSession session(&argc, &argv);
+  const magister::Communicator world = magister::Communicator::world();
+  return magister::run_application(world, std::vector<std::string>(argv + 1, argv + argc), stop);
+}

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -59,7 +60,12 @@ std::string stderr_text(const LogState& log, LogLevel level, bool once_for_world
   if (!once_for_world && log.world_size > 1) head += fmt::format("rank {} of {}: ", log.world_rank, log.world_size);
   std::string lines;
   if (!log.live_line.empty()) lines = "\r\x1b[K";
-  lines += head + text + "\n";
+  // The faults of an experiment are one message of several lines; a table's lines stay as they are (no head).
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines += head + text.substr(begin, end - begin) + "\n";
+    begin = end + 1;
+  }
   return lines + log.live_line;
 }
 

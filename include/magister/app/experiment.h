@@ -1,0 +1,39 @@
+// Experiment: the YAML file as tasks. World rank 0 reads the file, every rank parses the same text, so that all agree on
+// every fault without a word between them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/parallel/communicator.h"
+#include "magister/tasks/experiment_config.h"
+#include "magister/tasks/task.h"
+
+namespace magister {
+
+class Experiment {
+ public:
+  // Throws Error(kConfig) with every fault, the same on every rank. Collective over world.
+  static Experiment load(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides);
+  // From text, for tests. Local.
+  Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides);
+
+  const ExperimentConfig& config() const { return config_; }
+  const std::vector<std::unique_ptr<Task>>& tasks() const { return tasks_; }
+
+  // Everything, as --print-config shows it.
+  std::string resolved_yaml() const { return document_->resolved_yaml(); }
+  // What decides the task's results and nothing else: this task alone, without `output` and `run`. For the results file.
+  std::string resolved_yaml_of_task(std::size_t task_index) const;
+  // <output.directory>/<name>/<task name>.h5
+  std::string results_path(std::size_t task_index) const;
+
+ private:
+  std::unique_ptr<ConfigDocument> document_;
+  ExperimentConfig config_;
+  std::vector<std::unique_ptr<Task>> tasks_;
+};
+
+}  // namespace magister

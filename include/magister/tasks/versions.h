@@ -1,0 +1,13 @@
+// Versions and features of the libraries that this program runs with, for --version and doctor.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace magister {
+
+// name and version, in a fixed order: MPI, HDF5, libtorch and its CPU kernels, CUDA, NCCL, the smaller ones, compiler.
+std::vector<std::pair<std::string, std::string>> library_versions();
+
+}  // namespace magister

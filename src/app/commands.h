@@ -1,0 +1,40 @@
+// The commands, one function each. What they return is the exit code, the same on every rank; faults are thrown.
+// Standard output is written through say() by world rank 0 alone.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "magister/app/command_line.h"
+#include "magister/core/error.h"
+#include "magister/parallel/communicator.h"
+#include "magister/tasks/task.h"
+
+namespace magister {
+
+struct Invocation {
+  const Communicator& world;
+  const CommandLine& line;
+  StopSign& stop;
+};
+
+// All: Collective over the world.
+ExitCode run_command(Invocation& call);       // run
+ExitCode plan_command(Invocation& call);      // plan
+ExitCode doctor_command(Invocation& call);    // doctor
+// These work on rank 0 alone; the others wait for its answer.
+ExitCode tokenize_command(Invocation& call);  // tokenize
+ExitCode info_command(Invocation& call);      // info
+ExitCode check_command(Invocation& call);     // check
+ExitCode export_command(Invocation& call);    // export
+ExitCode merge_command(Invocation& call);     // merge
+ExitCode bench_command(Invocation& call);     // bench
+
+// --version
+std::string version_text(bool json);
+
+// To standard output. A reader that went away (a closed pipe) is no fault; a full disk is Error(kInputOutput).
+void say(std::string_view text);
+void flush_standard_output();
+
+}  // namespace magister

@@ -1,0 +1,56 @@
+// The order of the reads here and in tasks/ is the order of the resolved experiment.
+// Two tasks of one experiment may not share a name: they would share a results file.
+#include "magister/app/experiment.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "app/on_rank_zero.h"
+#include "magister/core/error.h"
+
+namespace magister {
+
+Experiment Experiment::load(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides) {
+  std::string text;
+  on_rank_zero(world, [&] {
+    text = ConfigDocument::read_file(path);
+    return ExitCode::kDone;
+  });
+  world.broadcast(text, 0);
+  return Experiment(text, path, overrides);
+}
+
+Experiment::Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides)
+    : document_(std::make_unique<ConfigDocument>(text, source, overrides)) {
+  ConfigNode root = document_->root();
+  config_ = read_experiment_config(root);
+  std::map<std::string, std::string> paths;  // task name -> key path of its first use
+  for (ConfigNode& node : root.sections("tasks")) {
+    std::unique_ptr<Task> task = read_task(node, config_);
+    if (task == nullptr) continue;
+    const auto [first, is_new] = paths.emplace(task->name(), node.path());
+    if (!is_new) {
+      node.reject("name", "the name {} is taken by {} (both would write {}.h5); give each task a name of its own",
+                  printable(task->name()), first->second, printable(task->name()));
+    }
+    tasks_.push_back(std::move(task));
+  }
+  document_->finish();
+}
+
+std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
+  const std::string own = fmt::format("tasks.{}", task_index);
+  return document_->resolved_yaml([&](const std::string& path) {
+    if (path == "output" || path == "run") return false;
+    // "tasks" itself, this entry, and whatever stands deeper.
+    const bool is_entry = path.starts_with("tasks.") && path.find('.', 6) == std::string::npos;
+    return !is_entry || path == own;
+  });
+}
+
+std::string Experiment::results_path(std::size_t task_index) const {
+  return fmt::format("{}/{}.h5", config_.folder(), tasks_[task_index]->name());
+}
+
+}  // namespace magister

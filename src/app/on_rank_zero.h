@@ -1,0 +1,31 @@
+// Work that one rank does for the whole world: the others wait, and all share its exit code and its fault.
+#pragma once
+
+#include <string>
+
+#include "magister/core/error.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+// work() -> ExitCode on world rank 0; its Error is thrown on every rank. Collective over world.
+template <typename Work>
+ExitCode on_rank_zero(const Communicator& world, const Work& work) {
+  std::uint64_t code = 0;
+  std::string fault;
+  if (world.rank() == 0) {
+    try {
+      code = static_cast<std::uint64_t>(work());
+    } catch (const Error& error) {
+      code = static_cast<std::uint64_t>(error.code());
+      fault = error.what();
+    }
+  }
+  world.wait_for_all();  // sleeps: hours may pass
+  world.broadcast(&code, sizeof code, 0);
+  world.broadcast(fault, 0);
+  if (!fault.empty()) throw Error(static_cast<ExitCode>(code), fault);
+  return static_cast<ExitCode>(code);
+}
+
+}  // namespace magister

@@ -1,0 +1,103 @@
+// The table itself. Order here is the order in --help, in the man page and in the completions.
+#include "app/option_table.h"
+
+#include <cstring>
+
+namespace magister {
+
+namespace {
+
+using Count = PositionalEntry::Count;
+
+constexpr PositionalEntry kExperiment[] = {
+    {"FILE.yaml", Count::kOne, "the experiment (configs/README.md lists its keys)"},
+    {"key.path=value", Count::kMany, "overrides, the last wins: seed=1 tasks.0.top_k=8 'tasks.0.dataset.path=[a.jsonl, b.jsonl]'"},
+};
+constexpr OptionEntry kRunOptions[] = {
+    {"--max-wall", "HH:MM:SS", "stop cleanly (exit 75) before this time is over, counted from the start"},
+    {"--fresh", nullptr, "put an earlier result aside and start over"},
+    {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
+};
+constexpr OptionEntry kPlanOptions[] = {
+    {"--ranks", "N", "plan for N ranks on one host instead of the ranks of this start"},
+    {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
+};
+constexpr PositionalEntry kModel[] = {
+    {"MODEL", Count::kOne, "a GGUF file, a folder with tokenizer.json, or a tokenizer.json"},
+};
+constexpr OptionEntry kTokenizeOptions[] = {
+    {"--decode", nullptr, "the way back: a JSON array of ids a line in, text out"},
+    {"--special", nullptr, "add the special tokens (BOS, EOS) that the model's tokenizer adds; with --decode: show them"},
+};
+constexpr PositionalEntry kResults[] = {{"RESULTS.h5", Count::kOne, "a results file, finished or partial"}};
+constexpr OptionEntry kInfoOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
+constexpr OptionEntry kExportOptions[] = {
+    {"--to", "FORMAT", "jsonl: one object a sample"},
+    {"--out", "FILE", "write there instead of to standard output"},
+};
+constexpr PositionalEntry kMerge[] = {
+    {"OUT.h5", Count::kOne, "the file to make; it must not exist"},
+    {"PART.h5", Count::kMany, "finished files of the slices of one data set, in any order"},
+};
+constexpr OptionEntry kDoctorOptions[] = {
+    {"--directory", "DIR", "where to test locks and writing (default: the working directory)"},
+    {"--json", nullptr, "one JSON object instead of text"},
+};
+constexpr PositionalEntry kBench[] = {
+    {"WHAT", Count::kOne, "sgemm, prefill or teacher"},
+    {"MODEL", Count::kOptional, "a GGUF file or a folder, for prefill and teacher"},
+};
+constexpr OptionEntry kBenchOptions[] = {
+    {"--tokens", "N", "packed tokens of a unit (default 512)"},
+    {"--sequences", "N", "sequences that they are divided into (default 1)"},
+    {"--top-k", "K", "kept entries a token (default 64)"},
+    {"--dtype", "TYPE", "auto, f32, bf16 or f16 (default auto)"},
+    {"--threads", "N", "compute threads (default 1)"},
+    {"--repeats", "N", "measured runs, of which the median counts (default 5)"},
+    {"--json", nullptr, "one JSON object instead of text"},
+};
+
+constexpr CommandEntry kCommands[] = {
+    {"run", "execute an experiment; the same command goes on with a stopped run", kExperiment, kRunOptions},
+    {"plan", "everything but compute: ranks, devices, memory, units, tokens, bytes, free space", kExperiment, kPlanOptions},
+    {"tokenize", "a line of text in, a JSON array of token ids out (or back)", kModel, kTokenizeOptions},
+    {"info", "what a results file holds", kResults, kInfoOptions},
+    {"check", "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
+    {"export", "convert a results file", kResults, kExportOptions},
+    {"merge", "join the finished files of an array job into one", kMerge, {}},
+    {"doctor", "ranks, hosts, devices, links, library versions, lock and write test: run it first on a cluster", {}, kDoctorOptions},
+    {"bench", "this program's speed against the machine's limit", kBench, kBenchOptions},
+};
+
+constexpr OptionEntry kGlobalOptions[] = {
+    {"--help", nullptr, "this text; COMMAND --help explains a command"},
+    {"--version", nullptr, "the version, and those of everything linked; with --json as one JSON object"},
+    {"--print-config", nullptr, "FILE.yaml [key.path=value ...]: the experiment as resolved"},
+    {"--man", nullptr, "the manual page in roff: magister --man | man -l -"},
+    {"--completion", "SHELL", "completion for bash or zsh: source <(magister --completion bash)"},
+};
+
+constexpr ExitCodeEntry kExitCodes[] = {
+    {0, "done"},
+    {64, "usage: the command line is wrong"},
+    {65, "bad data: a record, a model file or a results file is wrong"},
+    {70, "internal error, or a rank that stalled"},
+    {74, "input or output: a disk, a lock, permissions"},
+    {75, "stopped cleanly: run the same command again"},
+    {78, "bad configuration: the experiment or the layout is wrong"},
+};
+
+}  // namespace
+
+std::span<const CommandEntry> all_commands() { return kCommands; }
+std::span<const OptionEntry> global_options() { return kGlobalOptions; }
+std::span<const ExitCodeEntry> exit_codes() { return kExitCodes; }
+
+const CommandEntry* find_command(const char* name) {
+  for (const CommandEntry& command : kCommands) {
+    if (std::strcmp(command.name, name) == 0) return &command;
+  }
+  return nullptr;
+}
+
+}  // namespace magister

@@ -1,0 +1,40 @@
+// The one table of commands and options. The parser, --help, the man page and the shell completions are all made from
+// it, so they cannot disagree. INTERFACE of the program: rename or drop nothing without a line in CHANGELOG.md.
+#pragma once
+
+#include <span>
+
+namespace magister {
+
+struct OptionEntry {
+  const char* name;      // "--max-wall"
+  const char* argument;  // "HH:MM:SS"; nullptr: a switch
+  const char* help;
+};
+
+struct PositionalEntry {
+  enum class Count { kOne, kOptional, kMany };  // kMany: none or more, always last
+  const char* name;                  // "FILE.yaml"
+  Count count;
+  const char* help;
+};
+
+struct CommandEntry {
+  const char* name;
+  const char* help;  // one line
+  std::span<const PositionalEntry> positionals;
+  std::span<const OptionEntry> options;
+};
+
+std::span<const CommandEntry> all_commands();
+// Without a command: --help, --version ...
+std::span<const OptionEntry> global_options();
+const CommandEntry* find_command(const char* name);
+
+struct ExitCodeEntry {
+  int code;
+  const char* meaning;
+};
+std::span<const ExitCodeEntry> exit_codes();
+
+}  // namespace magister

@@ -1,0 +1,169 @@
+// run: the tasks of an experiment in their order, each into its results file; and what is told about it in run.jsonl.
+// plan: the same up to the first computation, printed. Both give the same exit codes for the same faults.
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <filesystem>
+
+#include "app/commands.h"
+#include "magister/app/experiment.h"
+#include "magister/core/log.h"
+#include "magister/parallel/layout.h"
+#include "magister/tasks/progress.h"
+#include "magister/tasks/run_log.h"
+
+namespace magister {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Experiment load(const Invocation& call) {
+  return Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"));
+}
+
+void set_deadline(const Invocation& call, const ExperimentConfig& config, Clock::time_point begin) {
+  std::optional<double> seconds = config.run.max_wall_seconds;
+  if (const std::string text = call.line.option("--max-wall"); !text.empty()) {
+    seconds = parse_wall_time(text);
+    if (!seconds) {
+      fail(ExitCode::kUsage, "--max-wall {} is not a time (hours, minutes and seconds are expected); write it as HH:MM:SS, "
+           "for example 11:45:00", printable(text, 40));
+    }
+  }
+  if (!seconds) return;
+  const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
+  call.stop.deadline_nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
+}
+
+// A rank alone may have got the signal; all must leave the list of tasks at the same place.
+bool stop_everywhere(const Communicator& world, const StopSign& stop) {
+  return world.max(static_cast<std::uint64_t>(stop.raised())) != 0;
+}
+
+nlohmann::ordered_json hosts_of(const Communicator& world) {
+  nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
+  for (const std::string& host : world.all_gather(host_name())) hosts.push_back(host);
+  return hosts;
+}
+
+void make_output_folder(const Communicator& world, const std::string& folder) {
+  std::error_code error;
+  if (world.rank() == 0) std::filesystem::create_directories(folder, error);
+  std::string problem = error ? error.message() : "";
+  world.broadcast(problem, 0);
+  if (!problem.empty()) {
+    fail(ExitCode::kInputOutput, "{}: the folder cannot be made: {} (results have no place); choose another "
+         "output.directory", printable(folder), problem);
+  }
+}
+
+}  // namespace
+
+ExitCode run_command(Invocation& call) {
+  const auto begin = Clock::now();
+  const Communicator& world = call.world;
+  const Experiment experiment = load(call);
+  const ExperimentConfig& config = experiment.config();
+  set_deadline(call, config, begin);
+  if (call.line.has("--print-config")) {
+    if (world.rank() == 0) say(experiment.resolved_yaml());
+    return ExitCode::kDone;
+  }
+  refuse_singleton_launch(world.size());
+  make_output_folder(world, config.folder());
+  open_rank_log(config.folder() + "/logs");
+  const auto log = world.rank() == 0 ? std::make_unique<RunLog>(config.folder() + "/run.jsonl") : std::make_unique<RunLog>();
+  const nlohmann::ordered_json hosts = hosts_of(world);
+  log->event("run", {{"name", config.name},
+                     {"version", MAGISTER_VERSION},
+                     {"ranks", world.size()},
+                     {"hosts", hosts},
+                     {"working_directory", std::filesystem::current_path().string()},
+                     {"experiment", experiment.resolved_yaml()}});
+  ExitCode code = ExitCode::kDone;
+  try {
+    for (std::size_t i = 0; i < experiment.tasks().size() && code == ExitCode::kDone; ++i) {
+      Task& task = *experiment.tasks()[i];
+      if (stop_everywhere(world, call.stop)) {
+        code = ExitCode::kStopped;
+        break;
+      }
+      const auto task_begin = Clock::now();
+      RunContext context{world,   config,    experiment.results_path(i), experiment.resolved_yaml_of_task(i),
+                         call.line.has("--fresh"), call.stop, *log};
+      log->event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", context.results_path}});
+      code = task.run(context);
+      log->event("task_end", {{"task", task.name()},
+                              {"exit_code", static_cast<int>(code)},
+                              {"seconds", std::chrono::duration<double>(Clock::now() - task_begin).count()}});
+    }
+  } catch (const std::exception& error) {
+    log->event("error", {{"message", error.what()}});
+    throw;
+  }
+  if (code == ExitCode::kStopped) {
+    const std::string reason = call.stop.reason();
+    log_info("{}: stopped cleanly{}; run the same command again to go on", config.name,
+             reason.empty() ? "" : " (" + reason + ")");
+  }
+  log->event("end", {{"exit_code", static_cast<int>(code)},
+                     {"stopped_by", call.stop.reason()},
+                     {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
+  return code;
+}
+
+namespace {
+
+std::string plan_text(const Task& task, const std::string& results_path, const PlanReport& report) {
+  std::string out = fmt::format("task {} ({}) -> {}\n", task.name(), task.kind(), results_path);
+  const auto line = [&](std::string_view name, const std::string& value) { out += fmt::format("  {:<18} {}\n", name, value); };
+  line("model", report.model);
+  line("groups", fmt::format("{} of {} device{}", report.num_groups, report.tp_size, report.tp_size == 1 ? "" : "s"));
+  std::string parts;
+  for (const auto& [name, bytes] : report.device_parts) {
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
+  }
+  line("memory a device", format_bytes(report.device_bytes) + (parts.empty() ? "" : " (" + parts + ")"));
+  line("samples", std::to_string(report.num_samples));
+  line("tokens", std::to_string(report.num_tokens));
+  line("units", report.num_units_done == 0 ? std::to_string(report.num_units)
+                                           : fmt::format("{}, {} done", report.num_units, report.num_units_done));
+  line("results", format_bytes(report.results_bytes) + fmt::format(" ({} bytes)", report.results_bytes));
+  line("free space", format_bytes(report.free_bytes));
+  for (const auto& [name, value] : report.notes) line(name, value);
+  out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", "rank", "host", "group", "shard", "device");
+  for (const DeviceRow& row : report.devices) {
+    out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", row.world_rank, printable(row.host, 60), row.group_index, row.tp_rank,
+                       printable(row.device, 120));
+  }
+  return out;
+}
+
+}  // namespace
+
+ExitCode plan_command(Invocation& call) {
+  const Communicator& world = call.world;
+  const Experiment experiment = load(call);
+  if (call.line.has("--print-config")) {
+    if (world.rank() == 0) say(experiment.resolved_yaml());
+    return ExitCode::kDone;
+  }
+  refuse_singleton_launch(world.size());
+  const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
+  RunLog silent;
+  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+    Task& task = *experiment.tasks()[i];
+    RunContext context{world, experiment.config(), experiment.results_path(i), experiment.resolved_yaml_of_task(i), false,
+                       call.stop, silent};
+    const PlanReport report = task.plan(context, num_ranks);
+    if (world.rank() == 0) say(plan_text(task, context.results_path, report));
+    if (report.results_bytes > report.free_bytes) {
+      fail(ExitCode::kInputOutput, "{}: {} bytes are needed and {} are free (the run would end with a full disk); make room "
+           "or choose another output.directory", printable(context.results_path), report.results_bytes, report.free_bytes);
+    }
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace magister

@@ -1,0 +1,106 @@
+// tokenize: lines of text <-> lines of JSON arrays of ids, one line at a time so that it can stand in a pipe.
+// And bench, which like it needs one rank and a function of tasks.
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "app/on_rank_zero.h"
+#include "magister/tasks/bench.h"
+#include "magister/tasks/model_source.h"
+
+namespace magister {
+
+namespace {
+
+constexpr std::size_t kMaxLineBytes = 256u << 20;  // as for records of a data set
+
+// The next line without its end; false at the end of the input.
+bool read_line(std::string& line, std::uint64_t number) {
+  line.clear();
+  for (int c; (c = std::getc(stdin)) != EOF;) {
+    if (c == '\n') return true;
+    if (line.size() >= kMaxLineBytes) {
+      fail(ExitCode::kData, "standard input:{}: a line of more than {} bytes (it would exhaust the memory); break it up", number,
+           kMaxLineBytes);
+    }
+    line += static_cast<char>(c);
+  }
+  if (std::ferror(stdin) != 0) fail(ExitCode::kInputOutput, "standard input:{}: cannot be read (the text is cut off); try again", number);
+  return !line.empty();
+}
+
+std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number, std::int64_t vocab_size) {
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_array()) {
+    fail(ExitCode::kData, "standard input:{}: not a JSON array of token ids (nothing can be decoded); write for example "
+         "[1, 2, 3]", number);
+  }
+  std::vector<TokenId> ids;
+  for (const nlohmann::json& entry : json) {
+    const bool fits = entry.is_number_integer() && entry.get<std::int64_t>() >= 0 && entry.get<std::int64_t>() < vocab_size;
+    if (!fits) {
+      fail(ExitCode::kData, "standard input:{}: {} is no token id (the vocabulary has ids 0 to {}); mend the line", number,
+           printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40), vocab_size - 1);
+    }
+    ids.push_back(static_cast<TokenId>(entry.get<std::int64_t>()));
+  }
+  return ids;
+}
+
+std::string json_array(const std::vector<TokenId>& ids) {
+  std::string out = "[";
+  char digits[16];
+  for (const TokenId id : ids) {
+    if (out.size() > 1) out += ", ";
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, id).ptr);
+  }
+  return out + "]\n";
+}
+
+}  // namespace
+
+ExitCode tokenize_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const Tokenizer tokenizer = load_tokenizer(call.line.positional("MODEL"));
+    const bool special = call.line.has("--special");
+    const EncodeOptions options{special, true};
+    std::string line;
+    for (std::uint64_t number = 1; read_line(line, number); ++number) {
+      if (call.line.has("--decode")) {
+        say(tokenizer.decode(parse_ids(line, number, tokenizer.vocab_size()), !special) + "\n");
+        continue;
+      }
+      std::vector<TokenId> ids;
+      try {
+        tokenizer.encode(line, options, ids);
+      } catch (const Error& error) {
+        fail(error.code(), "standard input:{}: {}", number, error.what());
+      }
+      say(json_array(ids));
+    }
+    return ExitCode::kDone;
+  });
+}
+
+ExitCode bench_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const CommandLine& line = call.line;
+    BenchOptions options;
+    options.what = line.positional("WHAT");
+    options.model = line.positional("MODEL");
+    options.tokens = line.number("--tokens", options.tokens, 1, 1 << 24);
+    options.sequences = line.number("--sequences", options.sequences, 1, options.tokens);
+    options.top_k = line.number("--top-k", options.top_k, 1, 1 << 24);
+    options.dtype = line.option("--dtype", options.dtype);
+    options.threads = static_cast<int>(line.number("--threads", options.threads, 1, 4096));
+    options.repeats = static_cast<int>(line.number("--repeats", options.repeats, 1, 1'000'000));
+    options.json = line.has("--json");
+    std::string text = run_bench(options);
+    if (!text.ends_with('\n')) text += '\n';
+    say(text);
+    return ExitCode::kDone;
+  });
+}
+
+}  // namespace magister
