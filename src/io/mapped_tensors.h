@@ -1,0 +1,50 @@
+// What every tensor file shares once its header is read: a sorted list of tensors, each with its place in a mapping.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/mapped_file.h"
+#include "magister/io/tensor_file.h"
+
+namespace magister {
+
+class MappedTensors : public TensorFile {
+ public:
+  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+  const Metadata& metadata() const override { return metadata_; }
+  const std::vector<std::string>& paths() const override { return paths_; }
+  void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
+            std::int64_t column_end, at::Tensor out) const override;
+
+ protected:
+  // Adds a file; the index is used by add_tensor.
+  std::size_t add_file(MappedFile file);
+  const MappedFile& file(std::size_t index) const { return files_[index]; }
+  // Checks shape, type and place against the file: name twice, sizes that overflow or reach beyond the file are refused.
+  void add_tensor(TensorInfo info, std::size_t file_index, std::uint64_t offset);
+  void finish();  // sorts
+  Metadata metadata_;
+
+ private:
+  struct Place {
+    std::size_t file_index = 0;
+    std::uint64_t offset = 0;
+  };
+  std::vector<MappedFile> files_;
+  std::vector<std::string> paths_;
+  std::vector<TensorInfo> infos_;
+  std::map<std::string, Place> places_;
+};
+
+// Bytes that a tensor of this shape and type takes, every product checked. Error(kData) when the last dimension is no
+// whole number of blocks or a dimension is negative.
+std::uint64_t tensor_bytes(const TensorInfo& info, const std::string& path);
+
+// The two readers, each by its own file.
+std::unique_ptr<TensorFile> open_gguf(const std::string& path);
+std::unique_ptr<TensorFile> open_safetensors(const std::string& path);  // a file, or a folder
+
+}  // namespace magister
