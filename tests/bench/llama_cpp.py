@@ -58,8 +58,10 @@ class LlamaCpp:
 
     def scored_rows(self):
         """Rows of log-probabilities stored a second, F32, from the time of one window."""
+        kept = self.text.with_name("kept.kld")
         output, messages = self.pinned(self.core, [self.binaries / "llama-perplexity", "-m", self.models["F32"], "-f", self.text, "-c", WINDOW,
-                                                   "-b", WINDOW, "-t", 1, "--chunks", 4, "--kl-divergence-base", "/dev/null"])
+                                                   "-b", WINDOW, "-t", 1, "--chunks", 4, "--kl-divergence-base", kept])
+        kept.unlink()
         seconds = float(re.search(r"([\d.]+) seconds per pass", output + messages).group(1))
         return ROWS_KEPT / seconds
 

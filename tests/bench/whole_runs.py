@@ -1,0 +1,92 @@
+"""Figures of whole runs, from their run.jsonl: two ranks over one, the price of writing, start-up, and resuming a million
+samples. Ranks are pinned: one rank to the first core, two ranks to the first two.
+"""
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COPIES = 2  # of the quickstart's texts: 22,000 tokens, a minute or two on one core
+
+
+class Runs:
+    def __init__(self, program, folder):
+        self.program, self.folder = program, pathlib.Path(folder)
+        self.cores = sorted(os.sched_getaffinity(0))
+        self.environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def run(self, name, ranks, *settings, stops=False):
+        """-> (seconds of the whole command, the last "phases" event, {phase: slowest rank's seconds})."""
+        cores = ",".join(str(core) for core in self.cores[:ranks])
+        command = ["taskset", "-c", cores, "mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(ranks), str(self.program), "run",
+                   "configs/quickstart.yaml", f"name={name}", f"output.directory={self.folder}", *settings]
+        begin = time.perf_counter()
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=self.environment)
+        seconds = time.perf_counter() - begin
+        if result.returncode != (75 if stops else 0):
+            raise RuntimeError(f"{command}: {result.returncode}\n{result.stderr[-2000:]}")
+        events = [json.loads(line) for line in (self.folder / name / "run.jsonl").read_text().splitlines()]
+        event = [event for event in events if event["event"] == "phases"][-1]
+        return seconds, event, {phase["phase"]: phase["max"] for phase in event["phases"]}
+
+    def many_texts(self):
+        path = self.folder / "texts.jsonl"
+        text = (ROOT / "configs/data/quickstart.jsonl").read_text(encoding="utf-8")
+        path.write_text(text * COPIES, encoding="utf-8")
+        return f"tasks.0.dataset.path={path}"
+
+    def million_samples(self):
+        path = self.folder / "million.jsonl"
+        path.write_text('{"id": "x", "ids": [1]}\n' * 1_000_000)
+        return [f"tasks.0.dataset.path={path}", "tasks.0.dataset.tokens=ids", "tasks.0.top_k=1"]
+
+
+def spread(values):
+    return statistics.median(values), min(values), max(values)
+
+
+def measure(program, rounds):
+    """-> lines of (what, floor, aim, (median, least, most))."""
+    two_over_one, writing, start = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(program, folder)
+        texts = runs.many_texts()
+        for index in range(rounds):
+            rates = {}
+            for ranks in (1, 2):
+                _, event, phases = runs.run(f"ranks-{ranks}-{index}", ranks, texts)
+                working = event["wall_seconds"] - phases["load"]
+                rates[ranks] = event["tokens"] / working
+                if ranks == 1:
+                    computing = sum(seconds for phase, seconds in phases.items() if phase.startswith("compute"))
+                    writing.append(working / computing)
+            two_over_one.append(rates[2] / rates[1])
+            start.append(runs.run(f"start-{index}", 1, "tasks.0.dataset.limit=1")[0])
+        resume = []
+        # The quickstart names its text field; a copy without it reads ids.
+        million = runs.million_samples()
+        experiment = ROOT / "configs/quickstart.yaml"
+        ids = runs.folder / "ids.yaml"
+        ids.write_text(experiment.read_text().replace("      text: text ", "      # text: "))
+        for index in range(rounds + 1):
+            resume.append(resume_seconds(runs, ids, million))
+    lines = [("two ranks on two cores over one rank on one: tokens/s", 1.85, 1.95, spread(two_over_one)),
+             ("wall time of a run over its computing alone (reading, writing, committing included)", 1.05, 1.02, spread(writing)),
+             ("seconds of a whole command for one short record (MPI, model, self-test, one unit)", None, None, spread(start))]
+    return lines + [("seconds to resume a run of 1,000,000 samples (model and data hashed anew)", 2.0, None, spread(resume[1:]))]
+
+
+def resume_seconds(runs, experiment, settings):
+    """The first call plans and stops, later ones resume and stop at once: their time before the first unit counts."""
+    command = ["taskset", "-c", str(runs.cores[0]), str(runs.program), "run", str(experiment), "name=million",
+               f"output.directory={runs.folder}", *settings, "--max-wall", "00:00:01"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=runs.environment)
+    if result.returncode != 75:
+        raise RuntimeError(f"{command}: {result.returncode}\n{result.stderr[-2000:]}")
+    events = [json.loads(line) for line in (runs.folder / "million/run.jsonl").read_text().splitlines()]
+    phases = [event for event in events if event["event"] == "phases"][-1]["phases"]
+    return next(phase["max"] for phase in phases if phase["phase"] == "prepare")
