@@ -1,0 +1,174 @@
+// A shard's fused weights against slices taken from the whole tensors by ATen: order of q, k, v and of gate, up, heads
+// copied and divided, interleaved rotary rows, biases once over the shards, tied heads, exact bytes, unused tensors.
+#include "magister/model/weights.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "magister/core/error.h"
+#include "model/families/family.h"
+#include "model/memory_tensor_file.h"
+
+namespace magister {
+namespace {
+
+struct Case {
+  const char* name;
+  std::int64_t heads, kv_heads, head_dim, mlp, vocab;
+  bool gguf, tied, biases, qk_norm;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+at::Tensor rows(const at::Tensor& all, IndexRange range, std::int64_t step = 1) {
+  return all.slice(0, static_cast<std::int64_t>(range.begin) * step, static_cast<std::int64_t>(range.end) * step);
+}
+at::Tensor columns(const at::Tensor& all, IndexRange range, std::int64_t step = 1) {
+  return all.slice(1, static_cast<std::int64_t>(range.begin) * step, static_cast<std::int64_t>(range.end) * step);
+}
+
+class Weights : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const Case& c = GetParam();
+    ModelConfig& config = description_.config;
+    config.vocab_size = c.vocab;
+    config.hidden_size = 24;
+    config.intermediate_size = c.mlp;
+    config.num_hidden_layers = 2;
+    config.num_attention_heads = c.heads;
+    config.num_key_value_heads = c.kv_heads;
+    config.head_dim = c.head_dim;
+    config.tie_word_embeddings = c.tied;
+    config.qkv_bias = config.o_bias = config.mlp_bias = c.biases;
+    config.qk_norm = c.qk_norm;
+    description_.names = c.gguf ? gguf_tensor_names(config, true) : hf_tensor_names(config);
+    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) file_.add(tensor.name, tensor.shape);
+  }
+
+  // The whole tensor in the order of halves.
+  at::Tensor whole(const std::string& name, bool rotary = false) {
+    at::Tensor all = file_.values(name);
+    if (!rotary || !GetParam().gguf) return all;
+    const std::int64_t E = GetParam().head_dim;
+    at::Tensor out = all.clone();
+    for (std::int64_t row = 0; row < all.size(0); ++row) {
+      const std::int64_t head = row / E, place = row % E;
+      out[head * E + place / 2 + (place % 2) * (E / 2)] = all[row];
+    }
+    return out;
+  }
+
+  void expect_ends(WeightSource& source, const Partition& part);
+  void expect_layer(WeightSource& source, const Partition& part, std::int64_t i);
+  void expect_partial(WeightSource& source, const Partition& part, int rank, std::int64_t i);
+
+  MemoryTensorFile file_;
+  ModelDescription description_;
+};
+
+void Weights::expect_ends(WeightSource& source, const Partition& part) {
+  const TensorNames& names = description_.names;
+  const bool tied = description_.config.tie_word_embeddings;
+  const at::Tensor embeddings = source.load_embeddings(), head = source.load_lm_head(embeddings);
+  EXPECT_TRUE(at::equal(embeddings, rows(whole(names.embed_tokens), part.vocab)));
+  EXPECT_EQ(head.is_same(embeddings), tied);
+  EXPECT_TRUE(at::equal(head, rows(whole(tied ? names.embed_tokens : names.lm_head), part.vocab)));
+  EXPECT_TRUE(at::equal(source.load_norm(), whole(names.norm)));
+}
+
+void Weights::expect_layer(WeightSource& source, const Partition& part, std::int64_t i) {
+  const ModelConfig& config = description_.config;
+  const TensorNames::Layer& names = description_.names.layers[static_cast<std::size_t>(i)];
+  const std::int64_t E = config.head_dim;
+  EXPECT_TRUE(at::equal(source.load_input_layernorm(i), whole(names.input_layernorm)));
+  EXPECT_TRUE(at::equal(source.load_post_attention_layernorm(i), whole(names.post_attention_layernorm)));
+  const at::Tensor q_norm = source.load_q_norm(i), k_norm = source.load_k_norm(i);
+  ASSERT_EQ(q_norm.defined() && k_norm.defined(), config.qk_norm);
+  EXPECT_TRUE(!config.qk_norm || (at::equal(q_norm, whole(names.q_norm)) && at::equal(k_norm, whole(names.k_norm))));
+
+  const Linear qkv = source.load_qkv_proj(i), gate_up = source.load_gate_up_proj(i);
+  EXPECT_TRUE(at::equal(qkv.weight_NK, at::cat({rows(whole(names.q_proj, true), part.heads, E),
+                                                rows(whole(names.k_proj, true), part.kv_heads, E),
+                                                rows(whole(names.v_proj), part.kv_heads, E)})));
+  EXPECT_TRUE(at::equal(gate_up.weight_NK, at::cat({rows(whole(names.gate_proj), part.mlp),
+                                                    rows(whole(names.up_proj), part.mlp)})));
+  EXPECT_TRUE(qkv.weight_NK.is_contiguous() && gate_up.weight_NK.is_contiguous());
+  ASSERT_EQ(qkv.bias_N.defined(), config.qkv_bias);
+  ASSERT_EQ(gate_up.bias_N.defined(), config.mlp_bias);
+  if (!config.qkv_bias) return;
+  EXPECT_TRUE(at::equal(qkv.bias_N, at::cat({rows(whole(names.q_bias, true), part.heads, E),
+                                             rows(whole(names.k_bias, true), part.kv_heads, E),
+                                             rows(whole(names.v_bias), part.kv_heads, E)})));
+  EXPECT_TRUE(at::equal(gate_up.bias_N, at::cat({rows(whole(names.gate_bias), part.mlp),
+                                                 rows(whole(names.up_bias), part.mlp)})));
+}
+
+// The products that are summed over the shards: [D, part] weights, one bias in all.
+void Weights::expect_partial(WeightSource& source, const Partition& part, int rank, std::int64_t i) {
+  const ModelConfig& config = description_.config;
+  const TensorNames::Layer& names = description_.names.layers[static_cast<std::size_t>(i)];
+  const Linear o = source.load_o_proj(i), down = source.load_down_proj(i);
+  EXPECT_TRUE(at::equal(o.weight_NK, columns(whole(names.o_proj), part.heads, config.head_dim)));
+  EXPECT_TRUE(at::equal(down.weight_NK, columns(whole(names.down_proj), part.mlp)));
+  EXPECT_TRUE(o.weight_NK.is_contiguous() && down.weight_NK.is_contiguous());
+  ASSERT_EQ(o.bias_N.defined(), config.o_bias && rank == 0);
+  ASSERT_EQ(down.bias_N.defined(), config.mlp_bias && rank == 0);
+  EXPECT_TRUE(!o.bias_N.defined() || at::equal(o.bias_N, whole(names.o_bias)));
+  EXPECT_TRUE(!down.bias_N.defined() || at::equal(down.bias_N, whole(names.down_bias)));
+}
+
+TEST_P(Weights, EveryShardHoldsItsSlices) {
+  for (const int size : working_tp_sizes(description_.config, 6)) {
+    for (int rank = 0; rank < size; ++rank) {
+      SCOPED_TRACE(testing::Message() << "shard " << rank << " of " << size);
+      const Partition part = partition_for(description_.config, rank, size);
+      WeightSource source(file_, description_, part, rank, at::kFloat);
+      expect_ends(source, part);
+      for (std::int64_t i = 0; i < 2; ++i) {
+        expect_layer(source, part, i);
+        expect_partial(source, part, rank, i);
+      }
+      source.verify_all_used();
+      EXPECT_EQ(source.loaded_bytes(), weight_bytes(description_.config, at::kFloat, rank, size));
+    }
+  }
+}
+
+TEST_P(Weights, BytesAreExactIn16Bits) {
+  const ModelConfig& config = description_.config;
+  WeightSource source(file_, description_, partition_for(config, 0, 1), 0, at::kBFloat16);
+  source.load_lm_head(source.load_embeddings());
+  source.load_norm();
+  for (std::int64_t i = 0; i < 2; ++i) {
+    source.load_input_layernorm(i);
+    source.load_post_attention_layernorm(i);
+    source.load_q_norm(i);
+    source.load_k_norm(i);
+    EXPECT_EQ(source.load_qkv_proj(i).weight_NK.scalar_type(), at::kBFloat16);
+    source.load_o_proj(i);
+    source.load_gate_up_proj(i);
+    EXPECT_THROW(source.verify_all_used(), Error);  // down_proj of this layer is still unread
+    source.load_down_proj(i);
+  }
+  source.verify_all_used();
+  EXPECT_EQ(source.loaded_bytes(), weight_bytes(config, at::kBFloat16, 0, 1));
+  EXPECT_EQ(source.loaded_bytes(), model_bytes(config, at::kBFloat16, 1));
+}
+
+TEST_P(Weights, ParametersAreThoseOfTheFile) {
+  std::uint64_t parameters = 0;
+  for (const TensorInfo& info : file_.tensors()) parameters += info.num_bytes / 4;
+  EXPECT_EQ(description_.config.num_parameters(), parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Weights,
+    testing::Values(Case{"tied_grouped", 9, 3, 8, 96, 300, false, true, false, false},
+                    Case{"untied_biases", 4, 2, 6, 37, 130, false, false, true, false},
+                    Case{"qk_norm", 4, 4, 10, 64, 64, false, false, false, true},
+                    Case{"gguf_interleaved", 6, 2, 12, 64, 200, true, true, false, false},
+                    Case{"gguf_interleaved_biases", 4, 1, 20, 65, 129, true, false, true, false}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace magister
