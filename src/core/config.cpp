@@ -54,11 +54,11 @@ std::string range_text(std::int64_t value, std::int64_t least, std::int64_t most
 
 }  // namespace
 
-ConfigNode::ConfigNode(Shared* shared, Value* value, Resolved* resolved, std::string path, bool broken)
-    : shared_(shared), value_(value), resolved_(resolved), path_(std::move(path)), broken_(broken) {}
+ConfigNode::ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, std::string path, bool broken)
+    : shared_(shared), value_(value), place_(place), resolved_(resolved), path_(std::move(path)), broken_(broken) {}
 
 ConfigNode ConfigNode::child(std::string_view key, Value* value, Resolved* resolved, bool broken) const {
-  return ConfigNode(shared_, value, resolved, path_of(key), broken);
+  return ConfigNode(shared_, value, value == nullptr ? place_ : value, resolved, path_of(key), broken);
 }
 
 std::string ConfigNode::path_of(std::string_view key) const {
@@ -78,15 +78,7 @@ ConfigNode::Value* ConfigNode::find_known(std::string_view key) {
 
 void ConfigNode::add_fault(std::string_view key, std::string message) {
   const Value* const value = key.empty() ? value_ : find(key);
-  ConfigPosition position;
-  if (value != nullptr) {
-    position = value->position;
-  } else if (value_ != nullptr) {
-    position = value_->key_position;
-  } else {
-    position = shared_->tree->position;
-  }
-  shared_->faults.push_back({position, path_of(key), std::move(message)});
+  shared_->faults.push_back({value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});
 }
 
 void ConfigNode::missing(std::string_view key, std::string_view expected) {
@@ -283,6 +275,7 @@ std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_
     add_fault(key, fmt::format("{} stands here (a list of whole numbers is expected); write it as [0, 1]", name_of(value->kind)));
     value = nullptr;
   }
+  if (value != nullptr && value->items.empty()) add_fault(key, "the list is empty (at least one number is needed); write one");
   for (std::size_t i = 0; value != nullptr && i < value->items.size(); ++i) {
     Value& item = *value->items[i];
     std::string problem;
@@ -410,7 +403,7 @@ ConfigDocument::ConfigDocument(std::string_view text, const std::string& source,
 ConfigDocument::~ConfigDocument() = default;
 
 ConfigNode ConfigDocument::root() {
-  return ConfigNode(shared_.get(), shared_->tree.get(), &shared_->resolved, "", false);
+  return ConfigNode(shared_.get(), shared_->tree.get(), shared_->tree.get(), &shared_->resolved, "", false);
 }
 
 namespace {

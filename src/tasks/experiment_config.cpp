@@ -38,7 +38,6 @@ LayoutConfig read_layout(ConfigNode& root) {
   layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
   if (node.is_list("devices")) {
     const std::vector<std::int64_t> devices = node.integers("devices", 0, 1023);
-    if (devices.empty()) node.reject("devices", "the list is empty (no device could hold a model); write auto, cpu or [0]");
     if (std::set<std::int64_t>(devices.begin(), devices.end()).size() != devices.size()) {
       node.reject("devices", "a device is named twice (it cannot hold two shards of a model); name each once");
     }

@@ -40,7 +40,7 @@ class ConfigNode {
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
   // `auto` (the default) gives nothing.
   std::optional<std::int64_t> integer_or_auto(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
-  // A list of whole numbers, may be empty; only where is_list(key).
+  // A list of whole numbers, at least one: [] is a fault. Only where is_list(key).
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
 
   // A map under this key; absent: every read in it gives its default.
@@ -69,7 +69,7 @@ class ConfigNode {
 
  private:
   friend class ConfigDocument;
-  ConfigNode(Shared* shared, Value* value, Resolved* resolved, std::string path, bool broken);
+  ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, std::string path, bool broken);
   Value* find(std::string_view key) const;
   Value* find_known(std::string_view key);
   std::string path_of(std::string_view key) const;
@@ -79,6 +79,7 @@ class ConfigNode {
 
   Shared* shared_;
   Value* value_;  // null: absent
+  Value* place_;  // value_, or the nearest map around that is there: where a missing key is reported
   Resolved* resolved_;
   std::string path_;
   bool broken_;  // a fault was already reported for this place: what is missing in it is no news

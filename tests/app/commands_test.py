@@ -1,0 +1,153 @@
+"""The program from outside: usage, help, manual, completions, configuration faults, signals before work, many ranks.
+
+Needs no model: what computes is tested in tests/end_to_end. MAGISTER names the program.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.environ["MAGISTER"]
+GOOD = """name: quick
+model: {path: absent.gguf}
+layout: {devices: cpu}
+tasks:
+  - task: teacher_logits
+    dataset: {path: absent.jsonl}
+"""
+GRAMMAR = re.compile(r"^magister: .+ \(.+\); .+$")
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="magister_app_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "good.yaml").write_text(GOOD)
+
+    def call(self, *arguments, ranks=0, stdin="", expect=0):
+        """-> (standard output, lines of standard error without mpirun's own)."""
+        command = [PROGRAM, *map(str, arguments)]
+        if ranks:
+            command = ["mpirun", "--oversubscribe", "-np", str(ranks), *command]
+        result = subprocess.run(command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=100)
+        self.assertEqual(result.returncode, expect, f"{arguments}: {result.stdout} {result.stderr}")
+        lines = [line for line in result.stderr.splitlines() if line.startswith("magister: ")]
+        if not ranks:
+            self.assertEqual(lines, result.stderr.splitlines(), "every line of standard error is a message")
+        return result.stdout, lines
+
+    def refused(self, *arguments, code, ranks=0, lines=1):
+        """-> the one message of a refusal; nothing on standard output, nothing left behind."""
+        before = sorted(self.folder.rglob("*.h5*"))
+        output, messages = self.call(*arguments, ranks=ranks, expect=code)
+        self.assertEqual(output, "")
+        self.assertEqual(len(messages), lines, messages)
+        for message in messages:
+            self.assertRegex(message, GRAMMAR)
+        self.assertEqual(sorted(self.folder.rglob("*.h5*")), before)
+        return "\n".join(messages)
+
+    def test_usage(self):
+        self.assertIn("did you mean run?", self.refused("rnu", "good.yaml", code=64))
+        self.assertIn("no command", self.refused(code=64))
+        self.assertIn("did you mean --fresh?", self.refused("run", "good.yaml", "--frehs", code=64))
+        self.assertIn("HH:MM:SS", self.refused("run", "good.yaml", "--max-wall", "1h", code=64))
+        self.assertIn("1 to 1000000", self.refused("plan", "good.yaml", "--ranks", "0", code=64))
+        self.assertIn("FILE.yaml is missing", self.refused("run", code=64, ranks=3))
+
+    def test_help_and_version(self):
+        for arguments in (["--help"], ["run", "--help"], ["help", "merge"]):
+            output, messages = self.call(*arguments)
+            self.assertIn("usage:", output)
+            self.assertEqual(messages, [])
+        version = self.call("--version")[0]
+        self.assertRegex(version, r"^magister \d+\.\d+\.\d+")
+        report = json.loads(self.call("--version", "--json")[0])
+        for name in ("magister", "mpi", "hdf5", "libtorch", "cuda_runtime", "nccl", "yaml-cpp", "spdlog", "fmt", "cli11", "pcre2", "compiler"):
+            self.assertTrue(report[name], name)
+        self.assertEqual(self.call("--version", ranks=3)[0], version, "rank 0 alone speaks")
+
+    def test_manual_and_completion(self):
+        man = self.call("--man")[0]
+        self.assertIn(".SH EXIT STATUS", man)
+        if shutil.which("man"):
+            shown = subprocess.run(["man", "-l", "--warnings", "-"], input=man, capture_output=True, text=True)
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        script = self.call("--completion", "bash")[0]
+        probe = script + "\nCOMP_WORDS=(magister pl); COMP_CWORD=1; _magister; echo ${COMPREPLY[@]}\n" \
+                         "COMP_WORDS=(magister run x --fr); COMP_CWORD=3; _magister; echo ${COMPREPLY[@]}\n"
+        self.assertEqual(subprocess.run(["bash", "-c", probe], capture_output=True, text=True).stdout, "plan\n--fresh\n")
+        self.assertIn("compdef", self.call("--completion", "zsh")[0])
+
+    def test_print_config(self):
+        once = self.call("--print-config", "good.yaml", "seed=7")[0]
+        self.assertIn("seed: 7\n", once)
+        self.assertIn("max_length: 2048\n", once)
+        (self.folder / "again.yaml").write_text(once)
+        for arguments in (["--print-config", "again.yaml"], ["run", "again.yaml", "--print-config"], ["plan", "again.yaml", "--print-config"]):
+            self.assertEqual(self.call(*arguments)[0], once)
+        self.assertEqual(self.call("run", "again.yaml", "--print-config", ranks=2)[0], once)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["again.yaml", "good.yaml"], "nothing is made")
+
+    def test_configuration_faults_are_said_once(self):
+        (self.folder / "bad.yaml").write_text("name: a b\nmodel: {pth: m}\ntasks:\n  - task: teacher_logits\n    topk: 010\n")
+        for ranks in (0, 1, 3):
+            messages = self.refused("run", "bad.yaml", code=78, ranks=ranks, lines=5)
+            self.assertIn("magister: bad.yaml:1:7: name: ", messages)
+            self.assertIn("magister: bad.yaml:2:9: model.pth: ", messages)
+            self.assertIn("magister: bad.yaml:5:5: tasks.0.topk: ", messages)
+        for ranks in (0, 2):
+            self.assertIn("No such file", self.refused("run", "absent.yaml", code=78, ranks=ranks))
+            self.assertIn("not a regular file", self.refused("plan", ".", code=78, ranks=ranks))
+        self.assertIn("argument seed=x: seed: ", self.refused("run", "good.yaml", "seed=x", code=78, ranks=2))
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_faults_of_all_ranks_are_said_once(self):
+        for command in ("run", "plan"):
+            begin = time.monotonic()
+            messages = self.refused(command, "good.yaml", code=74, ranks=3)
+            self.assertIn("absent.gguf", messages)
+            self.assertNotIn("rank", messages)
+            self.assertLess(time.monotonic() - begin, 20)
+
+    def test_tokenize_faults(self):
+        self.assertIn("absent.gguf", self.refused("tokenize", "absent.gguf", code=74))
+        (self.folder / "empty").mkdir()
+        self.assertIn("tokenizer.json", self.refused("tokenize", "empty", code=65))
+
+    def test_doctor(self):
+        report = json.loads(self.call("doctor", "--json", ranks=3)[0])
+        self.assertTrue(report["ok"])
+        self.assertEqual([row["rank"] for row in report["ranks"]], [0, 1, 2])
+        self.assertEqual([row["local_rank"] for row in report["ranks"]], [0, 1, 2])
+        self.assertEqual(report["files"]["lock"], "ok")
+        self.assertTrue(report["links"]["intact"])
+        self.assertIn("lock ok", self.call("doctor")[0])
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["good.yaml"], "the test file is removed")
+        output, messages = self.call("doctor", "--directory", "nowhere", ranks=2, expect=74)
+        self.assertEqual(len(messages), 1)
+        self.assertIn("nowhere", messages[0])
+
+    def test_closed_pipe_and_full_disk(self):
+        result = subprocess.run(f"'{PROGRAM}' --man | true; exit ${{PIPESTATUS[0]}}", shell=True, executable="/bin/bash", cwd=self.folder,
+                                capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "--man"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, 74)
+        self.assertRegex(result.stderr, r"^magister: standard output: No space left on device \(.*\); .*\n$")
+
+    def test_control_characters_do_not_reach_the_terminal(self):
+        for arguments in (["\x1b[31m"], ["run", "a\x1b]0;x\x07.yaml"], ["run", "good.yaml", "na\x1bme=1"]):
+            result = subprocess.run([PROGRAM, *arguments], cwd=self.folder, capture_output=True)
+            self.assertIn(result.returncode, (64, 78))
+            self.assertNotIn(b"\x1b", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

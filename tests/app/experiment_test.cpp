@@ -1,0 +1,189 @@
+// The real schema: defaults, what each wrong value says, overrides, and the text that goes into results files.
+#include "magister/app/experiment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+const std::string kGood =
+    "name: quick\n"
+    "model:\n"
+    "  path: m.gguf\n"
+    "tasks:\n"
+    "  - task: teacher_logits\n"
+    "    dataset:\n"
+    "      path: d.jsonl\n";
+
+std::string resolved(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return Experiment(text, "e.yaml", overrides).resolved_yaml();
+}
+
+std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    Experiment(text, "e.yaml", overrides);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kConfig);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Experiment, FillsInEveryDefault) {
+  EXPECT_EQ(resolved(kGood),
+            "name: quick\n"
+            "seed: 0\n"
+            "output:\n"
+            "  directory: runs\n"
+            "model:\n"
+            "  path: m.gguf\n"
+            "  dtype: auto\n"
+            "  quantization: none\n"
+            "layout:\n"
+            "  gpus_per_group: auto\n"
+            "  devices: auto\n"
+            "  shards_per_rank: 1\n"
+            "run:\n"
+            "  schedule: dynamic\n"
+            "  watchdog_seconds: 1800.0\n"
+            "tasks:\n"
+            "  - task: teacher_logits\n"
+            "    name: teacher\n"
+            "    dataset:\n"
+            "      path: d.jsonl\n"
+            "      text: text\n"
+            "    max_length: 2048\n"
+            "    overflow: truncate\n"
+            "    top_k: 64\n"
+            "    logprob_dtype: f32\n"
+            "    unit_tokens: 2048\n");
+}
+
+TEST(Experiment, ResolvedReadsBackTheSame) {
+  const std::string full =
+      "name: all-of_it\nseed: 12345\noutput: {directory: \"/tmp/with space\"}\n"
+      "model: {path: ../m, dtype: bf16, quantization: int8}\n"
+      "layout: {gpus_per_group: 2, devices: [0, 3], shards_per_rank: 1}\n"
+      "run: {max_wall: 01:30:00, schedule: static, watchdog_seconds: 0.5}\n"
+      "tasks:\n"
+      "- task: teacher_logits\n  name: a\n  dataset: {path: [\"*.jsonl\", b.txt], tokens: ids, key: id, limit: 10}\n  slice: 3/8\n"
+      "  max_length: 16\n  overflow: window\n  stride: 4\n  top_k: 1\n  logprob_dtype: f16\n  unit_tokens: 1\n"
+      "- {task: teacher_logits, name: b, model: {path: other}, dataset: {path: x.txt, text: body}}\n";
+  const std::string once = resolved(full);
+  EXPECT_EQ(resolved(once), once);
+  EXPECT_NE(once.find("max_wall: \"01:30:00\""), std::string::npos) << once;
+  EXPECT_NE(once.find("slice: \"3/8\""), std::string::npos) << once;
+  EXPECT_EQ(resolved(resolved(kGood)), resolved(kGood));
+}
+
+TEST(Experiment, ResultsNameTheirTaskAlone) {
+  const std::string two = kGood + "  - {task: teacher_logits, name: other, dataset: {path: y.txt}}\n";
+  const Experiment experiment(two, "e.yaml", {"output.directory=/scratch/x", "run.schedule=static"});
+  const std::string first = experiment.resolved_yaml_of_task(0);
+  EXPECT_EQ(first.find("output"), std::string::npos);
+  EXPECT_EQ(first.find("run:"), std::string::npos);
+  EXPECT_EQ(first.find("/scratch"), std::string::npos);
+  EXPECT_EQ(first.find("other"), std::string::npos);
+  EXPECT_EQ(first, Experiment(kGood, "f.yaml", {}).resolved_yaml_of_task(0));  // neither place, schedule nor neighbours
+  EXPECT_NE(experiment.resolved_yaml_of_task(1).find("y.txt"), std::string::npos);
+  EXPECT_EQ(experiment.results_path(1), "/scratch/x/quick/other.h5");
+  EXPECT_EQ(resolved(first), Experiment(kGood, "f.yaml", {}).resolved_yaml());  // an experiment by itself
+}
+
+TEST(Experiment, OverridesReachEveryPlace) {
+  const Experiment experiment(kGood, "e.yaml",
+                              {"name=other", "layout.devices=cpu", "layout.shards_per_rank=3", "run.max_wall=00:00:30",
+                               "model.dtype=f32", "tasks.0.name=t", "tasks.0.slice=1/2"});
+  EXPECT_EQ(experiment.config().name, "other");
+  EXPECT_TRUE(experiment.config().layout.cpu_only);
+  EXPECT_EQ(experiment.config().layout.shards_per_rank, 3);
+  EXPECT_EQ(experiment.config().run.max_wall_seconds, 30.0);
+  EXPECT_EQ(experiment.config().model.dtype, "f32");
+  EXPECT_EQ(experiment.results_path(0), "runs/other/t.h5");
+}
+
+TEST(Experiment, NamesWhatIsWrong) {
+  struct Case {
+    std::vector<std::string> overrides;
+    std::string where, what;
+  };
+  const std::vector<Case> cases = {
+      {{"name='a b'"}, "name: ", "cannot name a folder"},
+      {{"name=../up"}, "name: ", "cannot name a folder"},
+      {{"name=."}, "name: ", "cannot name a folder"},
+      {{"seed=-1"}, "seed: ", "-1 is out of range"},
+      {{"model.dtype=fp32"}, "model.dtype: ", "did you mean f32?"},
+      {{"model.quantization=int5"}, "model.quantization: ", "did you mean"},
+      {{"layout.gpus_per_group=0"}, "layout.gpus_per_group: ", "0 is out of range"},
+      {{"layout.devices=gpu"}, "layout.devices: ", "a list of GPUs such as [0, 1]"},
+      {{"layout.devices=[]"}, "layout.devices: ", "the list is empty"},
+      {{"layout.devices=[1, 1]"}, "layout.devices: ", "named twice"},
+      {{"layout.devices=[-1]"}, "layout.devices.0: ", "-1 is out of range"},
+      {{"layout.devices=[0]", "layout.shards_per_rank=2"}, "layout.shards_per_rank: ", "remove one of the two"},
+      {{"layout.shards_per_rank=0"}, "layout.shards_per_rank: ", "0 is out of range"},
+      {{"run.max_wall=90"}, "run.max_wall: ", "HH:MM:SS"},
+      {{"run.max_wall=00:00:00"}, "run.max_wall: ", "HH:MM:SS"},
+      {{"run.max_wall=01:60:00"}, "run.max_wall: ", "HH:MM:SS"},
+      {{"run.schedule=dynamc"}, "run.schedule: ", "did you mean dynamic?"},
+      {{"run.watchdog_seconds=-1"}, "run.watchdog_seconds: ", "out of range"},
+      {{"tasks.0.task=teacher_logit"}, "tasks.0.task: ", "did you mean teacher_logits?"},
+      {{"tasks.0.task=judge"}, "tasks.0.task: ", "is no task (known: teacher_logits)"},
+      {{"tasks.0.name=a/b"}, "tasks.0.name: ", "cannot name a file"},
+      {{"tasks.0.slice=4/4"}, "tasks.0.slice: ", "is not i/n"},
+      {{"tasks.0.slice=1"}, "tasks.0.slice: ", "is not i/n"},
+      {{"tasks.0.slice=-1/4"}, "tasks.0.slice: ", "is not i/n"},
+      {{"tasks.0.slice=1/2/3"}, "tasks.0.slice: ", "is not i/n"},
+      {{"tasks.0.max_length=0"}, "tasks.0.max_length: ", "0 is out of range"},
+      {{"tasks.0.overflow=cut"}, "tasks.0.overflow: ", "known: truncate, window, error"},
+      {{"tasks.0.stride=5"}, "tasks.0.stride: ", "stride without"},
+      {{"tasks.0.overflow=window", "tasks.0.max_length=8", "tasks.0.stride=9"}, "tasks.0.stride: ", "9 is more than max_length 8"},
+      {{"tasks.0.top_k=0"}, "tasks.0.top_k: ", "0 is out of range"},
+      {{"tasks.0.top_k=all"}, "tasks.0.top_k: ", "\"all\" is not a whole number"},
+      {{"tasks.0.logprob_dtype=f64"}, "tasks.0.logprob_dtype: ", "known: f32, f16"},
+      {{"tasks.0.unit_tokens=0"}, "tasks.0.unit_tokens: ", "0 is out of range"},
+      {{"tasks.0.dataset.limit=-1"}, "tasks.0.dataset.limit: ", "-1 is out of range"},
+      {{"tasks.0.dataset.messages=chat"}, "tasks.0.dataset.messages: ", "chats cannot be read yet"},
+      {{"tasks.0.dataset.tokens=a", "tasks.0.dataset.text=b"}, "tasks.0.dataset.tokens: ", "both `text` and `tokens`"},
+      {{"tasks.0.dataset.path=[]"}, "tasks.0.dataset.path: ", "the list is empty"},
+      {{"tasks.0.dataset.paths=x"}, "tasks.0.dataset.paths: ", "did you mean path?"},
+      {{"tasks.0.datset.path=x"}, "tasks.0.datset: ", "did you mean dataset?"},
+      {{"output.dir=x"}, "output.dir: ", "unknown key"},
+      {{"token=x"}, "token: ", "unknown key"},
+  };
+  for (const auto& [overrides, where, what] : cases) {
+    SCOPED_TRACE(overrides.back());
+    const std::string message = refusal(kGood, overrides);
+    EXPECT_NE(message.find(": " + where), std::string::npos) << message;
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;  // one fault, one message
+  }
+}
+
+TEST(Experiment, NamesPlacesInTheFile) {
+  EXPECT_EQ(refusal("name: a\ntasks:\n  - task: teacher_logits\n    dataset: {path: d}\n"),
+            "e.yaml:3:5: tasks.0.model.path: the key is missing (there is no default for it); add it with a text");
+  EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - task: teacher_logits\n"),
+            "e.yaml:4:5: tasks.0.dataset.path: the key is missing (there is no default for it); add it with a text");
+  EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - {dataset: {path: d}}\n"),
+            "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with a text");
+  const std::string twice = refusal(kGood + "  - {task: teacher_logits, dataset: {path: d}}\n");
+  EXPECT_TRUE(twice.starts_with("e.yaml:8:5: tasks.1.name: the name teacher is taken by tasks.0")) << twice;
+  const std::string many = refusal("name: a b\nmodel: {pth: m}\nlayout: {devices: gpus}\ntasks:\n  - task: teacher_logits\n    topk: 5\n    dataset: {path: 3, limit: yes}\n");
+  EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 5) << many;
+}
+
+TEST(Experiment, WallTimes) {
+  EXPECT_EQ(parse_wall_time("00:00:01"), 1.0);
+  EXPECT_EQ(parse_wall_time("1:02:03"), 3723.0);
+  EXPECT_EQ(parse_wall_time("123:00:00"), 442800.0);
+  for (const char* bad : {"", "1", "1:2", "01:02", "00:00:00", "1:2:3", "1:60:00", "1:00:60", "a:00:00", "-1:00:00", "1:00:00:00", " 1:00:00"}) {
+    EXPECT_FALSE(parse_wall_time(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace magister
