@@ -66,4 +66,10 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
   world.barrier();
 }
 
+void check_complete(const Communicator& world, const std::string& results_path,
+                    const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+  if (world.rank() == 0) ResultsFile::check_attributes(results_path, expected);
+  world.barrier();
+}
+
 }  // namespace magister

@@ -1,7 +1,6 @@
 // ResultsFile: one HDF5 file that all group leaders fill at once and that survives kill -9 at any moment.
 // Layout is fixed and metadata frozen before any work; rows are written at fixed offsets; a unit is committed by its
-// crc32c and its done flag, in this order: rows, crc, fdatasync, flag. See src/io/README section in src/README.md.
-// States on disk: X.h5.creating (thrown away) -> X.h5.partial (resumable) -> X.h5 (complete, never opened for writing).
+// crc32c and its done flag, in this order: rows, crc, fdatasync, flag. States on disk: X.h5.creating (thrown away) -> X.h5.partial (resumable) -> X.h5 (complete, never opened for writing).
 #pragma once
 
 #include <cstddef>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -52,6 +52,7 @@ class ResultsLock {
   ResultsLock(ResultsLock&&) noexcept;
 
  private:
+  std::string path_;
   int descriptor_ = -1;
 };
 
@@ -72,6 +73,10 @@ class ResultsFile {
   ResultsFile(ResultsFile&&) noexcept;
   ~ResultsFile();  // local: closes descriptors
 
+  // The root attributes of the file at `path` against what this run expects; Error(kConfig) names what differs. Local.
+  static void check_attributes(const std::string& path,
+                               const std::vector<std::pair<std::string, AttributeValue>>& expected);
+
   // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, any thread, disjoint ranges.
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
@@ -86,6 +91,8 @@ class ResultsFile {
   // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.
   Unit unit(std::uint64_t unit_index) const;
 
+  // crc32c of a unit as it stands in the file. Local.
+  std::uint32_t checksum(const Unit& unit) const;
   // Reads the unit's rows back from the page cache, takes their crc32c over all kSamples and kRows columns in the
   // order of the spec, writes crc, fdatasync, writes done. Local, called by the leader that wrote the rows.
   void commit(const Unit& unit);

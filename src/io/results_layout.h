@@ -1,0 +1,33 @@
+// The HDF5 side of a results file: made once, then read once for where everything stands. After that, rows travel as
+// plain bytes at fixed offsets and HDF5 is not asked again until `complete` is set.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/io/results_file.h"
+
+namespace magister {
+
+// A column and the byte of the file where its first row begins.
+struct PlacedColumn {
+  ColumnSpec spec;
+  std::uint64_t offset = 0;
+  std::uint64_t row_bytes() const;
+  std::uint64_t num_bytes() const { return spec.num_rows * row_bytes(); }
+};
+
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+// Makes the file at `path` (which must not exist): groups, contiguous datasets, attributes, `complete` = 0, /commit.
+// Its bytes depend on the spec alone. Local.
+void write_layout(const std::string& path, const ResultsSpec& spec);
+// Reads columns and attributes of a file made by write_layout; everything is checked against the file's size. Local.
+std::vector<PlacedColumn> read_layout(const std::string& path);
+Attributes read_attributes(const std::string& path);
+// complete = 1. Local.
+void write_complete(const std::string& path);
+
+}  // namespace magister
