@@ -1,0 +1,65 @@
+"""A kill, and where it makes sense a full disk, at every named fail point of the sources, on either of two ranks, early and
+late; then the same command on another number of ranks gives the uninterrupted run's bytes. The names are read from the
+sources, so a new fail point is tested from its first commit.
+"""
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from tiny_world import ROOT, World
+
+
+def names():
+    found = set()
+    for path in (ROOT / "src").rglob("*.cpp"):
+        found |= set(re.findall(r'\bfail_point\("([^"]+)"\)', path.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+class FailPoints(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.world = World(cls.scratch.name, records=60)
+        cls.reference = cls.world.complete("x", 2)
+
+    def finish(self, what, ranks):
+        """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
+        deadline = time.monotonic() + 20
+        while (result := self.world.run("x", ranks)).returncode == 74 and time.monotonic() < deadline:
+            time.sleep(0.3)
+        self.assertEqual(result.returncode, 0, f"after {what}: {result.stderr[-2000:]}")
+        self.assertEqual(self.world.sha256("x"), self.reference, f"after {what}")
+
+    def interrupt(self, what):
+        """-> whether the point was reached (the run then did not end with 0)."""
+        self.world.forget("x")
+        try:
+            result = self.world.run("x", 2, seconds=60, MAGISTER_FAIL_POINT=what)
+        except subprocess.TimeoutExpired:
+            self.fail(f"{what}: the job hangs")
+        if result.returncode == 0:
+            self.assertEqual(self.world.sha256("x"), self.reference, what)
+            return False
+        self.assertFalse(self.world.results("x").exists() and "complete" not in what and "rename" not in what, what)
+        return True
+
+    def test_kill_at_every_point(self):
+        self.assertGreater(len(names()), 5)
+        kills, reached = 0, set()
+        for index, name in enumerate(names()):
+            for where in ("@1/0", "@1/1", "@3"):
+                if self.interrupt(f"{name}{where}:kill"):
+                    kills += 1
+                    reached.add(name)
+                    self.finish(f"{name}{where}", 1 + (index + kills) % 3)
+        print(f"{kills} kills at {len(reached)} of {len(names())} fail points")
+        self.assertEqual(reached, set(names()), "a fail point that no run reaches tests nothing")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

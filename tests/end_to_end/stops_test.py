@@ -1,0 +1,143 @@
+"""Clean stops, refusals and faults in the middle of a run: signals, wall time, a second run, a full disk, one rank's error,
+a rank that stalls, another experiment on the same file. Each with its exit code, its message, and an intact file after.
+"""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from tiny_world import World, ranks_of, wait_until
+
+SLOW = {"records": 1500}  # long enough to be met in the middle
+
+
+class Stops(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.world = World(cls.scratch.name, **SLOW)
+        cls.reference = cls.world.complete("x", 2)
+
+    def setUp(self):
+        self.world.forget("x")
+
+    def partial(self):
+        return self.world.results("x").with_suffix(".h5.partial")
+
+    def start_and_wait_for_units(self, ranks, *arguments, **environment):
+        process = self.world.start("x", ranks, *arguments, **environment)
+        wait_until(lambda: self.partial().exists() or process.poll() is not None)
+        time.sleep(0.3)
+        self.assertIsNone(process.poll(), "the run ended before it could be stopped; make it slower")
+        return process
+
+    def test_signals_stop_cleanly_and_the_same_command_goes_on(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+            self.world.forget("x")
+            process = self.start_and_wait_for_units(2)
+            os.kill(process.pid, number)  # mpirun passes it on
+            _, message = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 75, message)
+            self.assertIn("run the same command again", message)
+            self.assertTrue(self.partial().exists())
+            self.assertFalse(self.world.results("x").exists())
+            self.assertEqual(self.world.complete("x", 3), self.reference)
+
+    def test_signal_to_one_rank_stops_all(self):
+        process = self.start_and_wait_for_units(3)
+        os.kill(ranks_of(process)[-1], signal.SIGTERM)
+        _, message = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75, message)
+        self.assertEqual(self.world.complete("x", 1), self.reference)
+
+    def test_wall_time(self):
+        result = self.world.run("x", 2, "--max-wall", "00:00:01")
+        self.assertEqual(result.returncode, 75, result.stderr)
+        self.assertEqual(self.world.complete("x", 2), self.reference)
+
+    def test_complete_run_has_nothing_to_do(self):
+        self.world.complete("x", 2)
+        before = self.world.results("x").stat()
+        self.assertEqual(self.world.complete("x", 1), self.reference)
+        self.assertEqual(self.world.results("x").stat().st_mtime_ns, before.st_mtime_ns)
+
+    def test_second_run_is_refused_within_a_second(self):
+        process = self.start_and_wait_for_units(2)
+        begin = time.monotonic()
+        second = self.world.run("x", 0)
+        self.assertLess(time.monotonic() - begin, 4.5)  # start-up of a process included; see also the lock's own test
+        self.assertEqual(second.returncode, 74, second.stderr)
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(self.world.sha256("x"), self.reference)
+
+    def test_another_experiment_does_not_touch_the_partial_file(self):
+        self.world.run("x", 2, "--max-wall", "00:00:01")
+        before = self.partial().read_bytes()
+        for change in ("tasks.0.top_k=7", "tasks.0.unit_tokens=65", "tasks.0.max_length=100", "tasks.0.dataset.limit=1400"):
+            result = self.world.run("x", 1, change)
+            self.assertEqual(result.returncode, 78, f"{change}: {result.stderr}")
+            self.assertEqual(self.partial().read_bytes(), before)
+        self.assertEqual(self.world.complete("x", 2), self.reference)
+
+    def test_fresh_puts_the_old_result_aside(self):
+        self.world.complete("x", 2)
+        self.assertEqual(self.world.complete("x", 2, "--fresh"), self.reference)
+        kept = [path for path in self.world.results("x").parent.iterdir() if "previous" in path.name]
+        self.assertEqual(len(kept), 1)
+
+    def test_error_of_one_rank_ends_the_job_within_five_seconds(self):
+        process = self.world.start("x", 3, MAGISTER_FAIL_POINT="teacher.unit.begin@2/1:throw")
+        wait_until(lambda: self.partial().exists() or process.poll() is not None)
+        begin = time.monotonic()
+        _, message = process.communicate(timeout=30)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertEqual(process.returncode, 70, message)
+        first = next(line for line in message.splitlines() if line.strip())
+        self.assertIn("teacher.unit.begin", first)  # ours before mpirun's
+        self.assertEqual(self.world.complete("x", 2), self.reference)
+
+    def test_stalled_rank_is_ended_by_the_watchdog(self):
+        for where in ("teacher.unit.begin@2/1:hang", "teacher.unit.computed@1/0:hang"):
+            result = self.world.run("x", 2, "run.watchdog_seconds=2", seconds=60, MAGISTER_FAIL_POINT=where)
+            self.assertEqual(result.returncode, 70, result.stderr)
+            self.assertIn("watchdog", result.stderr)
+        self.assertEqual(self.world.complete("x", 2), self.reference)
+
+
+@unittest.skipIf(os.geteuid() != 0, "a small file system can be mounted by root only")
+class FullDisk(unittest.TestCase):
+    def test_full_disk_in_the_middle(self):
+        with tempfile.TemporaryDirectory() as folder:
+            disk = os.path.join(folder, "disk")
+            os.mkdir(disk)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", disk], check=True)
+            try:
+                world = World(disk, records=600)
+                reference = world.complete("x", 2)
+                world.forget("x")
+                # The check of free space passes (the file is sparse), then something else takes the space.
+                process = world.start("x", 2)
+                wait_until(lambda: world.results("x").with_suffix(".h5.partial").exists() or process.poll() is not None)
+                with open(os.path.join(disk, "filler"), "wb") as filler:
+                    try:
+                        while True:
+                            filler.write(b"x" * 4096)
+                            filler.flush()
+                    except OSError:
+                        pass
+                _, message = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 74, message)
+                self.assertFalse(world.results("x").exists())
+                os.remove(os.path.join(disk, "filler"))
+                self.assertEqual(world.complete("x", 3), reference)
+            finally:
+                subprocess.run(["umount", "-l", disk], check=False)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

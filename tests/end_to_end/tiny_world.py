@@ -1,0 +1,131 @@
+"""What end-to-end tests share: a tiny Llama with random weights and a byte-level tokenizer (made by the trusted programs,
+0.2 s to load), a small data set of uneven records, and runs of the real program under mpirun.
+"""
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import time
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+PROGRAM = os.environ["MAGISTER"]
+SMOLLM2 = ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+WORDS = ("plan unit shard logit the of and a über año мир 数据 café 12 345 if(x) return; \"quoted\" end. Some words repeat and "
+         "others do not: tokenizer, teacher, student, judge.").split()
+
+
+def make_model(folder, seed=0, **changes):
+    """A folder as Hugging Face saves it: config.json, model.safetensors, tokenizer.json."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM
+    folder = pathlib.Path(folder)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["<|end|>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([" ".join(WORDS)] * 4, trainer)
+    settings = dict(vocab_size=tokenizer.get_vocab_size(), hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+                    num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=4096, tie_word_embeddings=False)
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**{**settings, **changes})).eval()
+    model.save_pretrained(folder, safe_serialization=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def make_records(path, count, seed=0, longest=60):
+    """Uneven lengths, an empty record now and then, one record several times longer than a unit."""
+    source = random.Random(seed)
+    with open(path, "w", encoding="utf-8") as file:
+        for index in range(count):
+            length = 0 if index % 17 == 5 else source.randint(1, longest)
+            if index == count // 3:
+                length = 6 * longest
+            text = " ".join(source.choice(WORDS) for _ in range(length))
+            file.write(json.dumps({"id": f"record-{index}", "text": text}, ensure_ascii=index % 2 == 0) + "\n")
+    return path
+
+
+EXPERIMENT = """name: {name}
+output: {{directory: {runs}}}
+model: {{path: {model}, dtype: f32}}
+layout: {{devices: cpu}}
+tasks:
+  - task: teacher_logits
+    dataset: {{path: {data}, key: id}}
+    max_length: 512
+    top_k: 8
+    unit_tokens: 64
+"""
+
+
+class World:
+    """A folder with model, data set and experiments; results go to <folder>/runs/<name>/teacher.h5."""
+
+    def __init__(self, folder, records=120, model=None):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.model = model or make_model(self.folder / "model")
+        self.data = make_records(self.folder / "data.jsonl", records)
+        self.environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1",
+                            "OMPI_MCA_btl_base_warn_component_unused": "0"}
+
+    def experiment(self, name):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(EXPERIMENT.format(name=name, runs=self.folder / "runs", model=self.model, data=self.data))
+        return path
+
+    def results(self, name):
+        return self.folder / "runs" / name / "teacher.h5"
+
+    def command(self, name, ranks, *arguments):
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
+        return [*launcher, PROGRAM, "run", str(self.experiment(name)), *map(str, arguments)]
+
+    def start(self, name, ranks, *arguments, **environment):
+        """Its own process group, so that a test can kill all of it."""
+        return subprocess.Popen(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def run(self, name, ranks, *arguments, seconds=120, **environment):
+        """-> CompletedProcess; never raises for the exit code."""
+        return subprocess.run(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
+                              capture_output=True, text=True, check=False, timeout=seconds)
+
+    def complete(self, name, ranks, *arguments, **environment):
+        """Runs to the end -> sha256 of the results file."""
+        result = self.run(name, ranks, *arguments, **environment)
+        assert result.returncode == 0, f"{name}, {ranks} ranks: {result.returncode}\n{result.stderr[-3000:]}"
+        return self.sha256(name)
+
+    def sha256(self, name):
+        return hashlib.sha256(self.results(name).read_bytes()).hexdigest()
+
+    def forget(self, name):
+        shutil.rmtree(self.folder / "runs" / name, ignore_errors=True)
+
+
+def ranks_of(process):
+    """Process ids of the program below an mpirun (or the process itself when it is the program)."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.path.realpath(entry / "exe") == os.path.realpath(PROGRAM) and os.getsid(int(entry.name)) == process.pid:
+                    found.append(int(entry.name))
+            except (OSError, ProcessLookupError):
+                pass
+    return sorted(found)
+
+
+def wait_until(condition, seconds=30, pause=0.02):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition did not come true")
+        time.sleep(pause)
+    return value
