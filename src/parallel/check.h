@@ -1,4 +1,4 @@
-// Check macro of MPI calls: throws with the call's text, MPI's own words, rank and host.
+// Checks of MPI calls: the exception carries the call's text, MPI's own words, rank and host.
 #pragma once
 
 #include <mpi.h>
@@ -11,15 +11,17 @@
 
 namespace magister {
 
-
-
-inline void check_mpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
+inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
-  MPI_Error_string(code, text, &length);
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return fmt::format("MPI error {}", code);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+inline void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) [[likely]] return;
   fail(ExitCode::kInternal, "rank {} on {}: {} failed: {} (the ranks cannot talk any more); run the same command again",
-       log_world_rank(), host_name(), call, std::string(text, static_cast<std::size_t>(length)));
+       log_world_rank(), host_name(), call, mpi_error_text(code));
 }
 
 }  // namespace magister

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "parallel/check.h"
 #include "parallel/communicator_handle.h"
@@ -16,7 +19,10 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 30;  // MPI counts are int
+// Of this file alone: users' tags start at 0.
+constexpr int kGatherTag = 32000;
+// MPI_Abort has been seen to hang with a broken network; then the process ends by itself, and its launcher sees it.
+constexpr auto kAbortPatience = std::chrono::seconds(3);
 
 bool mpi_is_up() {
   int started = 0, finalized = 0;
@@ -26,9 +32,9 @@ bool mpi_is_up() {
 }
 
 template <typename Call>
-void in_pieces(std::size_t num_bytes, const Call& call) {
+void in_pieces(const Communicator::Handle& handle, std::size_t num_bytes, const Call& call) {
   for (std::size_t done = 0; done < num_bytes;) {
-    const std::size_t piece = std::min(kPieceBytes, num_bytes - done);
+    const std::size_t piece = std::min(handle.piece_bytes, num_bytes - done);
     call(done, static_cast<int>(piece));
     done += piece;
   }
@@ -46,6 +52,8 @@ MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
   thread_multiple_ = provided == MPI_THREAD_MULTIPLE;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
 }
 
 MpiSession::~MpiSession() {
@@ -53,6 +61,18 @@ MpiSession::~MpiSession() {
 }
 
 void abort_job(int exit_code) noexcept {
+  static std::atomic<bool> begun{false};
+  if (begun.exchange(true)) {  // another thread ends the job already, with its own code
+    std::this_thread::sleep_for(2 * kAbortPatience);
+    _exit(exit_code);
+  }
+  try {
+    std::thread([exit_code] {
+      std::this_thread::sleep_for(kAbortPatience);
+      _exit(exit_code);
+    }).detach();
+  } catch (...) {  // no thread to be had: then without the second way out
+  }
   std::fflush(stderr);
   std::fflush(stdout);
   if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, exit_code);
@@ -138,7 +158,7 @@ void Communicator::wait_for_all(const std::function<void()>& idle) const {
 
 void Communicator::broadcast(void* data, std::size_t num_bytes, int root) const {
   if (!handle_) return;
-  in_pieces(num_bytes, [&](std::size_t at, int count) {
+  in_pieces(*handle_, num_bytes, [&](std::size_t at, int count) {
     MAGISTER_CHECK_MPI(MPI_Bcast(static_cast<char*>(data) + at, count, MPI_BYTE, root, handle_->comm));
   });
 }
@@ -185,18 +205,37 @@ std::vector<std::uint64_t> Communicator::all_gather(std::uint64_t value) const {
 }
 
 std::vector<std::string> Communicator::all_gather(const std::string& text) const {
-  std::vector<std::string> all(static_cast<std::size_t>(size_));
-  all[static_cast<std::size_t>(rank_)] = text;
-  for (int root = 0; root < size_; ++root) broadcast(all[static_cast<std::size_t>(root)], root);
+  if (!handle_) return {text};
+  const std::vector<std::uint64_t> sizes = all_gather(static_cast<std::uint64_t>(text.size()));
+  std::uint64_t total = 0;
+  for (const std::uint64_t size : sizes) total += size;
+  std::vector<std::string> all(sizes.size());
+  if (total >= handle_->piece_bytes) {
+    all[static_cast<std::size_t>(rank_)] = text;
+    for (int root = 0; root < size_; ++root) broadcast(all[static_cast<std::size_t>(root)], root);
+    return all;
+  }
+  std::vector<int> counts, begins;
+  int end = 0;
+  for (const std::uint64_t size : sizes) {
+    begins.push_back(end);
+    counts.push_back(static_cast<int>(size));
+    end += static_cast<int>(size);
+  }
+  std::string joined(total, '\0');
+  MAGISTER_CHECK_MPI(MPI_Allgatherv(text.data(), static_cast<int>(text.size()), MPI_BYTE, joined.data(), counts.data(),
+                                    begins.data(), MPI_BYTE, handle_->comm));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = joined.substr(static_cast<std::size_t>(begins[i]), static_cast<std::size_t>(counts[i]));
+  }
   return all;
 }
 
 std::vector<std::string> Communicator::gather(const std::string& text, int root) const {
-  constexpr int kTag = 90;
   if (rank_ != root) {
     const std::uint64_t size = text.size();
-    send(&size, sizeof size, root, kTag);
-    send(text.data(), text.size(), root, kTag);
+    send(&size, sizeof size, root, kGatherTag);
+    send(text.data(), text.size(), root, kGatherTag);
     return {};
   }
   std::vector<std::string> all(static_cast<std::size_t>(size_));
@@ -207,9 +246,9 @@ std::vector<std::string> Communicator::gather(const std::string& text, int root)
       continue;
     }
     std::uint64_t size = 0;
-    receive(&size, sizeof size, source, kTag);
+    receive(&size, sizeof size, source, kGatherTag);
     part.resize(size);
-    receive(part.data(), size, source, kTag);
+    receive(part.data(), size, source, kGatherTag);
   }
   return all;
 }
@@ -220,7 +259,7 @@ void Communicator::all_gather(std::span<const std::byte> block, std::span<std::b
     std::copy(block.begin(), block.end(), out.begin());
     return;
   }
-  if (block.size() < kPieceBytes / static_cast<std::size_t>(size_)) {
+  if (block.size() < handle_->piece_bytes / static_cast<std::size_t>(size_)) {
     const int count = static_cast<int>(block.size());
     MAGISTER_CHECK_MPI(MPI_Allgather(block.data(), count, MPI_BYTE, out.data(), count, MPI_BYTE, handle_->comm));
     return;
@@ -232,16 +271,19 @@ void Communicator::all_gather(std::span<const std::byte> block, std::span<std::b
 }
 
 void Communicator::send(const void* data, std::size_t num_bytes, int destination, int tag) const {
-  MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal, "send on a communicator of one rank (nobody is there); report this");
-  in_pieces(num_bytes, [&](std::size_t at, int count) {
+  MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal,
+                 "send on a communicator of one rank (nobody is there); report this");
+  in_pieces(*handle_, num_bytes, [&](std::size_t at, int count) {
     MAGISTER_CHECK_MPI(MPI_Send(static_cast<const char*>(data) + at, count, MPI_BYTE, destination, tag, handle_->comm));
   });
 }
 
 void Communicator::receive(void* data, std::size_t num_bytes, int source, int tag) const {
-  MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal, "receive on a communicator of one rank (nobody is there); report this");
-  in_pieces(num_bytes, [&](std::size_t at, int count) {
-    MAGISTER_CHECK_MPI(MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm, MPI_STATUS_IGNORE));
+  MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal,
+                 "receive on a communicator of one rank (nobody is there); report this");
+  in_pieces(*handle_, num_bytes, [&](std::size_t at, int count) {
+    MAGISTER_CHECK_MPI(MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm,
+                                MPI_STATUS_IGNORE));
   });
 }
 

@@ -3,12 +3,17 @@
 
 #include <mpi.h>
 
+#include <cstddef>
+
 #include "magister/parallel/communicator.h"
 
 namespace magister {
 
 struct Communicator::Handle {
   MPI_Comm comm = MPI_COMM_NULL;
+  // MPI's counts are int: longer messages go in pieces. Tests make it small.
+  mutable std::size_t piece_bytes = std::size_t{1} << 30;
+
   Handle() = default;
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;

@@ -1,209 +1,299 @@
-// CPU groups: shards that are threads of this rank, over one rank or several. Every shard's contribution is laid side by
-// side in shard order, locally through shared memory and between ranks by MPI, and added 0, 1, 2, ...: the same bits
-// whether 4 shards are 4 threads, 4 ranks, or 2 x 2.
+// CPU groups: shards that are threads of this rank, over one rank or several. Each shard adds the shards' contributions
+// to its own share of a tensor in shard order 0, 1, 2, ..., and the shares are put together: the same bits whether four
+// shards are four threads, four ranks, or two of each. Between ranks: MPI_Alltoallv of shares, then MPI_Allgatherv.
 #include <ATen/ATen.h>
 
-#include <condition_variable>
+#include <algorithm>
 #include <cstring>
-#include <mutex>
+#include <string_view>
 
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+#include "parallel/check.h"
+#include "parallel/communicator_handle.h"
+#include "parallel/ordered_sum.h"
+#include "parallel/rendezvous.h"
 
 namespace magister {
 namespace {
 
-// Where the shards of one rank meet. A shard that leaves early (an error) releases the others with an exception.
-class Rendezvous {
- public:
-  explicit Rendezvous(int num_threads) : num_threads_(num_threads) {}
+// Below this many bytes over all shards everybody adds everything: one exchange instead of two (a decode step's sum).
+constexpr std::size_t kSmallBytes = 64 << 10;
+// A longer tensor goes in pieces of this many bytes a shard: the buffers stay small, and counts fit MPI's int.
+constexpr std::size_t kPieceBytes = 4 << 20;
 
-  // The last thread to arrive runs `last_one` while the others wait; then all go on.
-  template <typename Action>
-  void meet(const Action& last_one) {
-    std::unique_lock lock(mutex_);
-    throw_if_abandoned();
-    const std::uint64_t round = round_;
-    if (++arrived_ == num_threads_) {
-      arrived_ = 0;
-      try {
-        last_one();
-      } catch (...) {
-        abandoned_ = true;
-        all_here_.notify_all();
-        throw;
-      }
-      ++round_;
-      all_here_.notify_all();
-      return;
-    }
-    all_here_.wait(lock, [&] { return round_ != round || abandoned_; });
-    if (round_ == round) throw_if_abandoned();  // a shard that left after this meeting did not spoil it
-  }
-  void abandon() noexcept {
-    const std::lock_guard lock(mutex_);
-    abandoned_ = true;
-    all_here_.notify_all();
-  }
-
-  std::vector<const void*> parts;  // by thread, valid between two meetings
-  std::vector<std::byte> gathered; // all shards' parts in shard order
-
- private:
-  void throw_if_abandoned() const {
-    MAGISTER_CHECK(!abandoned_, ExitCode::kInternal,
-                   "another shard of this rank failed (its part of the sum is missing); see its message");
-  }
-  int num_threads_;
-  int arrived_ = 0;
-  std::uint64_t round_ = 0;
-  bool abandoned_ = false;
-  std::mutex mutex_;
-  std::condition_variable all_here_;
+struct ByteRange {
+  std::size_t begin = 0, end = 0;
+  std::size_t size() const { return end - begin; }
 };
 
-template <typename T>
-void add_in_order(const std::byte* all, std::size_t shards, std::size_t part_bytes, T* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    using Wide = std::conditional_t<std::is_integral_v<T>, T, float>;
-    Wide sum{};
-    for (std::size_t s = 0; s < shards; ++s) {
-      T value;
-      std::memcpy(&value, all + s * part_bytes + i * sizeof(T), sizeof(T));
-      sum = s == 0 ? static_cast<Wide>(value) : sum + static_cast<Wide>(value);
+// What one shard brings to a meeting.
+struct Contribution {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  c10::ScalarType type = c10::ScalarType::Undefined;
+  std::string_view operation;
+};
+
+// What the shards of one rank share. Buffers are written by the last visitor of a meeting and read after it.
+struct RankShards {
+  RankShards(Communicator own, int num_threads)
+      : ranks(std::move(own)), num_threads(num_threads),
+        rendezvous(num_threads, num_threads <= usable_cores()), parts(static_cast<std::size_t>(num_threads)) {}
+
+  Communicator ranks;  // a duplicate: nobody else's messages get between
+  int num_threads;
+  Rendezvous rendezvous;
+  std::vector<Contribution> parts;  // by thread
+  std::vector<std::byte> outgoing, gathered, sum;
+
+  int num_shards() const { return ranks.size() * num_threads; }
+  bool spans_ranks() const { return ranks.size() > 1; }
+
+  // The last visitor's duty: shards of one model that disagree about what they do would give a wrong sum in silence.
+  void check_agreement() const {
+    for (const Contribution& part : parts) {
+      MAGISTER_CHECK(part.bytes == parts[0].bytes && part.type == parts[0].type && part.operation == parts[0].operation,
+                     ExitCode::kInternal, "shards of rank {} meet in {} with {} bytes of {} and in {} with {} bytes of {} "
+                     "(their sum would be wrong); report this", ranks.rank(), parts[0].operation, parts[0].bytes,
+                     c10::toString(parts[0].type), part.operation, part.bytes, c10::toString(part.type));
     }
-    out[i] = static_cast<T>(sum);
   }
-}
+
+  void lay_side_by_side(std::vector<std::byte>& to, ByteRange range) const {
+    to.resize(range.size() * parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::memcpy(to.data() + i * range.size(), parts[i].data + range.begin, range.size());
+    }
+  }
+
+  // `gathered` becomes that range of all shards' contributions, in shard order.
+  void gather(ByteRange range) {
+    if (!spans_ranks()) return lay_side_by_side(gathered, range);
+    lay_side_by_side(outgoing, range);
+    gathered.resize(outgoing.size() * static_cast<std::size_t>(ranks.size()));
+    ranks.all_gather(outgoing, gathered);
+  }
+
+  // shares[j]: the range that shard j adds, equal on all shards. `gathered` becomes all shards' contributions to the
+  // shares of this rank's shards: for each shard in order, its contribution to this rank's shares one after another.
+  void exchange(const std::vector<ByteRange>& shares) {
+    const auto num_ranks = static_cast<std::size_t>(ranks.size()), threads = parts.size();
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    std::vector<int> out_counts, out_begins, in_counts, in_begins;
+    outgoing.clear();
+    std::size_t own_bytes = 0;
+    for (std::size_t j = rank * threads; j < (rank + 1) * threads; ++j) own_bytes += shares[j].size();
+    for (std::size_t to = 0; to < num_ranks; ++to) {
+      out_begins.push_back(static_cast<int>(outgoing.size()));
+      for (const Contribution& part : parts) {
+        for (std::size_t j = to * threads; j < (to + 1) * threads; ++j) {
+          outgoing.insert(outgoing.end(), part.data + shares[j].begin, part.data + shares[j].end);
+        }
+      }
+      out_counts.push_back(static_cast<int>(outgoing.size()) - out_begins.back());
+      in_counts.push_back(static_cast<int>(own_bytes * threads));
+      in_begins.push_back(static_cast<int>(own_bytes * threads * to));
+    }
+    gathered.resize(own_bytes * threads * num_ranks);
+    MAGISTER_CHECK_MPI(MPI_Alltoallv(outgoing.data(), out_counts.data(), out_begins.data(), MPI_BYTE, gathered.data(),
+                                     in_counts.data(), in_begins.data(), MPI_BYTE, ranks.handle()->comm));
+  }
+
+  // Every rank's shares of `sum` to all ranks.
+  void share_sum(const std::vector<ByteRange>& shares) {
+    std::vector<int> counts, begins;
+    for (std::size_t first = 0; first < shares.size(); first += parts.size()) {
+      begins.push_back(static_cast<int>(shares[first].begin));
+      counts.push_back(static_cast<int>(shares[first + parts.size() - 1].end - shares[first].begin));
+    }
+    MAGISTER_CHECK_MPI(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, sum.data(), counts.data(), begins.data(), MPI_BYTE,
+                                      ranks.handle()->comm));
+  }
+};
 
 class CpuProcessGroup final : public ProcessGroup {
  public:
-  CpuProcessGroup(const Communicator& members, std::shared_ptr<Rendezvous> rendezvous, int thread, int num_threads)
-      : ProcessGroup(members.rank() * num_threads + thread, members.size() * num_threads),
-        members_(members), rendezvous_(std::move(rendezvous)), thread_(thread), num_threads_(num_threads) {}
-  ~CpuProcessGroup() override { rendezvous_->abandon(); }
+  CpuProcessGroup(std::shared_ptr<RankShards> shards, int thread)
+      : ProcessGroup(shards->ranks.rank() * shards->num_threads + thread, shards->num_shards()),
+        shards_(std::move(shards)), thread_(static_cast<std::size_t>(thread)) {}
+  ~CpuProcessGroup() override { shards_->rendezvous.abandon(); }
 
-  std::string backend() const override { return members_.size() == 1 ? "threads" : "mpi"; }
+  std::string backend() const override { return shards_->spans_ranks() ? "mpi" : "threads"; }
 
   void all_reduce_sum(at::Tensor& tensor) override {
+    check(tensor, "all_reduce_sum");
     if (tp_size() == 1) return;
-    MAGISTER_ASSERT(tensor.is_contiguous() && tensor.device().is_cpu());
-    const std::size_t bytes = tensor.nbytes();
-    // Pieces keep the gathered copy small: 4 MiB a shard.
-    constexpr std::size_t kPiece = 4 << 20;
     auto* data = static_cast<std::byte*>(tensor.data_ptr());
-    for (std::size_t done = 0; done < bytes; done += kPiece) {
-      const std::size_t piece = std::min(kPiece, bytes - done);
-      gather_bytes(data + done, piece);
-      const std::byte* all = rendezvous_->gathered.data();
-      const auto shards = static_cast<std::size_t>(tp_size());
-      AT_DISPATCH_ALL_TYPES_AND2(at::kBFloat16, at::kHalf, tensor.scalar_type(), "all_reduce_sum", [&] {
-        add_in_order(all, shards, piece, reinterpret_cast<scalar_t*>(data + done), piece / sizeof(scalar_t));
+    const std::size_t bytes = tensor.nbytes(), item = tensor.element_size();
+    if (bytes * static_cast<std::size_t>(tp_size()) <= kSmallBytes) return sum_small(tensor, data, bytes);
+    for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
+      const std::size_t piece = std::min(kPieceBytes, bytes - done);
+      std::vector<ByteRange> shares;
+      const std::size_t elements = piece / item, shares_in_all = static_cast<std::size_t>(tp_size());
+      for (std::size_t j = 0; j < shares_in_all; ++j) {
+        shares.push_back({elements * j / shares_in_all * item, elements * (j + 1) / shares_in_all * item});
+      }
+      meet({data + done, piece, tensor.scalar_type(), "all_reduce_sum"}, [&] {
+        shards_->sum.resize(piece);
+        if (shards_->spans_ranks()) shards_->exchange(shares);
       });
-      rendezvous_->meet([] {});  // nobody overwrites `gathered` while another still adds
+      const ByteRange own = shares[static_cast<std::size_t>(tp_rank())];
+      add_in_shard_order(tensor.scalar_type(), contributions_to(shares), shards_->sum.data() + own.begin,
+                         own.size() / item);
+      shards_->rendezvous.meet([&] {
+        if (shards_->spans_ranks()) shards_->share_sum(shares);
+      });
+      // `sum` is written again only after everybody has come to the next meeting.
+      std::memcpy(data + done, shards_->sum.data(), piece);
     }
   }
 
   at::Tensor all_gather(const at::Tensor& shard) override {
     const at::Tensor part = shard.contiguous();
+    check(part, "all_gather");
+    MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal, "all_gather of a scalar (it has no rows to put together); report this");
     if (tp_size() == 1) return part;
     auto shape = part.sizes().vec();
-    MAGISTER_ASSERT(!shape.empty());
     shape[0] *= tp_size();
     at::Tensor out = at::empty(shape, part.options());
-    gather_bytes(static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes());
-    std::memcpy(out.data_ptr(), rendezvous_->gathered.data(), out.nbytes());
-    rendezvous_->meet([] {});
+    auto* to = static_cast<std::byte*>(out.data_ptr());
+    const std::size_t bytes = part.nbytes();
+    auto* from = static_cast<std::byte*>(const_cast<void*>(part.const_data_ptr()));  // read only
+    for (std::size_t done = 0; done < bytes || done == 0; done += kPieceBytes) {
+      const std::size_t piece = std::min(kPieceBytes, bytes - done);
+      meet({from + done, piece, part.scalar_type(), "all_gather"}, [&] { shards_->gather({0, piece}); });
+      for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
+        std::memcpy(to + j * bytes + done, shards_->gathered.data() + j * piece, piece);
+      }
+    }
     return out;
   }
 
   at::Tensor reduce_scatter(const at::Tensor& tensor) override {
-    at::Tensor sum = tensor.clone().contiguous();
-    all_reduce_sum(sum);
-    const std::int64_t rows = sum.size(0) / tp_size();
-    return sum.narrow(0, rows * tp_rank(), rows).clone();
+    const at::Tensor whole = tensor.contiguous();
+    check(whole, "reduce_scatter");
+    MAGISTER_CHECK(whole.dim() > 0 && whole.size(0) % tp_size() == 0, ExitCode::kInternal,
+                   "reduce_scatter of {} rows over {} shards (they do not divide); report this",
+                   whole.dim() > 0 ? whole.size(0) : 0, tp_size());
+    if (tp_size() == 1) return whole.clone();
+    auto shape = whole.sizes().vec();
+    shape[0] /= tp_size();
+    at::Tensor out = at::empty(shape, whole.options());
+    auto* from = static_cast<std::byte*>(const_cast<void*>(whole.const_data_ptr()));  // read only
+    const std::size_t block = out.nbytes(), item = whole.element_size();
+    const std::size_t step = std::max<std::size_t>(kPieceBytes / static_cast<std::size_t>(tp_size()) / 64, 1) * 64;
+    for (std::size_t done = 0; done < block || done == 0; done += step) {
+      std::vector<ByteRange> shares;
+      for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
+        shares.push_back({j * block + done, j * block + std::min(block, done + step)});
+      }
+      meet({from, whole.nbytes(), whole.scalar_type(), "reduce_scatter"}, [&] {
+        if (shards_->spans_ranks()) shards_->exchange(shares);
+      });
+      const ByteRange own = shares[static_cast<std::size_t>(tp_rank())];
+      add_in_shard_order(whole.scalar_type(), contributions_to(shares),
+                         static_cast<std::byte*>(out.data_ptr()) + done, own.size() / item);
+      shards_->rendezvous.meet();  // the others read this shard's tensor, whose owner may change it afterwards
+    }
+    return out;
   }
 
   void broadcast(at::Tensor& tensor, int root) override {
+    check(tensor, "broadcast");
+    MAGISTER_CHECK(root >= 0 && root < tp_size(), ExitCode::kInternal,
+                   "broadcast from shard {} of {} (there is none); report this", root, tp_size());
     if (tp_size() == 1) return;
-    MAGISTER_ASSERT(tensor.is_contiguous());
-    const int root_rank = root / num_threads_, root_thread = root % num_threads_;
+    const int root_rank = root / shards_->num_threads;
+    const bool from_here = shards_->ranks.rank() == root_rank;
+    const auto root_thread = static_cast<std::size_t>(root % shards_->num_threads);
     auto* data = static_cast<std::byte*>(tensor.data_ptr());
-    publish(data);
-    rendezvous_->meet([&] {
-      rendezvous_->gathered.resize(tensor.nbytes());
-      if (members_.rank() == root_rank) {
-        std::memcpy(rendezvous_->gathered.data(), rendezvous_->parts[static_cast<std::size_t>(root_thread)], tensor.nbytes());
-      }
-      members_.broadcast(rendezvous_->gathered.data(), tensor.nbytes(), root_rank);
-    });
-    std::memcpy(data, rendezvous_->gathered.data(), tensor.nbytes());
-    rendezvous_->meet([] {});
+    const std::size_t bytes = tensor.nbytes();
+    // On the root's rank the message is its own tensor, elsewhere the first shard's.
+    const std::size_t source = from_here ? root_thread : 0;
+    meet({data, bytes, tensor.scalar_type(), "broadcast"},
+         [&] { shards_->ranks.broadcast(shards_->parts[source].data, bytes, root_rank); });
+    if (thread_ != source) std::memcpy(data, shards_->parts[source].data, bytes);
+    shards_->rendezvous.meet();
   }
 
   void barrier() override {
-    rendezvous_->meet([&] { members_.barrier(); });
+    shards_->rendezvous.meet([&] { shards_->ranks.barrier(); });
   }
 
  private:
-  void publish(const void* data) {
-    rendezvous_->meet([&] { rendezvous_->parts.resize(static_cast<std::size_t>(num_threads_)); });
-    rendezvous_->parts[static_cast<std::size_t>(thread_)] = data;
+  void check(const at::Tensor& tensor, std::string_view operation) const {
+    MAGISTER_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(), ExitCode::kInternal,
+                   "{} of a tensor on {} that is{} contiguous (a CPU group takes contiguous tensors in main memory); "
+                   "report this", operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not");
   }
 
-  // Afterwards rendezvous_->gathered holds all shards' parts in shard order, until the next meeting.
-  void gather_bytes(const std::byte* part, std::size_t bytes) {
-    publish(part);
-    rendezvous_->meet([&] {
-      const std::size_t rank_bytes = bytes * static_cast<std::size_t>(num_threads_);
-      std::vector<std::byte>& all = rendezvous_->gathered;
-      all.resize(rank_bytes * static_cast<std::size_t>(members_.size()));
-      if (members_.size() == 1) {
-        lay_out(all.data(), bytes);
-        return;
-      }
-      std::vector<std::byte> mine(rank_bytes);
-      lay_out(mine.data(), bytes);
-      members_.all_gather(mine, all);
+  template <typename Action>
+  void meet(Contribution mine, const Action& last_one) {
+    shards_->parts[thread_] = mine;
+    shards_->rendezvous.meet([&] {
+      shards_->check_agreement();
+      last_one();
     });
   }
 
-  void lay_out(std::byte* to, std::size_t bytes) const {
-    for (std::size_t i = 0; i < rendezvous_->parts.size(); ++i) {
-      std::memcpy(to + i * bytes, rendezvous_->parts[i], bytes);
+  void sum_small(at::Tensor& tensor, std::byte* data, std::size_t bytes) {
+    meet({data, bytes, tensor.scalar_type(), "all_reduce_sum"}, [&] { shards_->gather({0, bytes}); });
+    std::vector<const std::byte*> contributions;
+    for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
+      contributions.push_back(shards_->gathered.data() + j * bytes);
     }
+    add_in_shard_order(tensor.scalar_type(), contributions, data, bytes / tensor.element_size());
   }
 
-  const Communicator& members_;
-  std::shared_ptr<Rendezvous> rendezvous_;
-  int thread_;
-  int num_threads_;
+  // Where all shards' contributions to this shard's share are, after exchange() or in the shards' own tensors.
+  std::vector<const std::byte*> contributions_to(const std::vector<ByteRange>& shares) const {
+    std::vector<const std::byte*> all;
+    if (!shards_->spans_ranks()) {
+      const std::size_t begin = shares[static_cast<std::size_t>(tp_rank())].begin;
+      for (const Contribution& part : shards_->parts) all.push_back(part.data + begin);
+      return all;
+    }
+    const std::size_t first = static_cast<std::size_t>(tp_rank()) - thread_;
+    std::size_t rank_bytes = 0, before = 0;
+    for (std::size_t t = 0; t < shards_->parts.size(); ++t) {
+      if (t == thread_) before = rank_bytes;
+      rank_bytes += shares[first + t].size();
+    }
+    for (std::size_t j = 0; j < shares.size(); ++j) all.push_back(shards_->gathered.data() + j * rank_bytes + before);
+    return all;
+  }
+
+  std::shared_ptr<RankShards> shards_;
+  std::size_t thread_;
 };
 
-const Communicator& nobody_else() {
-  static const Communicator alone;
-  return alone;
+std::vector<std::unique_ptr<ProcessGroup>> make_groups(Communicator ranks, int num_threads) {
+  MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal, "a group of {} shards a rank (nobody would compute); report this",
+                 num_threads);
+  const auto shards = std::make_shared<RankShards>(std::move(ranks), num_threads);
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (int i = 0; i < num_threads; ++i) groups.push_back(std::make_unique<CpuProcessGroup>(shards, i));
+  return groups;
 }
 
 }  // namespace
 
 std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communicator& members, int shards_per_rank) {
-  const auto rendezvous = std::make_shared<Rendezvous>(shards_per_rank);
-  std::vector<std::unique_ptr<ProcessGroup>> groups;
-  for (int i = 0; i < shards_per_rank; ++i) {
-    groups.push_back(std::make_unique<CpuProcessGroup>(members, rendezvous, i, shards_per_rank));
-  }
-  return groups;
+  if (members.size() == 1) return make_groups({}, shards_per_rank);
+  int level = MPI_THREAD_SINGLE;
+  MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
+  MAGISTER_CHECK(shards_per_rank == 1 || level >= MPI_THREAD_SERIALIZED, ExitCode::kConfig,
+                 "{} shards a rank over {} ranks, but this MPI lets only one thread communicate (its shards are threads); "
+                 "set layout.shards_per_rank: 1 or use an MPI with thread support", shards_per_rank, members.size());
+  return make_groups(members.duplicate(), shards_per_rank);
 }
 
-std::unique_ptr<ProcessGroup> make_single_process_group() {
-  return std::move(make_cpu_process_groups(nobody_else(), 1).front());
-}
+std::unique_ptr<ProcessGroup> make_single_process_group() { return std::move(make_groups({}, 1).front()); }
 
-std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards) {
-  return make_cpu_process_groups(nobody_else(), num_shards);
-}
+std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards) { return make_groups({}, num_shards); }
 
 std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members) {
   return std::move(make_cpu_process_groups(members, 1).front());

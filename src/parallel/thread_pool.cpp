@@ -1,15 +1,16 @@
-// Worker threads that spin a little and then sleep. Tiles are drawn from one atomic counter.
+// Workers spin for a moment and then sleep on a futex. Tiles are claimed one by one from an atomic word that also names
+// the run, so a worker that wakes late touches nothing, and nobody waits for a worker that never woke.
 #include "magister/parallel/thread_pool.h"
 
 #include <ATen/Parallel.h>
-#include <sched.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <cstdio>
+#include <chrono>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "magister/core/error.h"
@@ -17,125 +18,155 @@
 namespace magister {
 namespace {
 
-// About 20 us: longer than the gap between two tile lists of a layer, shorter than a scheduler's time slice.
-constexpr int kSpins = 2000;
+// Longer than the gap between two tile lists of a layer, shorter than a scheduler's time slice.
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr std::uint64_t kLeftMask = 0xffffffff;
 
-// The library's own threading off, in this thread: products of a tile are one thread's.
-void single_threaded_library() { at::set_num_threads(1); }
+// The library's own threading off, in this thread: the products of a tile are one thread's. OpenMP keeps its setting by
+// thread, so every thread that runs tiles says it once.
+void make_library_single_threaded() {
+  thread_local bool done = false;
+  if (!std::exchange(done, true)) at::set_num_threads(1);
+}
+
+template <typename Condition>
+bool spin_until(const Condition& condition) {
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (condition()) return true;
+      __builtin_ia32_pause();
+    }
+  } while (std::chrono::steady_clock::now() - begin < kSpin);
+  return condition();
+}
 
 }  // namespace
 
 struct ThreadPool::State {
-  std::mutex mutex;
-  std::condition_variable work_ready, work_done;
-  std::atomic<std::uint64_t> generation{0};
-  std::atomic<std::int64_t> next_tile{0};
-  std::atomic<int> busy{0};
-  std::int64_t num_tiles = 0;
+  // Run number (upper half) and tiles nobody has claimed yet (lower half).
+  alignas(64) std::atomic<std::uint64_t> ticket{0};
+  alignas(64) std::atomic<std::uint32_t> unfinished{0};  // tiles claimed or not, but not done
+  alignas(64) std::atomic<std::uint32_t> wake{0};        // workers sleep on it
+  // Written by run() while unfinished == 0; read only by who has claimed a tile.
+  std::uint32_t num_tiles = 0;
   const std::function<void(std::int64_t, int)>* tile = nullptr;
+  std::mutex error_mutex;
   std::exception_ptr error;
-  bool stop = false;
+  std::int64_t error_tile = 0;
+  std::atomic<bool> running{false}, stop{false};
   bool may_spin = false;
   std::vector<std::thread> workers;
 
-  void draw_tiles(int thread_index) {
-    for (;;) {
-      const std::int64_t index = next_tile.fetch_add(1, std::memory_order_relaxed);
-      if (index >= num_tiles) return;
+  bool claim(std::int64_t& index) {
+    std::uint64_t seen = ticket.load(std::memory_order_acquire);
+    while ((seen & kLeftMask) != 0) {
+      if (ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) {
+        index = static_cast<std::int64_t>(num_tiles - (seen & kLeftMask));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Nobody will claim the tiles that are left; returns how many.
+  std::uint32_t drop_the_rest() {
+    std::uint64_t seen = ticket.load(std::memory_order_acquire);
+    while (!ticket.compare_exchange_weak(seen, seen & ~kLeftMask, std::memory_order_acq_rel)) {
+    }
+    return static_cast<std::uint32_t>(seen & kLeftMask);
+  }
+
+  void run_tiles(int thread_index) {
+    std::int64_t index = 0;
+    while (claim(index)) {
+      std::uint32_t done = 1;
       try {
         (*tile)(index, thread_index);
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
-        next_tile.store(num_tiles, std::memory_order_relaxed);
+        done += drop_the_rest();
+        const std::lock_guard lock(error_mutex);
+        if (!error || index < error_tile) {
+          error = std::current_exception();
+          error_tile = index;
+        }
       }
+      if (unfinished.fetch_sub(done, std::memory_order_acq_rel) == done) unfinished.notify_one();
     }
   }
 
   void work(int thread_index) {
-    single_threaded_library();
-    std::uint64_t seen = 0;
+    make_library_single_threaded();
     for (;;) {
-      for (int i = 0; may_spin && i < kSpins && generation.load(std::memory_order_acquire) == seen; ++i) {
-        __builtin_ia32_pause();
-      }
-      {
-        std::unique_lock lock(mutex);
-        work_ready.wait(lock, [&] { return stop || generation.load(std::memory_order_relaxed) != seen; });
-        if (stop) return;
-        seen = generation.load(std::memory_order_relaxed);
-      }
-      draw_tiles(thread_index);
-      const std::lock_guard lock(mutex);
-      if (busy.fetch_sub(1, std::memory_order_acq_rel) == 1) work_done.notify_one();
+      const std::uint32_t seen = wake.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
+      run_tiles(thread_index);
+      if (may_spin && spin_until([&] { return wake.load(std::memory_order_acquire) != seen; })) continue;
+      wake.wait(seen, std::memory_order_acquire);
     }
+  }
+
+  void wake_workers(std::uint32_t wanted) {
+    wake.fetch_add(1, std::memory_order_acq_rel);
+    if (wanted >= workers.size()) {
+      wake.notify_all();
+    } else {
+      for (std::uint32_t i = 0; i < wanted; ++i) wake.notify_one();
+    }
+  }
+
+  void stop_workers() {
+    stop.store(true, std::memory_order_release);
+    wake_workers(static_cast<std::uint32_t>(workers.size()));
+    for (std::thread& worker : workers) worker.join();
+    workers.clear();
   }
 };
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()), num_threads_(num_threads) {
   MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal, "a thread pool of {} threads (nobody would compute); report this",
                  num_threads);
-  single_threaded_library();
+  make_library_single_threaded();
   state_->may_spin = num_threads <= usable_cores();
-  for (int i = 1; i < num_threads; ++i) state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+  try {
+    for (int i = 1; i < num_threads; ++i) state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+  } catch (const std::system_error& error) {
+    state_->stop_workers();
+    fail(ExitCode::kConfig, "thread {} of {} could not be started: {} (a limit of the system or of the batch job); raise "
+         "`ulimit -u` or use more ranks", state_->workers.size() + 1, num_threads, error.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->work_ready.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->stop_workers(); }
 
 void ThreadPool::run(std::int64_t num_tiles, const std::function<void(std::int64_t, int)>& tile) {
   State& state = *state_;
+  MAGISTER_CHECK(num_tiles >= 0 && num_tiles <= static_cast<std::int64_t>(kLeftMask), ExitCode::kInternal,
+                 "a run of {} tiles (the pool counts to 2^32); report this", num_tiles);
+  MAGISTER_CHECK(!state.running.exchange(true, std::memory_order_acquire), ExitCode::kInternal,
+                 "a thread pool was used inside its own tile or by two threads (it would wait for itself); report this");
+  struct Leave {
+    std::atomic<bool>& running;
+    ~Leave() { running.store(false, std::memory_order_release); }
+  } const leave{state.running};
+  make_library_single_threaded();
   if (num_threads_ == 1 || num_tiles <= 1) {
     for (std::int64_t i = 0; i < num_tiles; ++i) tile(i, 0);
     return;
   }
-  {
-    const std::lock_guard lock(state.mutex);
-    state.tile = &tile;
-    state.num_tiles = num_tiles;
-    state.next_tile.store(0, std::memory_order_relaxed);
-    state.error = nullptr;
-    state.busy.store(num_threads_ - 1, std::memory_order_relaxed);
-    state.generation.fetch_add(1, std::memory_order_release);
+  const auto count = static_cast<std::uint32_t>(num_tiles);
+  state.tile = &tile;
+  state.num_tiles = count;
+  state.unfinished.store(count, std::memory_order_relaxed);
+  const std::uint64_t run_number = (state.ticket.load(std::memory_order_relaxed) >> 32) + 1;
+  state.ticket.store(run_number << 32 | count, std::memory_order_release);
+  state.wake_workers(count - 1);
+  state.run_tiles(0);
+  const auto all_done = [&] { return state.unfinished.load(std::memory_order_acquire) == 0; };
+  if (!state.may_spin || !spin_until(all_done)) {
+    for (std::uint32_t left; (left = state.unfinished.load(std::memory_order_acquire)) != 0;) state.unfinished.wait(left);
   }
-  state.work_ready.notify_all();
-  state.draw_tiles(0);
-  for (int i = 0; state.may_spin && i < kSpins && state.busy.load(std::memory_order_acquire) != 0; ++i) {
-    __builtin_ia32_pause();
-  }
-  std::unique_lock lock(state.mutex);
-  state.work_done.wait(lock, [&] { return state.busy.load(std::memory_order_acquire) == 0; });
   if (state.error) std::rethrow_exception(std::exchange(state.error, nullptr));
-}
-
-namespace {
-
-// Cores that a cgroup's quota allows, 0 for no limit. cgroup v2: "max 100000" or "200000 100000" in cpu.max.
-int cgroup_cores() {
-  std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r");
-  if (file == nullptr) return 0;
-  long long quota = 0, period = 0;
-  const int fields = std::fscanf(file, "%lld %lld", &quota, &period);
-  std::fclose(file);
-  if (fields != 2 || quota <= 0 || period <= 0) return 0;
-  return static_cast<int>((quota + period - 1) / period);
-}
-
-}  // namespace
-
-int usable_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask)
-                                                            : static_cast<int>(std::thread::hardware_concurrency());
-  if (const int quota = cgroup_cores(); quota > 0 && quota < cores) cores = quota;
-  return cores < 1 ? 1 : cores;
 }
 
 }  // namespace magister

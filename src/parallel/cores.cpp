@@ -1,0 +1,107 @@
+// Cores by mask and by quota; every file of the cgroup hierarchy may be absent.
+#include "parallel/cores.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "magister/parallel/thread_pool.h"
+
+namespace magister {
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// "200000 100000" or "max 100000" (v2); quota and period in files of their own, -1 for none (v1). 0: no limit.
+int cores_of(const std::string& quota, const std::string& period) {
+  char* end = nullptr;
+  const long long microseconds = std::strtoll(quota.c_str(), &end, 10);
+  const bool is_number = end != quota.c_str();
+  const long long of = std::strtoll(period.c_str(), nullptr, 10);
+  if (!is_number || microseconds <= 0 || of <= 0) return 0;
+  return static_cast<int>(std::clamp<long long>(microseconds / of, 1, 1 << 20));
+}
+
+int quota_v2(const std::string& folder) {
+  std::istringstream text(read_text(folder + "/cpu.max"));
+  std::string quota, period;
+  text >> quota >> period;
+  return cores_of(quota, period);
+}
+
+int quota_v1(const std::string& folder) {
+  return cores_of(read_text(folder + "/cpu.cfs_quota_us"), read_text(folder + "/cpu.cfs_period_us"));
+}
+
+// From `path` up to the root of the hierarchy mounted at `base`.
+template <typename Quota>
+void walk_up(const std::string& base, std::string path, const Quota& quota_of, CpuQuota& least) {
+  for (;;) {
+    while (!path.empty() && path.back() == '/') path.pop_back();
+    const int cores = quota_of(base + path);
+    if (cores > 0 && (least.cores == 0 || cores < least.cores)) least = {cores, base + path};
+    if (path.empty()) return;
+    path.erase(path.find_last_of('/') == std::string::npos ? 0 : path.find_last_of('/'));
+  }
+}
+
+}  // namespace
+
+std::vector<int> allowed_cores() {
+  // The kernel refuses a mask shorter than its own; machines with more than 1024 cores exist.
+  for (int capacity = 1024; capacity <= 1 << 20; capacity *= 4) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<std::size_t>(capacity)),
+                                                                [](cpu_set_t* set) { CPU_FREE(set); });
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
+    CPU_ZERO_S(bytes, mask.get());
+    if (sched_getaffinity(0, bytes, mask.get()) != 0) {
+      if (errno == EINVAL) continue;
+      return {};
+    }
+    std::vector<int> cores;
+    for (int core = 0; core < capacity; ++core) {
+      if (CPU_ISSET_S(static_cast<std::size_t>(core), bytes, mask.get())) cores.push_back(core);
+    }
+    return cores;
+  }
+  return {};
+}
+
+CpuQuota read_cpu_quota(const std::string& cgroup_lines, const std::string& mount) {
+  CpuQuota least;
+  std::istringstream lines(cgroup_lines);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
+    if (controllers.empty()) {
+      walk_up(mount, path, quota_v2, least);
+      walk_up(mount + "/unified", path, quota_v2, least);
+    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
+      walk_up(mount + "/cpu", path, quota_v1, least);
+      if (controllers != "cpu") walk_up(mount + "/" + controllers, path, quota_v1, least);
+    }
+  }
+  return least;
+}
+
+CpuQuota cpu_quota() { return read_cpu_quota(read_text("/proc/self/cgroup"), "/sys/fs/cgroup"); }
+
+int usable_cores() {
+  int cores = static_cast<int>(allowed_cores().size());
+  if (cores == 0) cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (const int quota = cpu_quota().cores; quota > 0) cores = std::min(cores, quota);
+  return std::max(1, cores);
+}
+
+}  // namespace magister

@@ -1,0 +1,66 @@
+// Where the shards of one rank meet: a barrier whose last visitor does something for all, and which a failing shard
+// breaks instead of leaving the others waiting. Waiters spin for a moment when there is a core for each, then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "magister/parallel/process_group.h"
+
+namespace magister {
+
+class Rendezvous {
+ public:
+  Rendezvous(int num_threads, bool may_spin) : num_threads_(num_threads), may_spin_(may_spin) {}
+
+  // Collective over the threads: the last to arrive runs last_one() while the others wait; then all go on. Throws
+  // ShardAbandoned in all when one has left; what last_one() throws goes to its thread, ShardAbandoned to the others.
+  template <typename Action>
+  void meet(const Action& last_one) {
+    const std::uint32_t round = round_.load(std::memory_order_acquire);
+    if ((round & kAbandoned) != 0) throw ShardAbandoned();
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < num_threads_) return wait_for_others(round);
+    arrived_.store(0, std::memory_order_relaxed);
+    try {
+      last_one();
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    round_.fetch_add(kStep, std::memory_order_acq_rel);
+    round_.notify_all();
+  }
+  void meet() {
+    meet([] {});
+  }
+
+  void abandon() noexcept {
+    round_.fetch_or(kAbandoned, std::memory_order_acq_rel);
+    round_.notify_all();
+  }
+
+ private:
+  static constexpr std::uint32_t kAbandoned = 1, kStep = 2;
+  static constexpr int kSpins = 500;  // about 20 us
+
+  void wait_for_others(std::uint32_t round) {
+    std::uint32_t now = round_.load(std::memory_order_acquire);
+    for (int i = 0; may_spin_ && now == round && i < kSpins; ++i) {
+      __builtin_ia32_pause();
+      now = round_.load(std::memory_order_acquire);
+    }
+    while (now == round) {
+      round_.wait(round, std::memory_order_acquire);
+      now = round_.load(std::memory_order_acquire);
+    }
+    // A shard that left after this meeting was complete did not spoil it.
+    if ((now | kAbandoned) == (round | kAbandoned)) throw ShardAbandoned();
+  }
+
+  const int num_threads_;
+  const bool may_spin_;
+  std::atomic<int> arrived_{0};
+  std::atomic<std::uint32_t> round_{0};  // number of complete meetings * 2 + kAbandoned
+};
+
+}  // namespace magister
