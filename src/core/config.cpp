@@ -135,6 +135,7 @@ std::optional<std::string> ConfigNode::optional_text(std::string_view key) {
   if (scalar != nullptr && scalar->scalar.empty()) {
     problem = "the text is empty (nothing can be named by it); write one, or remove the key";
   }
+  if (scalar != nullptr && problem.empty()) problem = text_surprise(scalar->scalar, scalar->quoted);
   if (!problem.empty()) {
     add_fault(key, std::move(problem));
     return std::nullopt;
@@ -158,6 +159,7 @@ std::vector<std::string> ConfigNode::texts(std::string_view key) {
     std::string problem;
     const Value* const scalar = scalar_of(item, "a text", problem);
     if (scalar != nullptr && scalar->scalar.empty()) problem = "the text is empty (nothing can be named by it); remove it";
+    if (scalar != nullptr && problem.empty()) problem = text_surprise(scalar->scalar, scalar->quoted);
     if (!problem.empty()) {
       shared_->faults.push_back({item.position, fmt::format("{}.{}", path_of(key), i), std::move(problem)});
       continue;

@@ -128,6 +128,16 @@ ScalarResult<bool> read_boolean(std::string_view scalar, bool quoted) {
   return fmt::format("\"{}\" is not a truth value (one is expected here); write true or false", shown(scalar));
 }
 
+std::string text_surprise(std::string_view scalar, bool quoted) {
+  if (quoted) return {};
+  static constexpr std::array kWords = {"true", "false", "yes", "no", "on", "off", ".inf", "-.inf", ".nan"};
+  const bool word = std::find(kWords.begin(), kWords.end(), lower(scalar)) != kWords.end();
+  // A time such as 01:30:00 is what its key asks for; all else that number_hint() knows reads differently elsewhere.
+  if (!word && (scalar.find(':') != std::string_view::npos || number_hint(scalar).empty())) return {};
+  return fmt::format("{} as a text (some readers of YAML take it for {}); write it in quotes: '{}'", shown(scalar),
+                     word ? "a truth value or a number" : "another number", shown(scalar));
+}
+
 std::string yaml_text(std::string_view text) {
   static constexpr std::array kSpecial = {"true", "false", "yes", "no", "on", "off", "y", "n", "null", ".inf", ".nan"};
   const auto plain_character = [](char c) {

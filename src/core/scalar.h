@@ -17,6 +17,9 @@ ScalarResult<std::int64_t> read_integer(std::string_view scalar, bool quoted);
 ScalarResult<double> read_number(std::string_view scalar, bool quoted);
 ScalarResult<bool> read_boolean(std::string_view scalar, bool quoted);
 
+// A plain text that some reader of YAML takes for something else (yes, 010, 0x1F, .inf): why, and what to write; else "".
+std::string text_surprise(std::string_view scalar, bool quoted);
+
 std::string yaml_text(std::string_view text);  // plain where no reader can misread it, else in double quotes
 std::string yaml_number(double value);         // shortest that reads back the same, with a point
 

@@ -157,6 +157,8 @@ const std::vector<Case>& cases() {
       {"list for an integer", tail_of("seed: [1]\n"), {"e.yaml:5:7: seed: |a list stands here"}},
       {"map for a text", "name: {a: b}\nmodel: {path: m}\ntasks: [{paths: x}]\n", {"e.yaml:1:7: name: |a map stands here"}},
       {"empty text", "name: \"\"\nmodel: {path: m}\ntasks: [{paths: x}]\n", {"e.yaml:1:7: name: |the text is empty"}},
+      {"yes as a text", "name: yes\nmodel: {path: m}\ntasks: [{paths: x}]\n", {"e.yaml:1:7: name: |yes as a text (some readers of YAML take it for a truth value"}},
+      {"octal as a text", "name: 010\nmodel: {path: m}\ntasks: [{paths: [0x1F, a]}]\n", {"e.yaml:1:7: name: |write it in quotes: '010'", "e.yaml:3:18: tasks.0.paths.0: |0x1F as a text"}},
       {"yes", tail_of("layout: {verify: yes}\n"), {"e.yaml:5:18: layout.verify: |yes is not a truth value here (readers of YAML disagree on it); write true"}},
       {"off", tail_of("layout: {verify: off}\n"), {"e.yaml:5:18: layout.verify: |write false"}},
       {"True", tail_of("layout: {verify: True}\n"), {"e.yaml:5:18: layout.verify: |write true"}},
