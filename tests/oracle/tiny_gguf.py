@@ -1,0 +1,128 @@
+"""Writes a transformers model as a GGUF file with chosen tensor types, through the `gguf` package.
+
+Returns the weights as a reader must see them (rounded by the chosen types, in Hugging Face's order of rows), so that a
+reference model can be made of them. Q6_K, which the package only reads, is packed here and read back by the package.
+"""
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
+import tiny_tokenizer
+
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def gguf_name(name):
+    stem, kind = name.rsplit(".", 1)
+    if stem in OTHER_NAMES:
+        return f"{OTHER_NAMES[stem]}.{kind}"
+    _, _, layer, rest = stem.split(".", 3)
+    return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
+
+
+def to_pairs(rows, heads):
+    """Rows of q or k (or of their biases) from halves [heads, 2, E/2] to interleaved pairs [heads, E/2, 2]."""
+    shape = rows.shape
+    return np.ascontiguousarray(rows.reshape(heads, 2, shape[0] // heads // 2, -1).swapaxes(1, 2)).reshape(shape)
+
+
+def to_halves(rows, heads):
+    """The inverse of to_pairs."""
+    shape = rows.shape
+    return np.ascontiguousarray(rows.reshape(heads, shape[0] // heads // 2, 2, -1).swapaxes(1, 2)).reshape(shape)
+
+
+def pack_q6_k(values):
+    """[rows, n * 256] f32 -> bytes [rows, n * 210]: 16 scales a block, six bits a value, after the format's layout."""
+    rows = values.shape[0]
+    blocks = values.reshape(-1, 16, 16)
+    scale = np.abs(blocks).max(axis=2) / 31.0
+    d = (scale.max(axis=1) / 127.0).astype(np.float16)
+    d32 = np.maximum(d.astype(np.float32), 1e-8)
+    scales = np.clip(np.round(scale / d32[:, None]), -128, 127).astype(np.int8)
+    step = d32[:, None, None] * np.maximum(scales, 1)[:, :, None].astype(np.float32)
+    six = (np.clip(np.round(blocks / step), -32, 31) + 32).astype(np.uint8).reshape(-1, 2, 4, 32)  # block, half, quarter
+    low = ((six[:, :, :2] & 15) | ((six[:, :, 2:] & 15) << 4)).reshape(-1, 128)
+    high = sum((six[:, :, quarter] >> 4) << (2 * quarter) for quarter in range(4)).astype(np.uint8).reshape(-1, 64)
+    packed = np.concatenate([low, high, scales.view(np.uint8), d[:, None].view(np.uint8)], axis=1)
+    return packed.reshape(rows, -1)
+
+
+def encode(values, kind):
+    """(array for the writer, values as a reader sees them)."""
+    packed = pack_q6_k(values) if kind == Type.Q6_K else gguf.quants.quantize(values, kind)
+    seen = gguf.quants.dequantize(packed, kind).reshape(values.shape).astype(np.float32)
+    limit = {Type.F32: 0, Type.F16: 1e-3, Type.BF16: 1e-2, Type.Q8_0: 2e-2, Type.Q6_K: 6e-2}.get(kind, 0.2)
+    assert np.abs(seen - values).max() <= limit * max(1e-6, np.abs(values).max()), (kind, np.abs(seen - values).max())
+    return packed, seen
+
+
+def write_header(writer, config, tokenizer):
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if head_dim * config.num_attention_heads != config.hidden_size:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    tokens, merges, kinds = tiny_tokenizer.gguf_lists(tokenizer)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(tokens.index(tiny_tokenizer.BOS))
+    writer.add_eos_token_id(tokens.index(tiny_tokenizer.EOS))
+    writer.add_add_bos_token(False)
+
+
+def rope_divisors(model):
+    """llama3 scaling as GGUF holds it: plain frequencies over scaled ones, [E/2] f32."""
+    config = model.config
+    exponent = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
+    plain = (1.0 / np.float32(config.rope_parameters["rope_theta"]) ** exponent).astype(np.float32)
+    return plain / model.model.rotary_emb.inv_freq.numpy()
+
+
+def write_gguf(path, architecture, model, tokenizer, kinds):
+    """kinds: tensor types that the matrices take in turn. Returns {Hugging Face name: f32 array as a reader sees it}."""
+    config = model.config
+    writer = gguf.GGUFWriter(str(path), architecture)
+    write_header(writer, config, tokenizer)
+    if config.rope_parameters["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", rope_divisors(model))
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    seen, matrices = {}, 0
+    for name, parameter in model.named_parameters():  # a tied head is not named twice
+        values = parameter.detach().numpy().astype(np.float32)
+        turned = architecture == "llama" and name.split(".")[-2] in heads
+        if turned:
+            values = to_pairs(values, heads[name.split(".")[-2]])
+        kind = Type.F32
+        if values.ndim == 2:
+            kind = kinds[matrices % len(kinds)]
+            matrices += 1
+        packed, read = encode(values, kind)
+        writer.add_tensor(gguf_name(name), packed, raw_dtype=kind)
+        seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return seen

@@ -1,0 +1,214 @@
+"""Tiny random models of every supported family, made by transformers, and their reference logits in fp32.
+
+usage: tiny_models.py list | make OUT_DIR VARIANT ... | logits MODEL TOKENS.json OUT.npz
+A variant becomes OUT_DIR/VARIANT (config.json, safetensors, tokenizer.json) or OUT_DIR/VARIANT.gguf with the folder
+OUT_DIR/VARIANT.reference beside it: the same weights as a reader of the GGUF must see them, for transformers.
+As a module: variants(), make(), sequences(), reference_logits(), reference_folder().
+"""
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import zlib
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from gguf import GGMLQuantizationType as Type  # noqa: E402
+
+transformers.logging.disable_progress_bar()
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import tiny_gguf  # noqa: E402
+import tiny_tokenizer  # noqa: E402
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+SMALL = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": False, "bos_token_id": 0,
+         "eos_token_id": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    family: str                     # transformers' model_type
+    changes: dict                   # to SMALL
+    storage: torch.dtype = torch.float32
+    max_shard_size: str = "1GB"     # smaller: several files and an index
+    rope_spelling: str = "rope_parameters"  # or "rope_type" / "type": rope_scaling beside rope_theta, as older files have it
+    gguf: tuple = ()                # tensor types that the matrices take in turn; empty: safetensors
+
+
+def linear_rope(factor=4.0):
+    return {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": factor}}
+
+
+VARIANTS = {
+    "llama": Variant("llama", {}),
+    "llama_tied": Variant("llama", {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}),
+    "llama_sharded": Variant("llama", {"num_hidden_layers": 3}, max_shard_size="100KB"),
+    "llama_bf16": Variant("llama", {"tie_word_embeddings": True}, storage=torch.bfloat16),
+    "llama_f16": Variant("llama", {}, storage=torch.float16),
+    "llama_grouped_9_over_3": Variant("llama", {"hidden_size": 72, "head_dim": 8, "num_attention_heads": 9,
+                                                "num_key_value_heads": 3, "intermediate_size": 100, "vocab_size": 331,
+                                                "tie_word_embeddings": True}),
+    "llama_head_20": Variant("llama", {"hidden_size": 48, "head_dim": 20, "num_attention_heads": 3,
+                                       "num_key_value_heads": 1, "intermediate_size": 37}),
+    "llama_head_24": Variant("llama", {"head_dim": 24, "num_key_value_heads": 4}),
+    "llama_biases": Variant("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama3_rope": Variant("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}, rope_spelling="rope_type"),
+    "llama3_rope_parameters": Variant("llama", {"rope_parameters": LLAMA3}),
+    "llama_linear_rope": Variant("llama", linear_rope(), rope_spelling="type"),
+    "llama_dynamic_rope": Variant("llama", {"max_position_embeddings": 24, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}}, rope_spelling="type"),
+    "mistral_window": Variant("mistral", {"sliding_window": 8}),
+    "mistral_no_window": Variant("mistral", {"sliding_window": None, "head_dim": 32}),
+    "qwen2": Variant("qwen2", {"tie_word_embeddings": True}),
+    "qwen2_windows": Variant("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1,
+                                       "num_hidden_layers": 3}),
+    "qwen3": Variant("qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "qwen3_bias_windows": Variant("qwen3", {"head_dim": 16, "attention_bias": True, "use_sliding_window": True,
+                                            "sliding_window": 5, "max_window_layers": 1}),
+    "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
+    "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
+    "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
+    "gguf_llama_q8_0": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
+    "gguf_llama_q4_0": Variant("llama", {}, gguf=(Type.Q4_0,)),
+    "gguf_llama_q4_1": Variant("llama", {"tie_word_embeddings": True, "hidden_size": 96, "num_attention_heads": 6},
+                               gguf=(Type.Q4_1,)),
+    "gguf_llama_q6_k": Variant("llama", {"hidden_size": 256, "intermediate_size": 512}, gguf=(Type.Q6_K,)),
+    "gguf_llama_biases": Variant("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 24,
+                                           "hidden_size": 96}, gguf=(Type.Q8_0, Type.F32)),
+    "gguf_llama3_rope": Variant("llama", {"rope_parameters": LLAMA3}, gguf=(Type.F16,)),
+    "gguf_llama_linear_rope": Variant("llama", linear_rope(), gguf=(Type.F32,)),
+    "gguf_qwen2": Variant("qwen2", {}, gguf=(Type.Q8_0,)),
+    "gguf_qwen3_mixed": Variant("qwen3", {"head_dim": 32, "tie_word_embeddings": True},
+                                gguf=(Type.F32, Type.Q4_0, Type.F16, Type.Q8_0, Type.BF16, Type.Q4_1)),
+}
+
+
+def variants():
+    return list(VARIANTS)
+
+
+def fill(model, seed):
+    """Random weights by name: large enough that logits vary by several nats and every norm, bias and layer matters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name:
+                parameter.copy_(1.0 + 0.2 * noise)
+            elif name.endswith(".bias"):
+                parameter.copy_(0.3 * noise)
+            elif "embed_tokens" in name or "lm_head" in name:
+                parameter.copy_(0.3 * noise)
+            else:
+                parameter.copy_(1.3 * noise / parameter.shape[1] ** 0.5)
+
+
+def build(variant, seed):
+    options = {**SMALL, **variant.changes}
+    options.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
+    options["rope_parameters"] = dict(options["rope_parameters"])
+    config = transformers.AutoConfig.for_model(variant.family, **options)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    fill(model, seed)
+    return model
+
+
+def respell_rope(folder, spelling):
+    """config.json as files older than rope_parameters have it."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    rope[spelling] = rope.pop("rope_type")
+    config["rope_scaling"] = rope
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def make(out_dir, name, seed=0):
+    """Makes the variant below out_dir and returns what an experiment's model.path takes."""
+    variant, out_dir = VARIANTS[name], pathlib.Path(out_dir)
+    model = build(variant, seed)
+    tokenizer = tiny_tokenizer.make_tokenizer(model.config.vocab_size)
+    folder = out_dir / (f"{name}.reference" if variant.gguf else name)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder
+    if variant.gguf:
+        path = out_dir / f"{name}.gguf"
+        seen = tiny_gguf.write_gguf(path, variant.family, model, tokenizer, variant.gguf)
+        unset, unknown = model.load_state_dict({key: torch.from_numpy(value) for key, value in seen.items()}, strict=False)
+        assert not unknown and set(unset) <= {"lm_head.weight"}, (unset, unknown)  # a tied head follows the embeddings
+    model.to(variant.storage).save_pretrained(folder, max_shard_size=variant.max_shard_size)
+    tiny_tokenizer.save_tokenizer(tokenizer, folder)
+    if variant.rope_spelling != "rope_parameters":
+        respell_rope(folder, variant.rope_spelling)
+    return path
+
+
+def reference_folder(path):
+    """The folder that transformers reads for a model made here."""
+    path = pathlib.Path(path)
+    return path.with_suffix(".reference") if path.suffix == ".gguf" else path
+
+
+def sequences(vocab_size, lengths=(1, 2, 7, 33, 20, 70), seed=0):
+    """Random token ids; some lengths are above every window and every trained length here."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(0, vocab_size, length).tolist() for length in lengths]
+
+
+def load_reference(path):
+    """The model in fp32 with eager attention, from its own saved files."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(reference_folder(path), dtype=torch.float32,
+                                                              attn_implementation="eager")
+    return model.eval()
+
+
+def reset_rope(model):
+    """Dynamic scaling remembers the longest sequence it has seen; every sequence here starts afresh."""
+    rotary = model.model.rotary_emb
+    rotary.inv_freq = rotary.original_inv_freq.clone()
+    rotary.max_seq_len_cached = rotary.original_max_seq_len
+
+
+def reference_logits(path, token_lists, model=None):
+    """[length, vocabulary] float32 a sequence, each run alone, by transformers in fp32."""
+    model = model if model is not None else load_reference(path)
+    out = []
+    with torch.no_grad():
+        for tokens in token_lists:
+            reset_rope(model)
+            out.append(model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy())
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list")
+    making = commands.add_parser("make")
+    making.add_argument("out_dir", type=pathlib.Path)
+    making.add_argument("variant", nargs="+", choices=[*VARIANTS, "all"])
+    logits = commands.add_parser("logits")
+    logits.add_argument("model", type=pathlib.Path)
+    logits.add_argument("tokens", type=pathlib.Path, help="JSON: a list of lists of token ids")
+    logits.add_argument("out", type=pathlib.Path, help=".npz with arrays s0, s1, ...")
+    arguments = parser.parse_args()
+    if arguments.command == "list":
+        print("\n".join(VARIANTS))
+    elif arguments.command == "make":
+        for name in variants() if "all" in arguments.variant else arguments.variant:
+            print(make(arguments.out_dir, name))
+    else:
+        token_lists = json.loads(arguments.tokens.read_text(encoding="utf-8"))
+        arrays = reference_logits(arguments.model, token_lists)
+        np.savez(arguments.out, **{f"s{i}": array for i, array in enumerate(arrays)})
+
+
+if __name__ == "__main__":
+    main()
