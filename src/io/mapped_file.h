@@ -1,4 +1,6 @@
-// A regular file mapped read-only. Owns the mapping; move-only.
+// A regular file mapped read-only. Owns the mapping and the descriptor; move-only.
+// Pages are asked for before they are touched, so that a file that shrank or a bad disk is an error and not a SIGBUS.
+// Source: mmap(2), madvise(2); MADV_POPULATE_READ is there since Linux 5.14, older kernels fault pages in one by one.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +21,17 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // Throws Error(kInputOutput) when the file is shorter than it was when it was mapped.
+  void check_unchanged() const;
+  // Brings the pages of [begin, end) into memory. Throws Error(kInputOutput) when that fails.
+  void populate(const std::byte* begin, const std::byte* end) const;
   // Gives the pages of [begin, end) back to the system: they are read once and would count as our memory.
   void forget(const std::byte* begin, const std::byte* end) const noexcept;
 
  private:
   std::string path_;
+  int descriptor_ = -1;
   const std::byte* data_ = nullptr;
   std::uint64_t size_ = 0;
 };

@@ -1,7 +1,6 @@
 // What every tensor file shares once its header is read: a sorted list of tensors, each with its place in a mapping.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +10,11 @@
 
 namespace magister {
 
+// Bounds for headers, far above every model known (a mixture of 384 experts has 140,000 tensors): a bad file is refused
+// within a second and 256 MB.
+constexpr std::size_t kMaxTensors = 1 << 18;         // in one file
+constexpr std::size_t kMaxTensorNameBytes = 512;
+
 class MappedTensors : public TensorFile {
  public:
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
@@ -18,14 +22,16 @@ class MappedTensors : public TensorFile {
   const std::vector<std::string>& paths() const override { return paths_; }
   void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
             std::int64_t column_end, at::Tensor out) const override;
+  // The file that holds this tensor of tensors().
+  const std::string& path_of(const TensorInfo& info) const;
 
  protected:
   // Adds a file; the index is used by add_tensor.
   std::size_t add_file(MappedFile file);
   const MappedFile& file(std::size_t index) const { return files_[index]; }
-  // Checks shape, type and place against the file: name twice, sizes that overflow or reach beyond the file are refused.
+  // Checks shape, type and place against the file: sizes that overflow or reach beyond the file are refused.
   void add_tensor(TensorInfo info, std::size_t file_index, std::uint64_t offset);
-  void finish();  // sorts
+  void finish();  // sorts; a name that is there twice is refused
   Metadata metadata_;
 
  private:
@@ -36,7 +42,7 @@ class MappedTensors : public TensorFile {
   std::vector<MappedFile> files_;
   std::vector<std::string> paths_;
   std::vector<TensorInfo> infos_;
-  std::map<std::string, Place> places_;
+  std::vector<Place> places_;  // of infos_, in its order
 };
 
 // Bytes that a tensor of this shape and type takes, every product checked. Error(kData) when the last dimension is no

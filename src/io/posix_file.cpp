@@ -30,8 +30,10 @@ namespace {
 
 }  // namespace
 
-PosixFile::PosixFile(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
+  // A link may be followed to read, never to write.
+  const int mode = access == Access::kRead ? O_RDONLY : O_RDWR | O_NOFOLLOW;
+  descriptor_ = ::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_io(path, "opening", errno);
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {

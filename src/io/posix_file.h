@@ -13,7 +13,8 @@ class PosixFile {
  public:
   PosixFile() = default;
   // Refuses a symbolic link and everything that is no regular file. Throws Error(kInputOutput).
-  explicit PosixFile(const std::string& path);
+  enum class Access { kRead, kReadWrite };
+  explicit PosixFile(const std::string& path, Access access = Access::kReadWrite);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept
       : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -1,16 +1,56 @@
-// Opening by kind of path, and reading windows of mapped tensors.
+// Opening by kind of path, and reading windows of mapped tensors in pieces of 4 MiB whose pages are given back at once:
+// that keeps the memory of loading near the weights that stay.
 #include "magister/io/tensor_file.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "io/dequantize.h"
 #include "io/mapped_tensors.h"
 #include "magister/core/checked.h"
 
 namespace magister {
+namespace {
+
+constexpr std::int64_t kPieceBytes = 4 << 20;
+constexpr std::int64_t kPieceColumns = 1 << 20;  // a multiple of every block; only vectors are longer
+
+struct Window {
+  std::int64_t row_begin, row_end, column_begin, column_end;
+};
+
+FloatType float_type(const at::Tensor& out) {
+  MAGISTER_CHECK(out.device().is_cpu() && (out.scalar_type() == at::kFloat || out.scalar_type() == at::kBFloat16 ||
+                                           out.scalar_type() == at::kHalf),
+                 ExitCode::kInternal, "tensors are read into f32, bf16 or f16 in host memory (asked for {} on {}); report this",
+                 c10::toString(out.scalar_type()), out.device().str());
+  if (out.scalar_type() == at::kFloat) return FloatType::kF32;
+  return out.scalar_type() == at::kHalf ? FloatType::kF16 : FloatType::kBF16;
+}
+
+// One piece: rows that fit kPieceBytes, at most kPieceColumns wide.
+void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_bytes, StorageType type, const Window& window,
+                FloatType to, std::byte* out, std::int64_t out_row_bytes) {
+  const StorageLayout layout = layout_of(type);
+  const std::int64_t first_byte = window.column_begin / layout.block_elements * layout.block_bytes;
+  const std::int64_t last_byte = (window.column_end + layout.block_elements - 1) / layout.block_elements * layout.block_bytes;
+  const std::byte* const begin = base + window.row_begin * row_bytes;
+  const std::byte* const end = base + (window.row_end - 1) * row_bytes;  // of the last row's begin
+  // A narrow window of wide rows touches its own pages only; else one call brings all of them.
+  const bool row_by_row = (last_byte - first_byte) * 2 < row_bytes && row_bytes >= 16384;
+  if (!row_by_row) file.populate(begin + first_byte, end + last_byte);
+  for (std::int64_t row = window.row_begin; row < window.row_end; ++row) {
+    const std::byte* const from = base + row * row_bytes;
+    if (row_by_row) file.populate(from + first_byte, from + last_byte);
+    convert_row(type, from, window.column_begin, window.column_end, to, out + (row - window.row_begin) * out_row_bytes);
+  }
+  file.forget(begin + first_byte, end + last_byte);
+}
+
+}  // namespace
 
 std::string to_string(StorageType type) {
   switch (type) {
@@ -33,13 +73,15 @@ std::string to_string(StorageType type) {
 }
 
 std::unique_ptr<TensorFile> TensorFile::open(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return open_safetensors(path);
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(status)) return open_safetensors(path);
+  MAGISTER_CHECK(status.type() != std::filesystem::file_type::not_found, ExitCode::kInputOutput,
+                 "{}: there is no such model (nothing to load); give a .gguf file or a folder with config.json and "
+                 "*.safetensors", printable(path));
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".safetensors") return open_safetensors(path);
   if (extension == ".gguf") return open_gguf(path);
-  MAGISTER_CHECK(std::filesystem::exists(path), ExitCode::kInputOutput,
-                 "{}: there is no such model (nothing to load); give a .gguf file or a folder with config.json and "
-                 "*.safetensors", printable(path));
   fail(ExitCode::kData, "{}: \"{}\" is no model format that is read here (only GGUF and safetensors are); give a .gguf "
        "file or a folder with config.json and *.safetensors", printable(path), printable(extension));
 }
@@ -76,64 +118,74 @@ std::size_t MappedTensors::add_file(MappedFile file) {
 
 void MappedTensors::add_tensor(TensorInfo info, std::size_t file_index, std::uint64_t offset) {
   const MappedFile& file = files_[file_index];
+  MAGISTER_CHECK(!info.name.empty() && info.name.size() <= kMaxTensorNameBytes, ExitCode::kData,
+                 "{}: a tensor has a name of {} bytes (1 to {} are allowed; the header is damaged); fetch the file again",
+                 printable(file.path()), info.name.size(), kMaxTensorNameBytes);
   info.num_bytes = tensor_bytes(info, file.path());
   const std::uint64_t end = checked_add(offset, info.num_bytes, "end of a tensor");
   MAGISTER_CHECK(end <= file.size(), ExitCode::kData,
                  "{}: tensor {} stands at bytes {} to {}, but the file has {} (it is cut short or its header is wrong); "
                  "fetch the file again", printable(file.path()), printable(info.name), offset, end, file.size());
-  MAGISTER_CHECK(places_.emplace(info.name, Place{file_index, offset}).second, ExitCode::kData,
-                 "{}: tensor {} is there twice (which one is meant?); fetch the file again", printable(file.path()),
-                 printable(info.name));
   infos_.push_back(std::move(info));
+  places_.push_back({file_index, offset});
 }
 
 void MappedTensors::finish() {
-  std::sort(infos_.begin(), infos_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
-}
-
-namespace {
-
-// Writes one row of f32 values into a row of `out`, whatever its type.
-void store_row(const float* values, std::int64_t count, at::ScalarType type, void* to) {
-  if (type == at::kFloat) {
-    std::copy(values, values + count, static_cast<float*>(to));
-  } else if (type == at::kBFloat16) {
-    for (std::int64_t i = 0; i < count; ++i) static_cast<at::BFloat16*>(to)[i] = values[i];
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) static_cast<at::Half*>(to)[i] = values[i];
+  std::vector<std::size_t> order(infos_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return infos_[a].name < infos_[b].name; });
+  std::vector<TensorInfo> infos;
+  std::vector<Place> places;
+  infos.reserve(order.size());
+  places.reserve(order.size());
+  for (const std::size_t i : order) {
+    MAGISTER_CHECK(infos.empty() || infos.back().name != infos_[i].name, ExitCode::kData,
+                   "{}: tensor {} is there twice (which one is meant?); fetch the file again",
+                   printable(paths_[places_[i].file_index]), printable(infos_[i].name));
+    infos.push_back(std::move(infos_[i]));
+    places.push_back(places_[i]);
   }
+  infos_ = std::move(infos);
+  places_ = std::move(places);
 }
 
-}  // namespace
+const std::string& MappedTensors::path_of(const TensorInfo& info) const {
+  return paths_[places_[static_cast<std::size_t>(&info - infos_.data())].file_index];
+}
 
 void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::int64_t row_end,
                          std::int64_t column_begin, std::int64_t column_end, at::Tensor out) const {
   const TensorInfo* info = find(name);
   MAGISTER_CHECK(info != nullptr, ExitCode::kData, "{}: there is no tensor {} (the model cannot be built); check that the "
-                 "file belongs to the model", paths_.front(), printable(name));
+                 "file belongs to the model", printable(paths_.front()), printable(name));
   const std::int64_t columns = info->shape.empty() ? 1 : info->shape.back();
   std::int64_t rows = 1;
   for (std::size_t i = 0; i + 1 < info->shape.size(); ++i) rows *= info->shape[i];
   MAGISTER_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= rows && 0 <= column_begin &&
                      column_begin <= column_end && column_end <= columns && out.dim() == 2 &&
-                     out.size(0) == row_end - row_begin && out.size(1) == column_end - column_begin && out.stride(1) == 1,
+                     out.size(0) == row_end - row_begin && out.size(1) == column_end - column_begin &&
+                     (out.stride(1) == 1 || out.size(1) <= 1),
                  ExitCode::kInternal, "window [{}, {}) x [{}, {}) of tensor {} with {} x {} (it does not fit); report this",
                  row_begin, row_end, column_begin, column_end, printable(name), rows, columns);
-  const Place& place = places_.at(name);
+  const FloatType to = float_type(out);
+  if (row_begin == row_end || column_begin == column_end) return;
+  const Place& place = places_[static_cast<std::size_t>(info - infos_.data())];
   const MappedFile& file = files_[place.file_index];
+  file.check_unchanged();
   const StorageLayout layout = layout_of(info->type);
   const std::int64_t row_bytes = columns / layout.block_elements * layout.block_bytes;
-  const std::byte* base = file.bytes().data() + place.offset;
-  const std::int64_t count = column_end - column_begin;
-  std::vector<float> line(out.scalar_type() == at::kFloat ? 0 : static_cast<std::size_t>(count));
-  for (std::int64_t row = row_begin; row < row_end; ++row) {
-    void* to = static_cast<std::byte*>(out.data_ptr()) + (row - row_begin) * out.stride(0) * out.element_size();
-    float* values = line.empty() ? static_cast<float*>(to) : line.data();
-    if (count == 0) continue;
-    convert_to_f32(info->type, base + row * row_bytes, column_begin, column_end, values);
-    if (!line.empty()) store_row(values, count, out.scalar_type(), to);
+  const std::byte* const base = file.bytes().data() + place.offset;
+  const std::int64_t element_bytes = static_cast<std::int64_t>(out.element_size());
+  const std::int64_t out_row_bytes = out.stride(0) * element_bytes;
+  auto* const to_bytes = static_cast<std::byte*>(out.data_ptr());
+  const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / row_bytes);
+  for (std::int64_t row = row_begin; row < row_end; row += step) {
+    for (std::int64_t column = column_begin; column < column_end; column += kPieceColumns) {
+      const Window window{row, std::min(row + step, row_end), column, std::min(column + kPieceColumns, column_end)};
+      read_piece(file, base, row_bytes, info->type, window, to,
+                 to_bytes + (row - row_begin) * out_row_bytes + (column - column_begin) * element_bytes, out_row_bytes);
+    }
   }
-  file.forget(base + row_begin * row_bytes, base + row_end * row_bytes);
 }
 
 }  // namespace magister
