@@ -39,13 +39,21 @@ Experiment::Experiment(const std::string& text, const std::string& source, const
   document_->finish();
 }
 
+bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_index) const {
+  if (key_path == "output" || key_path == "run") return false;
+  // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
+  const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;
+  return !is_entry || key_path == fmt::format("tasks.{}", task_index);
+}
+
 std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
+  return document_->resolved_yaml([&](const std::string& path) { return belongs_to_task(path, task_index); });
+}
+
+std::string Experiment::config_yaml_of_task(std::size_t task_index) const {
   const std::string own = fmt::format("tasks.{}", task_index);
   return document_->resolved_yaml([&](const std::string& path) {
-    if (path == "output" || path == "run") return false;
-    // "tasks" itself, this entry, and whatever stands deeper.
-    const bool is_entry = path.starts_with("tasks.") && path.find('.', 6) == std::string::npos;
-    return !is_entry || path == own;
+    return belongs_to_task(path, task_index) && path != "name" && path != own + ".name" && path != own + ".slice";
   });
 }
 

@@ -47,6 +47,17 @@ nlohmann::ordered_json hosts_of(const Communicator& world) {
   return hosts;
 }
 
+RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log) {
+  return {call.world,
+          experiment.config(),
+          experiment.results_path(task_index),
+          experiment.resolved_yaml_of_task(task_index),
+          experiment.config_yaml_of_task(task_index),
+          call.line.has("--fresh"),
+          call.stop,
+          log};
+}
+
 void make_output_folder(const Communicator& world, const std::string& folder) {
   std::error_code error;
   if (world.rank() == 0) std::filesystem::create_directories(folder, error);
@@ -90,8 +101,7 @@ ExitCode run_command(Invocation& call) {
         break;
       }
       const auto task_begin = Clock::now();
-      RunContext context{world,   config,    experiment.results_path(i), experiment.resolved_yaml_of_task(i),
-                         call.line.has("--fresh"), call.stop, *log};
+      RunContext context = context_of(call, experiment, i, *log);
       log->event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", context.results_path}});
       code = task.run(context);
       log->event("task_end", {{"task", task.name()},
@@ -154,8 +164,7 @@ ExitCode plan_command(Invocation& call) {
   RunLog silent;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     Task& task = *experiment.tasks()[i];
-    RunContext context{world, experiment.config(), experiment.results_path(i), experiment.resolved_yaml_of_task(i), false,
-                       call.stop, silent};
+    RunContext context = context_of(call, experiment, i, silent);
     const PlanReport report = task.plan(context, num_ranks);
     if (world.rank() == 0) say(plan_text(task, context.results_path, report));
     if (report.results_bytes > report.free_bytes) {

@@ -94,7 +94,7 @@ TeacherShape TeacherLogits::shape(const SamplePlan& plan) const {
 Attributes TeacherLogits::identity(const RunContext& context, const OpenModel& model, const Tokenizer& tokenizer,
                                    const Dataset& dataset, int tp_size) const {
   const IndexRange slice = dataset.records();
-  return {{"config_sha256", sha256_hex(context.experiment_yaml)},
+  return {{"config_sha256", sha256_hex(context.config_yaml)},
           {"model_sha256", model_sha256(context.world, config_.model.path, *model.file)},
           {"tokenizer_sha256", tokenizer.sha256()},
           {"dataset_sha256", dataset.sha256()},

@@ -94,6 +94,16 @@ TEST(Experiment, ResultsNameTheirTaskAlone) {
   EXPECT_EQ(resolved(first), Experiment(kGood, "f.yaml", {}).resolved_yaml());  // an experiment by itself
 }
 
+// jobs/submit-array.sh gives each slice a name of its own; merge must still see one experiment.
+TEST(Experiment, PartsOfAJobArrayShareTheirConfig) {
+  const Experiment whole(kGood, "e.yaml", {});
+  const Experiment part(kGood, "e.yaml", {"name=array-3", "tasks.0.name=t", "tasks.0.slice=3/8"});
+  EXPECT_EQ(part.config_yaml_of_task(0), whole.config_yaml_of_task(0));
+  EXPECT_NE(part.resolved_yaml_of_task(0), whole.resolved_yaml_of_task(0));
+  const Experiment other(kGood, "e.yaml", {"tasks.0.top_k=8"});
+  EXPECT_NE(other.config_yaml_of_task(0), whole.config_yaml_of_task(0));
+}
+
 TEST(Experiment, OverridesReachEveryPlace) {
   const Experiment experiment(kGood, "e.yaml",
                               {"name=other", "layout.devices=cpu", "layout.shards_per_rank=3", "run.max_wall=00:00:30",

@@ -27,10 +27,13 @@ class Experiment {
   std::string resolved_yaml() const { return document_->resolved_yaml(); }
   // What decides the task's results and nothing else: this task alone, without `output` and `run`. For the results file.
   std::string resolved_yaml_of_task(std::size_t task_index) const;
+  // The same without the names and the slice: equal for all parts of a job array. For config_sha256.
+  std::string config_yaml_of_task(std::size_t task_index) const;
   // <output.directory>/<name>/<task name>.h5
   std::string results_path(std::size_t task_index) const;
 
  private:
+  bool belongs_to_task(const std::string& key_path, std::size_t task_index) const;
   std::unique_ptr<ConfigDocument> document_;
   ExperimentConfig config_;
   std::vector<std::unique_ptr<Task>> tasks_;

@@ -1,0 +1,58 @@
+// info, check, export, merge: what io/results_tools does, on rank 0, with the manners of a command.
+// check prints its findings as the result of the command and says in one message that there are some.
+#include "app/commands.h"
+#include "app/on_rank_zero.h"
+#include "magister/io/results_tools.h"
+
+namespace magister {
+
+ExitCode info_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    std::string text = describe_results(call.line.positional("RESULTS.h5"), call.line.has("--json"));
+    if (!text.ends_with('\n')) text += '\n';
+    say(text);
+    return ExitCode::kDone;
+  });
+}
+
+ExitCode check_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const std::string path = call.line.positional("RESULTS.h5");
+    const std::vector<std::string> faults = check_results(path);
+    for (const std::string& fault : faults) say(fault + "\n");
+    if (!faults.empty()) {
+      flush_standard_output();
+      fail(ExitCode::kData, "{}: the check found faults, {} lines of them (what the file says cannot be trusted); compute it "
+           "again with run --fresh", printable(path), faults.size());
+    }
+    say(path + ": all is well\n");
+    return ExitCode::kDone;
+  });
+}
+
+ExitCode export_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const std::string format = call.line.option("--to");
+    if (format.empty()) fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: jsonl); add --to jsonl");
+    if (format != "jsonl") {
+      fail(ExitCode::kUsage, "--to {} is not possible (known: jsonl); write --to jsonl", printable(format, 40));
+    }
+    export_jsonl(call.line.positional("RESULTS.h5"), call.line.option("--out", "-"));
+    return ExitCode::kDone;
+  });
+}
+
+ExitCode merge_command(Invocation& call) {
+  return on_rank_zero(call.world, [&] {
+    const std::string out = call.line.positional("OUT.h5");
+    const std::vector<std::string>& parts = call.line.rest("PART.h5");
+    if (parts.empty()) {
+      fail(ExitCode::kUsage, "no PART.h5 (there is nothing to merge into {}); name the files of the slices", printable(out));
+    }
+    merge_results(out, parts);
+    say(fmt::format("{}: {} parts merged\n", out, parts.size()));
+    return ExitCode::kDone;
+  });
+}
+
+}  // namespace magister
