@@ -1,4 +1,6 @@
-// What the commands info, check, export and merge do with finished (or partial) results files. All local: one process.
+// What the commands info, check, export and merge do with a results file. Readers ask HDF5 for the places of the columns
+// only and stream the rows as plain bytes, so memory is bounded whatever the file's size, and a hostile file meets checks
+// before it meets a size. All functions: local, one process; Error(kData) for what is no results file.
 #pragma once
 
 #include <string>
@@ -6,21 +8,34 @@
 
 namespace magister {
 
-// Attributes, datasets and how much is committed, as text for people or as one JSON object.
+// The file that `path` means: itself, or path + ".partial" when only that stands there. All but merge take both.
+std::string existing_results_path(const std::string& path);
+
+// Text of several lines (state, progress, attributes, one line a dataset with type, shape, bytes, units and comment), or
+// one JSON object: path, state ("complete" | "partial"), file_bytes, samples, tokens, units, samples_done, tokens_done,
+// units_done, attributes by name, datasets in the order of creation. Reads flags and offsets, never rows, and may be asked
+// while a run writes the file.
 std::string describe_results(const std::string& path, bool json);
 
-// Verifies a complete or partial file: structure, offsets, flags, every committed unit's checksum, and the rules of the
-// rows (order, range of ids, NaN in each sample's last row and nowhere else, target equal to its kept entry). Returns
-// the faults, at most 20 and then a count; empty: all is well. Bounded memory.
+// Verifies everything from the bytes: structure, attributes, offsets, flags, the crc32c of every committed unit, and the
+// rules of each row (INTERFACE section 4). One line a fault with its place ("unit 3: ..."), at most kMaxFaults of them and
+// then a line with the number of the rest; empty: whole. A file that is sound but unfinished has that as its one fault.
+constexpr std::size_t kMaxFaults = 100;
 std::vector<std::string> check_results(const std::string& path);
 
-// One JSON object a sample and line: key, source_index, tokens, top_id, top_logprob, logsumexp, target_logprob (null for
-// NaN), entropy, tail_mass. Written beside its final name and renamed; out_path "-" is standard output. Only complete
-// files are exported.
-void export_jsonl(const std::string& path, const std::string& out_path);
+// A JSON object a sample, in order, to the file `out` or to standard output ("-"):
+//   {"key": text, "source_index": int, "token_ids": [int], "top_id": [[int]], "top_logprob": [[float]], "logsumexp": [float],
+//    "target_logprob": [float or null], "entropy": [float], "tail_mass": [float]}
+// (each further column of the file under its last name). Floats are the shortest decimals that give the same float32 back;
+// NaN and infinities are null. `out` is written as <out>.creating, synced and renamed: whole or absent; an existing `out` is
+// Error(kInputOutput), an unfinished results file Error(kData).
+void export_jsonl(const std::string& path, const std::string& out);
 
-// Joins the parts of one experiment (slices i/n) into one file: same hashes, disjoint and complete cover of the source
-// records, every checksum verified while copying. Refused with the part's name and what is wrong; nothing is left behind.
-void merge_results(const std::string& out_path, const std::vector<std::string>& part_paths);
+// Joins the complete files of the slices i/n of one experiment, in any order. Refuses, naming the part: what is not
+// complete or not sound, another experiment, model or data set (every root attribute but those of the slice must be
+// equal), slices that overlap or leave records out, a unit whose bytes do not have their crc32c; an existing `out`.
+// Nothing of `out` stays behind then. Units keep their rows and order. A merge that was killed or met a full disk goes on
+// when it is given again, and the bytes are the same.
+void merge_results(const std::string& out, const std::vector<std::string>& parts);
 
 }  // namespace magister
