@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,11 @@ struct ConfigNode::Shared {
   Resolved resolved;
   std::vector<ConfigFault> faults;
 };
+
+// "a list", "a single value" ... for messages.
+std::string_view name_of(ConfigNode::Value::Kind kind);
+// "a, b, c"
+std::string join_names(const std::vector<std::string>& names);
 
 // Puts the value of one "key.path=value" into the tree; its number counts from 1. Faults are appended.
 void apply_override(ConfigNode::Shared& shared, const std::string& text, int argument);
