@@ -11,7 +11,7 @@ packages=(
   libopenmpi-dev openmpi-bin                       # MPI
   libhdf5-openmpi-dev hdf5-tools                   # parallel HDF5; h5dump and h5ls to read results
   libyaml-cpp-dev libspdlog-dev libfmt-dev         # experiment files, logging
-  nlohmann-json3-dev libpcre2-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
+  nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
   libssl-dev                                       # SHA-256 with the CPU's own instructions
   libgtest-dev libgmock-dev libbenchmark-dev       # tests, benchmarks
   ca-certificates procps util-linux                # package downloads; ps and taskset in tests

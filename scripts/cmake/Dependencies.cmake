@@ -11,6 +11,8 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 add_library(PCRE2::PCRE2 ALIAS PkgConfig::PCRE2)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+add_library(utf8proc::utf8proc ALIAS PkgConfig::utf8proc)
 # The parallel build of HDF5 (Open MPI); Debian keeps it beside the serial one under its own pkg-config name.
 pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-openmpi hdf5)
 add_library(HDF5::C ALIAS PkgConfig::HDF5)

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Writes src/text/unicode_tables.inc: the code points that the reference tokenizer calls letters, numbers and digits.
+
+usage: make_unicode_tables.py [OUTPUT]
+The reference is the Python package `tokenizers` itself, asked about every code point, so that both sides use the same
+version of Unicode. Run again when scripts/requirements.txt moves to another version.
+"""
+import os, sys
+import tokenizers
+from tokenizers import Regex, pre_tokenizers
+
+POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+
+def matched_by(pattern):
+    remove, found = pre_tokenizers.Split(Regex(pattern), "removed"), set()
+    for begin in range(0, len(POINTS), 4096):
+        block = POINTS[begin:begin + 4096]
+        kept = {c for piece, _ in remove.pre_tokenize_str("".join(map(chr, block))) for c in piece}
+        found |= {c for c in block if chr(c) not in kept}
+    return found
+
+def digits():
+    split = pre_tokenizers.Digits(individual_digits=True)
+    return {c for c in POINTS if len(split.pre_tokenize_str("a" + chr(c) + "a")) == 3}
+
+def ranges(points):
+    out = []
+    for c in sorted(points):
+        if out and c == out[-1][1] + 1: out[-1][1] = c
+        else: out.append([c, c])
+    return out
+
+def table(name, points, comment):
+    pairs = [f"{{0x{a:X}, 0x{b:X}}}" for a, b in ranges(points)]
+    lines = [f"// {comment}: {len(points)} code points.", f"constexpr CodePointRange {name}[] = {{"]
+    for i in range(0, len(pairs), 6): lines.append("    " + ", ".join(pairs[i:i + 6]) + ",")
+    return lines + ["};", ""]
+
+def main():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(root, "src", "text", "unicode_tables.inc")
+    lines = [f"// Made by scripts/make_unicode_tables.py from the Python package tokenizers {tokenizers.__version__}.", ""]
+    lines += table("kLetterRanges", matched_by(r"\p{L}"), r"\p{L}")
+    lines += table("kNumberRanges", matched_by(r"\p{N}"), r"\p{N}")
+    lines += table("kDigitRanges", digits(), "what the Digits pre-tokenizer splits off")
+    lines += table("kSpaceRanges", matched_by(r"\s"), r"\s")
+    with open(path, "w") as file: file.write("\n".join(lines))
+
+if __name__ == "__main__": main()

@@ -1,0 +1,31 @@
+// Pattern: a compiled PCRE2 expression in UTF mode with JIT. Immutable; several threads may search at once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace magister {
+
+struct Match {
+  std::size_t begin = 0, end = 0;
+};
+
+class Pattern {
+ public:
+  // Throws Error(kData) with PCRE2's message and `source`. \s and \S are Oniguruma's (without U+180E).
+  Pattern(const std::string& pattern, const std::string& source);
+  ~Pattern();
+  Pattern(const Pattern&) = delete;
+  Pattern& operator=(const Pattern&) = delete;
+
+  // All matches from left to right that are not empty. text is well-formed UTF-8.
+  void find_all(std::string_view text, std::vector<Match>& matches) const;
+
+ private:
+  struct Code;
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace magister

@@ -1,0 +1,265 @@
+// Matches of a pattern, then the five behaviours over them.
+#include "text/pre_tokenizer.h"
+
+#include <algorithm>
+
+#include "text/pattern.h"
+#include "text/unicode.h"
+
+namespace magister {
+
+const char* const kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const char* const kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char* const kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+namespace {
+
+// Pieces from the matches: Isolated keeps each match and each gap, Removed the gaps, the others join neighbours.
+void apply(std::string_view text, const std::vector<Match>& matches, SplitBehavior behavior, bool invert,
+           std::vector<std::string_view>& out) {
+  struct Part {
+    std::size_t begin, end;
+    bool match;
+  };
+  std::vector<Part> parts;
+  std::size_t at = 0;
+  for (const Match& match : matches) {
+    if (match.begin > at) parts.push_back({at, match.begin, invert});
+    parts.push_back({match.begin, match.end, !invert});
+    at = match.end;
+  }
+  if (at < text.size()) parts.push_back({at, text.size(), invert});
+
+  std::vector<Part> joined;
+  bool previous_was_match = false;
+  for (const Part& part : parts) {
+    const bool first = joined.empty();
+    switch (behavior) {
+      case SplitBehavior::kRemoved:
+        if (!part.match) joined.push_back(part);
+        break;
+      case SplitBehavior::kIsolated: joined.push_back(part); break;
+      case SplitBehavior::kContiguous:
+        if (!first && joined.back().match == part.match) joined.back().end = part.end;
+        else joined.push_back(part);
+        break;
+      case SplitBehavior::kMergedWithPrevious:
+        if (part.match && !previous_was_match && !first) joined.back().end = part.end;
+        else joined.push_back(part);
+        previous_was_match = part.match;
+        break;
+      case SplitBehavior::kMergedWithNext: joined.push_back(part); break;
+    }
+  }
+  if (behavior == SplitBehavior::kMergedWithNext) {
+    // A match goes to the piece behind it, unless that is a match too.
+    std::vector<Part> merged;
+    for (std::size_t i = 0; i < joined.size(); ++i) {
+      if (joined[i].match && i + 1 < joined.size() && !joined[i + 1].match) {
+        merged.push_back({joined[i].begin, joined[i + 1].end, false});
+        ++i;
+      } else {
+        merged.push_back(joined[i]);
+      }
+    }
+    joined = std::move(merged);
+  }
+  for (const Part& part : joined) {
+    if (part.end > part.begin) out.push_back(text.substr(part.begin, part.end - part.begin));
+  }
+}
+
+class Split final : public PreTokenizer {
+ public:
+  Split(const std::string& pattern, SplitBehavior behavior, bool invert, const std::string& source)
+      : pattern_(pattern, source), behavior_(behavior), invert_(invert) {}
+  void split(std::string_view piece, std::vector<std::string_view>& out) const override {
+    std::vector<Match> matches;
+    pattern_.find_all(piece, matches);
+    apply(piece, matches, behavior_, invert_, out);
+  }
+
+ private:
+  Pattern pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+// The well-known patterns cover every text with matches, so isolated pieces are just the matches.
+class WordScanner final : public PreTokenizer {
+ public:
+  enum class Kind { kGpt2, kLlama3, kQwen2 };
+  explicit WordScanner(Kind kind) : kind_(kind) {}
+
+  void split(std::string_view text, std::vector<std::string_view>& out) const override {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = kind_ == Kind::kGpt2 ? gpt2_end(text, at) : modern_end(text, at);
+      out.push_back(text.substr(at, end - at));
+      at = end;
+    }
+  }
+
+ private:
+  static char32_t value(std::string_view text, std::size_t at) { return code_point_at(text, at).value; }
+
+  template <typename Is>
+  static std::size_t run(std::string_view text, std::size_t at, const Is& is) {
+    while (at < text.size()) {
+      const CodePoint point = code_point_at(text, at);
+      if (!is(point.value)) break;
+      at += point.bytes;
+    }
+    return at;
+  }
+  static bool other(char32_t c) { return (char_class(c) & (kLetter | kNumber | kSpace)) == 0; }
+
+  // End of 's 't 're 've 'm 'll 'd at `at`, or `at`. fold: any case, and U+017F, which folds to s.
+  static std::size_t contraction_end(std::string_view text, std::size_t at, bool fold) {
+    const auto letter = [&](std::size_t i) -> char {
+      if (i >= text.size()) return 0;
+      const char c = text[i];
+      return fold && c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    };
+    if (text[at] != '\'') return at;
+    if (fold && text.substr(at + 1, 2) == "\xC5\xBF") return at + 3;
+    const char a = letter(at + 1), b = letter(at + 2);
+    if (a == 's' || a == 't') return at + 2;
+    if ((a == 'r' || a == 'v') && b == 'e') return at + 3;
+    if (a == 'm') return at + 2;
+    if (a == 'l' && b == 'l') return at + 3;
+    if (a == 'd') return at + 2;
+    return at;
+  }
+
+  // \s+(?!\S)|\s+ : a run of spaces without its last one when something follows.
+  static std::size_t spaces_end(std::string_view text, std::size_t at) {
+    std::size_t last = at, end = at;
+    while (end < text.size()) {
+      const CodePoint point = code_point_at(text, end);
+      if (!is_space(point.value)) break;
+      last = end;
+      end += point.bytes;
+    }
+    return end == text.size() || last == at ? end : last;
+  }
+
+  static std::size_t gpt2_end(std::string_view text, std::size_t at) {
+    if (const std::size_t end = contraction_end(text, at, false); end > at) return end;
+    const std::size_t body = text[at] == ' ' ? at + 1 : at;
+    if (body < text.size()) {
+      const std::uint8_t kind = char_class(value(text, body));
+      if (kind & kLetter) return run(text, body, is_letter);
+      if (kind & kNumber) return run(text, body, is_number);
+      if ((kind & kSpace) == 0) return run(text, body, other);
+    }
+    return spaces_end(text, at);
+  }
+
+  std::size_t modern_end(std::string_view text, std::size_t at) const {
+    if (const std::size_t end = contraction_end(text, at, true); end > at) return end;
+    const CodePoint first = code_point_at(text, at);
+    const std::uint8_t kind = char_class(first.value);
+    if (kind & kLetter) return run(text, at, is_letter);
+    const bool newline = first.value == '\r' || first.value == '\n';
+    if (!newline && (kind & kNumber) == 0) {
+      const std::size_t next = at + first.bytes;
+      if (next < text.size() && is_letter(value(text, next))) return run(text, next, is_letter);
+    }
+    if (kind & kNumber) {
+      std::size_t end = at + first.bytes;
+      for (int i = 1; kind_ == Kind::kLlama3 && i < 3 && end < text.size(); ++i) {
+        const CodePoint point = code_point_at(text, end);
+        if (!is_number(point.value)) break;
+        end += point.bytes;
+      }
+      return end;
+    }
+    const std::size_t body = first.value == ' ' ? at + 1 : at;
+    if (body < text.size() && other(value(text, body))) {
+      const std::size_t end = run(text, body, other);
+      return run(text, end, [](char32_t c) { return c == '\r' || c == '\n'; });
+    }
+    // \s*[\r\n]+ : up to the last line end of the run of spaces.
+    const std::size_t end = run(text, at, is_space);
+    for (std::size_t i = end; i > at; --i) {
+      if (text[i - 1] == '\r' || text[i - 1] == '\n') return i;
+    }
+    return spaces_end(text, at);
+  }
+
+  Kind kind_;
+};
+
+class Digits final : public PreTokenizer {
+ public:
+  explicit Digits(bool individual) : individual_(individual) {}
+  void split(std::string_view text, std::vector<std::string_view>& out) const override {
+    std::size_t begin = 0;
+    bool in_digits = false;
+    for (std::size_t at = 0; at < text.size();) {
+      const CodePoint point = code_point_at(text, at);
+      const bool digit = (char_class(point.value) & kDigit) != 0;
+      if (at > begin && (digit != in_digits || (digit && individual_))) {
+        out.push_back(text.substr(begin, at - begin));
+        begin = at;
+      }
+      in_digits = digit;
+      at += point.bytes;
+    }
+    if (begin < text.size()) out.push_back(text.substr(begin));
+  }
+
+ private:
+  bool individual_;
+};
+
+class Sequence final : public PreTokenizer {
+ public:
+  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
+  void split(std::string_view text, std::vector<std::string_view>& out) const override {
+    std::vector<std::string_view> pieces{text}, next;
+    for (const auto& step : steps_) {
+      next.clear();
+      for (const std::string_view piece : pieces) step->split(piece, next);
+      std::swap(pieces, next);
+    }
+    out.insert(out.end(), pieces.begin(), pieces.end());
+  }
+
+ private:
+  std::vector<std::unique_ptr<PreTokenizer>> steps_;
+};
+
+}  // namespace
+
+std::unique_ptr<PreTokenizer> make_split(const std::string& pattern, SplitBehavior behavior, bool invert,
+                                         const std::string& source, bool force_pcre2) {
+  const bool plain = !invert && behavior == SplitBehavior::kIsolated && !force_pcre2;
+  // "Removed" and inverted is how some files write the same thing.
+  const bool matches_kept = invert && behavior == SplitBehavior::kRemoved && !force_pcre2;
+  if (plain || matches_kept) {
+    if (pattern == kGpt2Pattern) return std::make_unique<WordScanner>(WordScanner::Kind::kGpt2);
+    if (pattern == kLlama3Pattern) return std::make_unique<WordScanner>(WordScanner::Kind::kLlama3);
+    if (pattern == kQwen2Pattern) return std::make_unique<WordScanner>(WordScanner::Kind::kQwen2);
+  }
+  return std::make_unique<Split>(pattern, behavior, invert, source);
+}
+
+std::unique_ptr<PreTokenizer> make_digits(bool individual) { return std::make_unique<Digits>(individual); }
+std::unique_ptr<PreTokenizer> make_sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) {
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+std::string escape_pattern(const std::string& literal) {
+  std::string pattern;
+  for (const char c : literal) {
+    if (std::string_view("\\^$.|?*+()[]{}#- \t\n\r").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
+}
+
+}  // namespace magister

@@ -1,0 +1,40 @@
+// Code points of UTF-8 text and their classes, as the reference tokenizer's Unicode version has them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace magister {
+
+struct CodePoint {
+  char32_t value = 0;
+  std::size_t bytes = 0;
+};
+
+// The code point at text[at]; text is well-formed UTF-8 and at < text.size().
+inline CodePoint code_point_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {first, 1};
+  if (first < 0xE0) return {static_cast<char32_t>((first & 0x1F) << 6 | (byte(1) & 0x3F)), 2};
+  if (first < 0xF0) {
+    return {static_cast<char32_t>((first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F)), 3};
+  }
+  return {static_cast<char32_t>((first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F)), 4};
+}
+
+void append_utf8(std::string& text, char32_t code_point);
+
+enum CharClass : std::uint8_t { kLetter = 1, kNumber = 2, kDigit = 4, kSpace = 8 };
+// Bits of CharClass. Two array look-ups.
+std::uint8_t char_class(char32_t code_point);
+inline bool is_letter(char32_t c) { return (char_class(c) & kLetter) != 0; }
+inline bool is_number(char32_t c) { return (char_class(c) & kNumber) != 0; }
+inline bool is_space(char32_t c) { return (char_class(c) & kSpace) != 0; }
+
+// Canonical composition (utf8proc). text is well-formed UTF-8.
+std::string nfc(std::string_view text);
+
+}  // namespace magister
