@@ -112,11 +112,7 @@ ExitCode run_command(Invocation& call) {
     log->event("error", {{"message", error.what()}});
     throw;
   }
-  if (code == ExitCode::kStopped) {
-    const std::string reason = call.stop.reason();
-    log_info("{}: stopped cleanly{}; run the same command again to go on", config.name,
-             reason.empty() ? "" : " (" + reason + ")");
-  }
+  if (code == ExitCode::kStopped && call.stop.raised()) log_info("{}: stopped by {}", config.name, call.stop.reason());
   log->event("end", {{"exit_code", static_cast<int>(code)},
                      {"stopped_by", call.stop.reason()},
                      {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});

@@ -28,6 +28,11 @@ namespace {
 using Value = ConfigNode::Value;
 using Kind = Value::Kind;
 
+std::string too_deep() {
+  return fmt::format("values nested deeper than {} levels (no experiment needs that; it would exhaust the reader); flatten it",
+                     ConfigDocument::kMaxDepth);
+}
+
 // Thrown inside one parse to leave yaml-cpp; the fault is already kept.
 struct StopParsing {};
 
@@ -217,8 +222,7 @@ class TreeBuilder : public YAML::EventHandler {
                  "the bracket that was left open");
     }
     if (open_.size() >= static_cast<std::size_t>(ConfigDocument::kMaxDepth)) {
-      faults_.push_back({source_.at(mark), "", fmt::format("values nested deeper than {} levels (no experiment needs that; "
-                         "it would exhaust the reader); flatten it", ConfigDocument::kMaxDepth)});
+      faults_.push_back({source_.at(mark), "", too_deep()});
       throw StopParsing{};
     }
     std::string path = path_of_next();
@@ -277,6 +281,7 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
     return false;
   }
   bool in_indentation = true;
+  int brackets = 0;  // open ones in a row: yaml-cpp reads a million of them (230 MB) before it tells us of the first
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (in_indentation && byte == '\t') {
@@ -285,6 +290,11 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
       return false;
     }
     if (byte != ' ') in_indentation = byte == '\n';
+    brackets = byte == '[' || byte == '{' ? brackets + 1 : byte == ' ' ? brackets : 0;
+    if (brackets > ConfigDocument::kMaxDepth) {
+      fault(i, too_deep());
+      return false;
+    }
     const bool newline = byte == '\n' || (byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n');
     const bool c1 = byte == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if ((byte < 0x20 && !newline && byte != '\t') || byte == 0x7F || c1) {

@@ -33,7 +33,7 @@ bool StopSign::raised() const {
 std::string StopSign::reason() const {
   const int number = signal.load(std::memory_order_relaxed);
   if (number != 0) return fmt::format("signal {} ({})", number, strsignal(number));
-  return raised() ? "the wall time is over" : "";
+  return raised() ? "the end of the wall time" : "";
 }
 
 std::vector<std::string> task_kinds() {

@@ -24,7 +24,7 @@ struct StopSign {
   std::atomic<int> signal{0};                  // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
   std::atomic<std::int64_t> deadline_nanoseconds{0};  // steady clock, from --max-wall; 0: none
   bool raised() const;
-  // "signal 15 (Terminated)" or "the wall time is over"; empty when not raised.
+  // "signal 15 (Terminated)" or "the end of the wall time"; empty when not raised.
   std::string reason() const;
 };
 
