@@ -1,65 +1,94 @@
-// A thread that looks at one deadline a few times a second.
+// A thread that looks at one clock a few times a second. The clock stands still while the process does (SIGSTOP,
+// scontrol suspend, a frozen container): a job that is woken up again must not be ended for having slept.
 #include "magister/parallel/watchdog.h"
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/parallel/communicator.h"
 
 namespace magister {
+namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Window operations on rank 0 may need it to enter the MPI library: every 5 ms is often enough for tickets.
+constexpr milliseconds kPokePause{5}, kLookPause{50};
+// More than this between two looks was no time of this process.
+constexpr milliseconds kLongestLook{1000};
+
+void poke_mpi() {
+  int started = 0, finalized = 0, flag = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&finalized);
+  if (started != 0 && finalized == 0) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+}
+
+void end_job(const std::string& message) {
+  log_local(LogLevel::kError, "{}", message);
+  abort_job(static_cast<int>(ExitCode::kInternal));
+}
+
+}  // namespace
 
 struct Watchdog::State {
   std::mutex mutex;
   std::condition_variable wake;
-  bool stop = false, watching = false;
-  bool poke = false;
-  std::string phase;
+  bool stop = false, watching = false, poke = false;
+  std::string phase = "start-up";
   std::int64_t unit = -1;
-  Clock::time_point since;
-  std::chrono::milliseconds default_deadline{}, deadline{};
+  Clock::duration spent{}, deadline{};
+  milliseconds default_deadline{};
+  std::function<void(const std::string&)> on_stall;
   std::thread thread;
 
-  std::string where() const {
-    return unit < 0 ? fmt::format("phase \"{}\"", phase) : fmt::format("phase \"{}\", unit {}", phase, unit);
+  std::string message() const {
+    using Seconds = std::chrono::duration<double>;
+    return fmt::format("rank {} on {} has been in phase {}{} for {:.1f} s, longer than its deadline of {:.1f} s (it, or a "
+                       "rank that it waits for, is stuck; committed units are safe); run the same command again, or raise "
+                       "run.watchdog_seconds", log_world_rank(), host_name(), phase,
+                       unit < 0 ? "" : fmt::format(" (unit {})", unit), Seconds(spent).count(), Seconds(deadline).count());
   }
 
   void watch() {
-    // One-sided operations on rank 0 may need it to enter the MPI library: every 5 ms is often enough for tickets.
-    const auto pause = poke ? std::chrono::milliseconds(5) : std::chrono::milliseconds(50);
+    const milliseconds pause = poke ? kPokePause : kLookPause;
+    Clock::time_point last_look = Clock::now();
     std::unique_lock lock(mutex);
-    while (!stop) {
-      wake.wait_for(lock, pause);
-      if (poke && !stop) {
-        int flag = 0;
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+    while (!wake.wait_for(lock, pause, [&] { return stop; })) {
+      if (poke) {
+        lock.unlock();
+        poke_mpi();
+        lock.lock();
       }
-      if (!stop && watching && Clock::now() - since > deadline) {
-        const double seconds = std::chrono::duration<double>(Clock::now() - since).count();
-        log_local(LogLevel::kError,
-                  "rank {} on {} has been in {} for {:.1f} s, longer than its deadline of {:.1f} s (it, or a rank it waits "
-                  "for, is stuck; committed units are safe); run the same command again, or raise run.watchdog_seconds",
-                  log_world_rank(), host_name(), where(), seconds, std::chrono::duration<double>(deadline).count());
-        abort_job(static_cast<int>(ExitCode::kInternal));
-      }
+      const Clock::time_point now = Clock::now();
+      spent += std::min<Clock::duration>(now - std::exchange(last_look, now), kLongestLook);
+      if (!watching || stop || spent <= deadline) continue;
+      watching = false;  // said once
+      const std::string text = message();
+      lock.unlock();
+      on_stall(text);
+      lock.lock();
     }
   }
 };
 
-Watchdog::Watchdog(std::chrono::milliseconds default_deadline, bool poke_mpi_progress)
+Watchdog::Watchdog(milliseconds default_deadline, bool poke_mpi_progress,
+                   std::function<void(const std::string&)> on_stall)
     : state_(std::make_unique<State>()) {
   state_->default_deadline = default_deadline;
-  int up = 0, provided = MPI_THREAD_SINGLE;
-  MPI_Initialized(&up);
-  if (up != 0) MPI_Query_thread(&provided);
-  state_->poke = poke_mpi_progress && provided == MPI_THREAD_MULTIPLE;
+  state_->on_stall = on_stall ? std::move(on_stall) : end_job;
+  int started = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&started);
+  if (started != 0) MPI_Query_thread(&level);
+  state_->poke = poke_mpi_progress && level == MPI_THREAD_MULTIPLE;
   state_->thread = std::thread([state = state_.get()] { state->watch(); });
 }
 
@@ -74,11 +103,11 @@ Watchdog::~Watchdog() {
 
 void Watchdog::enter(const std::string& phase, std::int64_t unit) { enter(phase, unit, state_->default_deadline); }
 
-void Watchdog::enter(const std::string& phase, std::int64_t unit, std::chrono::milliseconds deadline) {
+void Watchdog::enter(const std::string& phase, std::int64_t unit, milliseconds deadline) {
   const std::lock_guard lock(state_->mutex);
   state_->phase = phase;
   state_->unit = unit;
-  state_->since = Clock::now();
+  state_->spent = {};
   state_->deadline = deadline;
   state_->watching = true;
 }
@@ -90,7 +119,8 @@ void Watchdog::leave() {
 
 std::string Watchdog::where() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->where();
+  return state_->unit < 0 ? fmt::format("phase {}", state_->phase)
+                          : fmt::format("phase {}, unit {}", state_->phase, state_->unit);
 }
 
 }  // namespace magister

@@ -3,6 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <ctime>
+#include <span>
+#include <vector>
+#include <thread>
+
+#include "magister/core/error.h"
+#include "parallel/communicator_handle.h"
+
 namespace magister {
 namespace {
 
@@ -57,6 +66,81 @@ TEST(Communicator, AMovedFromObjectIsAlone) {
   int idle_calls = 0;
   two.wait_for_all([&] { ++idle_calls; });
   EXPECT_GE(idle_calls, 0);
+}
+
+TEST(Communicator, LongMessagesGoInPieces) {
+  const auto world = Communicator::world();
+  world.handle()->piece_bytes = 1000;
+  std::vector<std::uint32_t> numbers(12'345);
+  const auto value = [](int rank, std::size_t i) { return static_cast<std::uint32_t>(i * 2654435761u + static_cast<unsigned>(rank)); };
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(world.rank(), i);
+  const std::size_t bytes = numbers.size() * sizeof(std::uint32_t);
+  const int next = (world.rank() + 1) % world.size(), before = (world.rank() + world.size() - 1) % world.size();
+  if (world.size() > 1) {
+    std::vector<std::uint32_t> received(numbers.size());
+    if (world.rank() % 2 == 0) world.send(numbers.data(), bytes, next, 5);
+    world.receive(received.data(), bytes, before, 5);
+    if (world.rank() % 2 != 0) world.send(numbers.data(), bytes, next, 5);
+    EXPECT_EQ(received.back(), value(before, received.size() - 1));
+    EXPECT_EQ(received[777], value(before, 777));
+  }
+  std::vector<std::uint32_t> all(numbers.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(numbers)), std::as_writable_bytes(std::span(all)));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(all[numbers.size() * static_cast<std::size_t>(rank) + 4321], value(rank, 4321));
+  }
+  const int root = world.size() - 1;
+  world.broadcast(numbers.data(), bytes, root);
+  for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], value(root, i));
+  const auto texts = world.all_gather(std::string(700 + static_cast<std::size_t>(world.rank()), 'x'));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) EXPECT_EQ(texts[rank].size(), 700 + rank);
+}
+
+TEST(Communicator, WaitsWithoutBurningTheCore) {
+  const auto world = Communicator::world();
+  int looks = 0;
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const std::clock_t begin = std::clock();
+  world.wait_for_all([&] { ++looks; });
+  const double cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  if (world.rank() != 0) {
+    EXPECT_GT(looks, 10);
+    EXPECT_LT(looks, 150);
+  }
+  EXPECT_LT(cpu_seconds, 0.08);
+}
+
+TEST(Communicator, AFailedCallNamesItselfTheReasonAndTheHost) {
+  const auto world = Communicator::world();
+  const int nobody = world.size() + 3, number = 1;
+  try {
+    world.send(&number, sizeof number, nobody, 0);
+    FAIL() << "sent to rank " << nobody;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.code(), ExitCode::kInternal);
+    for (const std::string& part : {std::string("MPI_Send("), std::string("MPI_ERR_RANK"), "rank " + std::to_string(world.rank()),
+                                    host_name()}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Communicator, AloneEveryCallIsLocal) {
+  const Communicator alone;
+  std::string text = "kept";
+  alone.broadcast(text, 0);
+  EXPECT_EQ(text, "kept");
+  EXPECT_EQ(alone.all_gather(text), std::vector<std::string>{"kept"});
+  EXPECT_EQ(alone.gather(text, 0), std::vector<std::string>{"kept"});
+  EXPECT_EQ(alone.exclusive_sum(9), 0u);
+  EXPECT_EQ(alone.max(2.5), 2.5);
+  EXPECT_EQ(alone.split(0, 0).size(), 1);
+  EXPECT_EQ(alone.duplicate().size(), 1);
+  alone.barrier();
+  alone.wait_for_all();
+  int number = 0;
+  EXPECT_THROW(alone.send(&number, sizeof number, 0, 0), Error);
 }
 
 }  // namespace

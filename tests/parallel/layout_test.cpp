@@ -4,21 +4,27 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
+#include <string>
 
 #include "magister/core/error.h"
 
 namespace magister {
 namespace {
 
-std::string refusal(int num_ranks, const LayoutConfig& config) {
-  try {
-    plan_layout(num_ranks, config);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kConfig);
-    return error.what();
+// Sets or removes an environment variable and puts the old value back.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
   }
-  return "";
-}
+  ~Environment() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 TEST(Layout, AGroupOfOneRankIsTheDefault) {
   const auto world = Communicator::world();
@@ -44,28 +50,80 @@ TEST(Layout, AGroupSpansRanksAndShards) {
   EXPECT_EQ(group.is_leader(), world.rank() == 0);
 }
 
-TEST(Layout, RefusesWhatDoesNotDivideWithTheValuesAndTheSizesThatDo) {
+TEST(Layout, SeveralGroups) {
+  const auto world = Communicator::world();
+  if (world.size() != 4) GTEST_SKIP() << "needs 4 ranks";
   LayoutConfig config;
-  config.gpus_per_group = 4;
-  EXPECT_NE(refusal(6, config).find("6 ranks with 1 shards each are 6 devices, which 4"), std::string::npos) << refusal(6, config);
-  EXPECT_NE(refusal(6, config).find("may be 1, 2, 3, 6"), std::string::npos) << refusal(6, config);
-  config.gpus_per_group = 3;
-  config.shards_per_rank = 2;
-  EXPECT_NE(refusal(3, config).find("multiple of layout.shards_per_rank"), std::string::npos) << refusal(3, config);
+  config.gpus_per_group = 2;
+  const GpuGroup group = GpuGroup::resolve(world, config);
+  EXPECT_EQ(group.num_groups(), 2);
+  EXPECT_EQ(group.group_index(), world.rank() / 2);
+  EXPECT_EQ(group.first_tp_rank(), world.rank() % 2);
+  EXPECT_EQ(group.members().size(), 2);
+  EXPECT_EQ(group.members().rank(), world.rank() % 2);
+  const auto rows = world.all_gather(group.table()[3].device + group.table()[3].host);
+  EXPECT_EQ(rows.front(), rows.back());
+}
+
+TEST(Layout, ARefusalIsTheSameOnEveryRank) {
+  const auto world = Communicator::world();
+  LayoutConfig config;
+  config.gpus_per_group = world.size() + 1;
+  std::string text;
+  try {
+    GpuGroup::resolve(world, config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kConfig);
+    text = error.what();
+  }
+  EXPECT_FALSE(text.empty());
+  for (const std::string& theirs : world.all_gather(text)) EXPECT_EQ(theirs, text);
+}
+
+TEST(Layout, PlansWithoutTheRanks) {
+  LayoutConfig config;
+  config.gpus_per_group = 2;
+  const auto rows = plan_layout(6, config);
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[5].group_index, 2);
+  EXPECT_EQ(rows[5].tp_rank, 1);
+  EXPECT_EQ(rows[5].host, host_name());
+  EXPECT_THROW(plan_layout(5, config), Error);
+  EXPECT_THROW(plan_layout(0, config), Error);
 }
 
 TEST(Layout, RefusesALonelyRankInsideALargerLaunch) {
-  for (const char* name : {"SLURM_NTASKS", "PMI_SIZE"}) {
-    const char* before = std::getenv(name);
-    const std::string kept = before == nullptr ? "" : before;
-    setenv(name, "8", 1);
-    EXPECT_THROW(refuse_singleton_launch(1), Error);
+  const Environment no_launcher("OMPI_COMM_WORLD_SIZE", nullptr);
+  for (const char* name : {"SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}) {
+    const Environment launched(name, "8");
+    try {
+      refuse_singleton_launch(1);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find(std::string(name) + " is 8"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("MAGISTER_ALLOW_SINGLETON=1"), std::string::npos) << error.what();
+    }
     EXPECT_NO_THROW(refuse_singleton_launch(8));
-    setenv("MAGISTER_ALLOW_SINGLETON", "1", 1);
-    EXPECT_NO_THROW(refuse_singleton_launch(1));
-    unsetenv("MAGISTER_ALLOW_SINGLETON");
-    if (before == nullptr) unsetenv(name); else setenv(name, kept.c_str(), 1);
+    {
+      const Environment allowed("MAGISTER_ALLOW_SINGLETON", "1");
+      EXPECT_NO_THROW(refuse_singleton_launch(1));
+    }
+    const Environment not_allowed("MAGISTER_ALLOW_SINGLETON", "0");
+    EXPECT_THROW(refuse_singleton_launch(1), Error);
   }
+  EXPECT_NO_THROW(refuse_singleton_launch(1));
+}
+
+TEST(Layout, OneRankByMpirunInsideALargerAllocationIsMeant) {
+  const Environment allocation("SLURM_NTASKS", "8");
+  {
+    const Environment mpirun("OMPI_COMM_WORLD_SIZE", "1");
+    EXPECT_NO_THROW(refuse_singleton_launch(1));
+  }
+  const Environment no_mpirun("OMPI_COMM_WORLD_SIZE", nullptr);
+  const Environment step("SLURM_STEP_NUM_TASKS", "1");
+  EXPECT_NO_THROW(refuse_singleton_launch(1));
 }
 
 }  // namespace

@@ -1,20 +1,30 @@
-// Every unit is drawn exactly once over the groups, whichever the schedule; a stop reaches everybody.
+// Every unit is drawn exactly once over the groups, whichever the schedule and the kind of counters; a stop reaches
+// everybody; several threads of a rank may ask at once.
 #include "magister/parallel/unit_tickets.h"
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/watchdog.h"
+#include "parallel/shared_counters.h"
 
 namespace magister {
 namespace {
+
+std::vector<std::uint64_t> multiples_of_three(std::uint64_t count) {
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t i = 0; i < count; ++i) numbers.push_back(i * 3);
+  return numbers;
+}
 
 class Tickets : public testing::TestWithParam<Schedule> {};
 
 TEST_P(Tickets, AreDrawnExactlyOnce) {
   const auto world = Communicator::world();
-  std::vector<std::uint64_t> pending;
-  for (std::uint64_t i = 0; i < 500; ++i) pending.push_back(i * 3);
-  UnitTickets tickets(world, pending, GetParam(), world.rank(), world.size());
+  UnitTickets tickets(world, multiples_of_three(500), GetParam(), world.rank(), world.size());
   std::uint64_t count = 0, sum = 0;
   while (const auto unit = tickets.draw()) {
     ++count;
@@ -23,24 +33,109 @@ TEST_P(Tickets, AreDrawnExactlyOnce) {
   }
   EXPECT_EQ(world.sum(count), 500u);
   EXPECT_EQ(world.sum(sum), 3u * 499 * 500 / 2);
-  world.barrier();
+  world.wait_for_all();
   EXPECT_EQ(tickets.progress().units_done, 500u);
   EXPECT_EQ(tickets.progress().tokens_done, 5000u);
+  int idle_calls = 0;
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  tickets.free([&] { ++idle_calls; });
+  if (world.rank() != 0) {
+    EXPECT_GT(idle_calls, 0);
+  }
+  EXPECT_EQ(tickets.progress().units_done, 500u);  // as last seen
+  EXPECT_FALSE(tickets.stop_requested());
+  EXPECT_THROW(tickets.report_done(1), Error);
+  tickets.free();  // again: nothing
+}
+
+TEST_P(Tickets, GroupsWithoutALeaderOnThisRankDrawNothing) {
+  const auto world = Communicator::world();
+  // One group over all ranks: rank 0 draws for it, the others only watch.
+  UnitTickets tickets(world, multiples_of_three(40), GetParam(), 0, 1);
+  std::uint64_t count = 0;
+  if (world.rank() == 0) {
+    while (tickets.draw()) tickets.report_done(1), ++count;
+    EXPECT_EQ(count, 40u);
+  }
+  world.wait_for_all();
+  EXPECT_EQ(tickets.progress().units_done, 40u);
   tickets.free();
 }
 
 TEST_P(Tickets, StopReachesEveryRank) {
   const auto world = Communicator::world();
   UnitTickets tickets(world, std::vector<std::uint64_t>(100, 1), GetParam(), world.rank(), world.size());
-  world.barrier();
+  EXPECT_TRUE(tickets.draw().has_value());
+  world.wait_for_all();
   if (world.rank() == world.size() - 1) tickets.request_stop();
-  world.barrier();
+  world.wait_for_all();
   EXPECT_FALSE(tickets.draw().has_value());
   EXPECT_TRUE(tickets.stop_requested());
+  tickets.free();
+  EXPECT_TRUE(tickets.stop_requested());
+}
+
+TEST_P(Tickets, NothingToDo) {
+  const auto world = Communicator::world();
+  UnitTickets tickets(world, {}, GetParam(), world.rank(), world.size());
+  EXPECT_FALSE(tickets.draw().has_value());
+  EXPECT_EQ(tickets.progress().units_done, 0u);
+  tickets.free();
+}
+
+// A rank's writer thread reports while its main thread draws; rank 0's watchdog keeps MPI going while rank 0 computes.
+TEST_P(Tickets, ThreadsOfARankMayAskAtOnce) {
+  const auto world = Communicator::world();
+  const Watchdog watchdog(std::chrono::minutes(1), world.rank() == 0);
+  UnitTickets tickets(world, multiples_of_three(300), GetParam(), world.rank(), world.size());
+  std::thread writer([&] {
+    for (int i = 0; i < 100; ++i) tickets.report_done(7);
+  });
+  std::uint64_t count = 0;
+  while (tickets.draw()) {
+    ++count;
+    tickets.progress();
+  }
+  writer.join();
+  EXPECT_EQ(world.sum(count), 300u);
+  world.wait_for_all();
+  EXPECT_EQ(tickets.progress().units_done, 100u * static_cast<std::uint64_t>(world.size()));
+  EXPECT_EQ(tickets.progress().tokens_done, 700u * static_cast<std::uint64_t>(world.size()));
   tickets.free();
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Tickets, testing::Values(Schedule::kDynamic, Schedule::kStatic));
+
+TEST(StaticTickets, GiveEachGroupEveryNthUnit) {
+  const auto world = Communicator::world();
+  UnitTickets tickets(world, multiples_of_three(50), Schedule::kStatic, world.rank(), world.size());
+  for (auto i = static_cast<std::uint64_t>(world.rank()); i < 50; i += static_cast<std::uint64_t>(world.size())) {
+    EXPECT_EQ(tickets.draw(), i * 3);
+  }
+  EXPECT_EQ(tickets.draw(), std::nullopt);
+  tickets.free();
+}
+
+TEST(UnitTickets, DifferentListsAreRefused) {
+  const auto world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "needs two ranks";
+  const std::vector<std::uint64_t> pending(static_cast<std::size_t>(3 + world.rank()), 1);
+  EXPECT_THROW(UnitTickets(world, pending, Schedule::kDynamic, world.rank(), world.size()), Error);
+  EXPECT_THROW(UnitTickets(world, {1}, Schedule::kDynamic, world.size(), world.size()), Error);
+}
+
+// The kind that MPI without windows gets is tested through MCA settings in endings_test.py; here is what the others give.
+TEST(SharedCounters, AddOverAllRanks) {
+  const auto world = Communicator::world();
+  const auto counters = make_shared_counters(world, 3);
+  EXPECT_EQ(counters->kind(), world.size() == 1 ? "local" : "window");
+  for (int i = 0; i < 100; ++i) counters->fetch_add(2, 5);
+  world.wait_for_all();
+  EXPECT_EQ(counters->fetch_add(2, 0), 500u * static_cast<std::uint64_t>(world.size()));
+  EXPECT_EQ(counters->fetch_add(1, 0), 0u);
+  world.wait_for_all();
+  counters->free();
+}
 
 }  // namespace
 }  // namespace magister

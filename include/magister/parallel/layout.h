@@ -16,6 +16,8 @@ struct LayoutConfig {
   std::vector<int> devices;          // empty = auto
   bool cpu_only = false;             // devices: cpu
   int shards_per_rank = 1;           // CPU only
+  // Said by the task, not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU, said in the log.
+  bool gpus_usable = false;
 };
 
 struct GpuDevice {
@@ -23,7 +25,7 @@ struct GpuDevice {
   std::string name;
   std::string uuid;
   std::uint64_t total_bytes = 0;
-  std::uint64_t free_bytes = 0;
+  std::uint64_t free_bytes = 0;  // as NVML says, total_bytes without it
   int compute_capability = 0;  // 90 for 9.0
 };
 
@@ -46,9 +48,10 @@ struct DeviceRow {
 // This rank's place. members(): the ranks of its group; leaders(): the tp_rank-0 ranks of all groups ("alone" elsewhere).
 class GpuGroup {
  public:
-  // Decides and checks everything; throws Error(kConfig) with every value it saw when the layout does not divide, when
-  // two ranks see one GPU, or when this looks like a singleton launch inside a larger scheduler allocation.
-  // Collective over world.
+  // Decides and checks everything; throws Error(kConfig), the same on every rank, with every value it saw when the layout
+  // does not divide or two ranks see one GPU, and Error(kUsage) when this looks like a singleton launch inside a larger
+  // scheduler allocation. Group size `auto` is one rank's devices. Threads: each shard's part of the cores that its rank
+  // may use, shared fairly with the other ranks of the host. Collective over world.
   static GpuGroup resolve(const Communicator& world, const LayoutConfig& config);
 
   int group_index() const { return group_index_; }
@@ -77,6 +80,7 @@ std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config);
 
 // Throws Error(kUsage) when MPI sees one rank but the scheduler's environment says that more were launched
 // (SLURM_NTASKS, PMI_SIZE, OMPI_COMM_WORLD_SIZE ...): a launcher that MPI does not know would make N lonely runs.
+// MAGISTER_ALLOW_SINGLETON=1 in the environment silences it.
 void refuse_singleton_launch(int world_size);
 
 }  // namespace magister

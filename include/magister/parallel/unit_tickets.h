@@ -1,9 +1,11 @@
 // UnitTickets: the leaders of all GPU groups draw units from one counter in the memory of world rank 0 (MPI one-sided).
-// A draw is one MPI_Fetch_and_op: 0.2 us on two free cores, 17 us oversubscribed (measured). Also the job's shared
-// stop sign and its count of finished units. Which group computed a unit never shows in the results.
+// A draw is one MPI_Fetch_and_op: 0.2 us on two free cores, 17 us oversubscribed (measured); where MPI has no windows a
+// thread on rank 0 answers messages instead. Also the job's shared stop sign and its count of finished units. Which group
+// computed a unit never shows in the results.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,12 +19,14 @@ enum class Schedule { kDynamic, kStatic };
 class UnitTickets {
  public:
   // Collective over world. `pending`: indices of the units still to do, equal on all ranks.
-  // kStatic gives group g the entries g, g + num_groups, ... and needs no communication.
+  // kStatic gives group g the entries g, g + num_groups, ... and needs no communication to draw.
   UnitTickets(const Communicator& world, std::vector<std::uint64_t> pending, Schedule schedule, int group_index,
               int num_groups);
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;
   UnitTickets& operator=(const UnitTickets&) = delete;
+
+  // All below but free(): from any thread; needs MPI_THREAD_MULTIPLE when two threads of a rank call at once.
 
   // The next unit for this group, or nothing when all are drawn or the job was asked to stop. Called by leaders only.
   std::optional<std::uint64_t> draw();
@@ -38,9 +42,9 @@ class UnitTickets {
   };
   Progress progress();
 
-  // Collective over world: waits for every rank in a loop that sleeps (so that a watchdog can see it), then frees the
-  // window.
-  void free();
+  // Collective over world: waits for every rank in a loop that sleeps and calls idle() (so that progress and a watchdog
+  // stay alive), then frees the window. progress() and stop_requested() keep their last answer.
+  void free(const std::function<void()>& idle = {});
 
  private:
   struct Window;

@@ -1,0 +1,155 @@
+// Facts of each rank travel as lines of text; links are timed by ping-pong.
+#include "magister/parallel/probes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <sstream>
+
+#include "magister/core/error.h"
+#include "magister/parallel/communicator.h"
+#include "parallel/cores.h"
+
+namespace magister {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One field a line; names lose their line ends on the way.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string to_text(const RankProbe& probe) {
+  std::ostringstream out;
+  out << one_line(probe.host) << '\n' << one_line(probe.quota_group) << '\n' << probe.quota_cores << ' ' << probe.cores.size();
+  for (const int core : probe.cores) out << ' ' << core;
+  out << '\n' << probe.gpus.size() << '\n';
+  for (const GpuDevice& gpu : probe.gpus) {
+    out << one_line(gpu.name) << '\n' << one_line(gpu.uuid) << '\n'
+        << gpu.index << ' ' << gpu.total_bytes << ' ' << gpu.free_bytes << ' ' << gpu.compute_capability << '\n';
+  }
+  return out.str();
+}
+
+RankProbe from_text(const std::string& text) {
+  RankProbe probe;
+  std::istringstream in(text);
+  std::size_t num_cores = 0, num_gpus = 0;
+  std::getline(in, probe.host);
+  std::getline(in, probe.quota_group);
+  in >> probe.quota_cores >> num_cores;
+  for (int core = 0; num_cores > 0 && in >> core; --num_cores) probe.cores.push_back(core);
+  in >> num_gpus;
+  in.ignore();
+  for (; num_gpus > 0 && in; --num_gpus) {
+    GpuDevice gpu;
+    std::getline(in, gpu.name);
+    std::getline(in, gpu.uuid);
+    in >> gpu.index >> gpu.total_bytes >> gpu.free_bytes >> gpu.compute_capability;
+    in.ignore();
+    probe.gpus.push_back(gpu);
+  }
+  MAGISTER_CHECK(static_cast<bool>(in), ExitCode::kInternal, "a rank described itself in a way that another does not read "
+                 "(different builds in one job?); start the same program on every host");
+  return probe;
+}
+
+void ping(const Communicator& world, int other, std::vector<std::byte>& message, std::size_t bytes) {
+  world.send(message.data(), bytes, other, 0);
+  world.receive(message.data(), bytes, other, 0);
+}
+
+void pong(const Communicator& world, std::vector<std::byte>& message, std::size_t bytes) {
+  world.receive(message.data(), bytes, 0, 0);
+  world.send(message.data(), bytes, 0, 0);
+}
+
+constexpr int kPings = 50, kLongPings = 3;
+constexpr std::size_t kShortBytes = 8;
+
+LinkProbe time_link(const Communicator& world, int other, std::size_t message_bytes) {
+  std::vector<std::byte> message(std::max(message_bytes, kShortBytes));
+  for (std::size_t i = 0; i < message.size(); ++i) message[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(other));
+  const std::vector<std::byte> sent = message;
+  std::vector<double> seconds;
+  for (int i = 0; i < kPings; ++i) {
+    const auto begin = Clock::now();
+    ping(world, other, message, kShortBytes);
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kPings / 2, seconds.end());
+  LinkProbe link{other, seconds[kPings / 2] / 2 * 1e6, 0, false};
+  for (int i = 0; i < kLongPings; ++i) {
+    const auto begin = Clock::now();
+    ping(world, other, message, message.size());
+    const double one_way = std::chrono::duration<double>(Clock::now() - begin).count() / 2;
+    link.megabytes_per_second = std::max(link.megabytes_per_second, static_cast<double>(message.size()) * 1e-6 / one_way);
+  }
+  link.intact = message == sent;
+  return link;
+}
+
+}  // namespace
+
+RankProbe probe_self() {
+  RankProbe probe;
+  probe.host = host_name();
+  probe.cores = allowed_cores();
+  const CpuQuota quota = cpu_quota();
+  probe.quota_cores = quota.cores;
+  probe.quota_group = quota.group;
+  probe.gpus = discover_gpus();
+  return probe;
+}
+
+std::vector<RankProbe> probe_ranks(const Communicator& world) {
+  std::vector<RankProbe> ranks;
+  std::map<std::string, int> seen;
+  for (const std::string& text : world.all_gather(to_text(probe_self()))) {
+    RankProbe probe = from_text(text);
+    probe.world_rank = static_cast<int>(ranks.size());
+    probe.local_rank = seen[probe.host]++;
+    ranks.push_back(std::move(probe));
+  }
+  for (RankProbe& probe : ranks) probe.local_size = seen[probe.host];
+  return ranks;
+}
+
+std::vector<int> core_shares(const std::vector<RankProbe>& ranks) {
+  std::map<std::pair<std::string, int>, int> users_of_core;
+  std::map<std::pair<std::string, std::string>, int> users_of_quota;
+  for (const RankProbe& rank : ranks) {
+    for (const int core : rank.cores) ++users_of_core[{rank.host, core}];
+    ++users_of_quota[{rank.host, rank.quota_group}];
+  }
+  std::vector<int> shares;
+  for (const RankProbe& rank : ranks) {
+    double share = 0;
+    for (const int core : rank.cores) share += 1.0 / users_of_core[{rank.host, core}];
+    if (rank.quota_cores > 0) {
+      share = std::min(share, static_cast<double>(rank.quota_cores) / users_of_quota[{rank.host, rank.quota_group}]);
+    }
+    shares.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // 3 * (1.0 / 3) may fall short of 1
+  }
+  return shares;
+}
+
+std::vector<LinkProbe> probe_links(const Communicator& world, std::size_t message_bytes) {
+  std::vector<LinkProbe> links(static_cast<std::size_t>(world.size() - 1));
+  const std::size_t long_bytes = std::max(message_bytes, kShortBytes);
+  for (int other = 1; other < world.size(); ++other) {
+    if (world.rank() == 0) links[static_cast<std::size_t>(other) - 1] = time_link(world, other, message_bytes);
+    if (world.rank() == other) {
+      std::vector<std::byte> message(long_bytes);
+      for (int i = 0; i < kPings; ++i) pong(world, message, kShortBytes);
+      for (int i = 0; i < kLongPings; ++i) pong(world, message, long_bytes);
+    }
+    world.wait_for_all();  // the others sleep meanwhile: they may share the cores of the two that are timed
+  }
+  if (!links.empty()) world.broadcast(links.data(), links.size() * sizeof(LinkProbe), 0);
+  return links;
+}
+
+}  // namespace magister

@@ -1,0 +1,244 @@
+// The GPU group: one GPU a rank, NCCL between them. Communicators are non-blocking, so that a fault or a missing peer ends
+// in ncclCommAbort and an exception instead of a hang. Source: NCCL 2.28 user guide ("Fault Tolerance", "Environment").
+#include <ATen/ATen.h>
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/process_group.h"
+
+namespace magister {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ring with a fixed number of channels adds in one order whenever the message and the machine are the same; 8 channels
+// carry most of what NVLink has.
+constexpr int kChannels = 8;
+
+void check_cuda(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) [[likely]] return;
+  cudaGetLastError();
+  fail(ExitCode::kInternal, "rank {} on {}: {} failed: {} (the GPU cannot be used any more); run the same command again, and "
+       "leave this host out if it comes back", log_world_rank(), host_name(), call, cudaGetErrorString(code));
+}
+#define MAGISTER_CHECK_CUDA(call) ::magister::check_cuda((call), #call)
+
+Clock::duration patience() {
+  const char* text = std::getenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
+  const double seconds = text == nullptr ? 600 : std::strtod(text, nullptr);
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds > 0 ? seconds : 600));
+}
+
+// The user's environment wins.
+void set_reproducible_defaults() {
+  setenv("NCCL_ALGO", "Ring", 0);
+  setenv("NCCL_PROTO", "Simple", 0);
+  setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
+ncclDataType_t type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat: return ncclFloat32;
+    case at::kDouble: return ncclFloat64;
+    case at::kBFloat16: return ncclBfloat16;
+    case at::kHalf: return ncclFloat16;
+    case at::kInt: return ncclInt32;
+    case at::kLong: return ncclInt64;
+    default:
+      fail(ExitCode::kInternal, "a {} tensor in a GPU group (only f32, f64, bf16, f16, i32 and i64 travel); report this",
+           c10::toString(tensor.scalar_type()));
+  }
+}
+
+bool is_narrow(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
+
+class NcclProcessGroup final : public ProcessGroup {
+ public:
+  // Collective over members.
+  NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device)
+      : ProcessGroup(members.rank(), members.size()), device_(device), patience_(patience()) {
+    MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
+    MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
+    try {
+      MAGISTER_CHECK_CUDA(cudaMemset(flag_, 0, sizeof(float)));
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      config.minCTAs = config.maxCTAs = kChannels;
+      settle(ncclCommInitRankConfig(&comm_, tp_size(), id, tp_rank(), &config), "ncclCommInitRankConfig");
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~NcclProcessGroup() override { release(); }
+  NcclProcessGroup(const NcclProcessGroup&) = delete;
+  NcclProcessGroup& operator=(const NcclProcessGroup&) = delete;
+
+  std::string backend() const override { return "nccl"; }
+
+  void all_reduce_sum(at::Tensor& tensor) override {
+    check(tensor, "all_reduce_sum");
+    if (is_narrow(tensor)) {
+      at::Tensor wide = tensor.to(at::kFloat);
+      all_reduce_sum(wide);
+      tensor.copy_(wide);
+      return;
+    }
+    void* data = tensor.data_ptr();
+    settle(ncclAllReduce(data, data, count_of(tensor), type_of(tensor), ncclSum, comm(), kStream), "ncclAllReduce");
+  }
+
+  at::Tensor all_gather(const at::Tensor& shard) override {
+    const at::Tensor part = shard.contiguous();
+    check(part, "all_gather");
+    MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal, "all_gather of a scalar (it has no rows to put together); report this");
+    auto shape = part.sizes().vec();
+    shape[0] *= tp_size();
+    at::Tensor out = at::empty(shape, part.options());
+    settle(ncclAllGather(part.const_data_ptr(), out.data_ptr(), count_of(part), type_of(part), comm(), kStream),
+           "ncclAllGather");
+    return out;
+  }
+
+  at::Tensor reduce_scatter(const at::Tensor& tensor) override {
+    if (is_narrow(tensor)) return reduce_scatter(tensor.to(at::kFloat)).to(tensor.scalar_type());
+    const at::Tensor whole = tensor.contiguous();
+    check(whole, "reduce_scatter");
+    MAGISTER_CHECK(whole.dim() > 0 && whole.size(0) % tp_size() == 0, ExitCode::kInternal,
+                   "reduce_scatter of {} rows over {} shards (they do not divide); report this",
+                   whole.dim() > 0 ? whole.size(0) : 0, tp_size());
+    auto shape = whole.sizes().vec();
+    shape[0] /= tp_size();
+    at::Tensor out = at::empty(shape, whole.options());
+    settle(ncclReduceScatter(whole.const_data_ptr(), out.data_ptr(), count_of(out), type_of(out), ncclSum, comm(), kStream),
+           "ncclReduceScatter");
+    return out;
+  }
+
+  void broadcast(at::Tensor& tensor, int root) override {
+    check(tensor, "broadcast");
+    MAGISTER_CHECK(root >= 0 && root < tp_size(), ExitCode::kInternal,
+                   "broadcast from shard {} of {} (there is none); report this", root, tp_size());
+    void* data = tensor.data_ptr();
+    settle(ncclBroadcast(data, data, count_of(tensor), type_of(tensor), root, comm(), kStream), "ncclBroadcast");
+  }
+
+  void barrier() override {
+    select_device();
+    settle(ncclAllReduce(flag_, flag_, 1, ncclFloat32, ncclSum, comm(), kStream), "ncclAllReduce (barrier)");
+    const auto begin = Clock::now();
+    for (;;) {
+      const cudaError_t state = cudaStreamQuery(kStream);
+      if (state == cudaSuccess) return;
+      if (state != cudaErrorNotReady) abort_group("cudaStreamQuery", cudaGetErrorString(state));
+      ncclResult_t result = ncclSuccess;
+      if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
+        abort_group("the group's collectives", ncclGetErrorString(result));
+      }
+      pause_within(begin, "the group's collectives");
+    }
+  }
+
+ private:
+  // The device's legacy default stream: ATen computes there, too, so no event is needed between the two.
+  static constexpr cudaStream_t kStream = nullptr;
+
+  static std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+  void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // it is a thread's own setting
+
+  ncclComm_t comm() const {
+    MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal, "shard {} of {}: the GPU group has failed before (its sums are "
+                   "lost); see the first message", tp_rank(), tp_size());
+    return comm_;
+  }
+
+  void check(const at::Tensor& tensor, const char* operation) const {
+    MAGISTER_CHECK(tensor.is_contiguous() && tensor.device().is_cuda() && tensor.device().index() == device_,
+                   ExitCode::kInternal, "{} of a tensor on {} that is{} contiguous (this group takes contiguous tensors on "
+                   "cuda:{}); report this", operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not", device_);
+    select_device();
+  }
+
+  // Waits until a non-blocking call is under way (not until its result is there).
+  void settle(ncclResult_t result, const char* call) {
+    const auto begin = Clock::now();
+    while (result == ncclInProgress) {
+      pause_within(begin, call);
+      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+      if (asked != ncclSuccess) result = asked;
+    }
+    if (result != ncclSuccess) abort_group(call, ncclGetErrorString(result));
+  }
+
+  void pause_within(Clock::time_point begin, const char* call) {
+    if (Clock::now() - begin > patience_) {
+      abort_group(call, fmt::format("no answer for {:.1f} s", std::chrono::duration<double>(patience_).count()));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+
+  [[noreturn]] void abort_group(const char* call, const std::string& problem) {
+    const char* detail = comm_ == nullptr ? nullptr : ncclGetLastError(comm_);
+    const std::string more = detail == nullptr || *detail == '\0' ? "" : ", " + printable(detail, 1000);
+    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+    fail(ExitCode::kInternal, "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot talk any more); run "
+         "the same command again, with NCCL_DEBUG=INFO if it comes back", log_world_rank(), host_name(), tp_rank(), tp_size(),
+         device_, call, problem, more);
+  }
+
+  // Local: ncclCommAbort, because ncclCommDestroy waits for the other ranks of the host. Whoever needs a result has waited
+  // for it (barrier(), or a copy to the host) before.
+  void release() noexcept {
+    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+    if (flag_ != nullptr) cudaFree(std::exchange(flag_, nullptr));
+  }
+
+  int device_;
+  Clock::duration patience_;
+  ncclComm_t comm_ = nullptr;
+  float* flag_ = nullptr;
+};
+
+// "" or what keeps this rank from joining the group.
+std::string obstacle(int device_index) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return fmt::format("the CUDA runtime says: {}", cudaGetErrorString(code));
+  }
+  if (device_index < 0 || device_index >= count) return fmt::format("{} GPUs are visible", count);
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index) {
+  // All ranks agree before NCCL is entered: a rank that stays away would keep the others waiting for minutes.
+  std::string problem = obstacle(device_index);
+  set_reproducible_defaults();  // NCCL reads its environment once
+  ncclUniqueId id{};
+  if (problem.empty() && members.rank() == 0) {
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) problem = fmt::format("ncclGetUniqueId: {}", ncclGetErrorString(result));
+  }
+  const std::vector<std::string> problems = members.all_gather(problem);
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    MAGISTER_CHECK(problems[rank].empty(), ExitCode::kConfig,
+                   "shard {} of {} cannot use its GPU (this rank's is cuda:{}): {} (the group is not whole without it); check "
+                   "`magister doctor`, or set layout.devices: cpu", rank, problems.size(), device_index, problems[rank]);
+  }
+  members.broadcast(&id, sizeof id, 0);
+  return std::make_unique<NcclProcessGroup>(members, id, device_index);
+}
+
+}  // namespace magister

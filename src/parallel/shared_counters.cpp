@@ -1,0 +1,151 @@
+// The three kinds of counters. Measured on one host: window 0.2-0.4 us a call, over TCP through UCX 190 us, messages
+// about 300 us: all of them nothing beside a unit of work.
+#include "parallel/shared_counters.h"
+
+#include <mpi.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "magister/parallel/communicator.h"
+#include "parallel/check.h"
+#include "parallel/communicator_handle.h"
+
+namespace magister {
+namespace {
+
+class LocalCounters final : public SharedCounters {
+ public:
+  explicit LocalCounters(int num_counters) : values_(static_cast<std::size_t>(num_counters)) {}
+  std::uint64_t fetch_add(int counter, std::uint64_t add) override {
+    return values_[static_cast<std::size_t>(counter)].fetch_add(add, std::memory_order_acq_rel);
+  }
+  std::string kind() const override { return "local"; }
+
+ private:
+  std::vector<std::atomic<std::uint64_t>> values_;
+};
+
+class WindowCounters final : public SharedCounters {
+ public:
+  // Collective over world; null on every rank when one has no window.
+  static std::unique_ptr<WindowCounters> open(const Communicator& world, int num_counters) {
+    std::unique_ptr<WindowCounters> counters(new WindowCounters);
+    std::uint64_t* memory = nullptr;
+    const auto bytes = world.rank() == 0 ? static_cast<MPI_Aint>(sizeof(std::uint64_t)) * num_counters : 0;
+    const int code = MPI_Win_allocate(bytes, sizeof(std::uint64_t), MPI_INFO_NULL, world.handle()->comm, &memory,
+                                      &counters->window_);
+    if (code != MPI_SUCCESS) counters->window_ = MPI_WIN_NULL;
+    if (world.min(static_cast<std::uint64_t>(code == MPI_SUCCESS)) == 0) return nullptr;
+    MPI_Win_set_errhandler(counters->window_, MPI_ERRORS_RETURN);
+    MAGISTER_CHECK_MPI(MPI_Win_lock_all(MPI_MODE_NOCHECK, counters->window_));
+    if (world.rank() == 0) {
+      for (int i = 0; i < num_counters; ++i) memory[i] = 0;
+    }
+    MAGISTER_CHECK_MPI(MPI_Win_sync(counters->window_));
+    world.barrier();
+    return counters;
+  }
+
+  std::uint64_t fetch_add(int counter, std::uint64_t add) override {
+    std::uint64_t before = 0;
+    MAGISTER_CHECK_MPI(MPI_Fetch_and_op(&add, &before, MPI_UINT64_T, 0, counter, add == 0 ? MPI_NO_OP : MPI_SUM, window_));
+    MAGISTER_CHECK_MPI(MPI_Win_flush(0, window_));
+    return before;
+  }
+  std::string kind() const override { return "window"; }
+  void free() override {
+    if (window_ == MPI_WIN_NULL) return;
+    MAGISTER_CHECK_MPI(MPI_Win_unlock_all(window_));
+    MAGISTER_CHECK_MPI(MPI_Win_free(&window_));
+  }
+
+ private:
+  WindowCounters() = default;
+  MPI_Win window_ = MPI_WIN_NULL;  // never freed by the destructor: that would be collective
+};
+
+class ServedCounters final : public SharedCounters {
+ public:
+  ServedCounters(const Communicator& world, int num_counters) : ranks_(world.duplicate()), values_(num_counters) {
+    if (ranks_.rank() == 0) server_ = std::thread([this] { serve(); });
+  }
+  ~ServedCounters() override { stop(); }
+
+  std::uint64_t fetch_add(int counter, std::uint64_t add) override {
+    if (ranks_.rank() == 0) return values_.fetch_add(counter, add);
+    const std::lock_guard one_question_at_a_time(mutex_);
+    const Question question{static_cast<std::uint64_t>(counter), add};
+    ranks_.send(&question, sizeof question, 0, kQuestion);
+    std::uint64_t before = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MAGISTER_CHECK_MPI(MPI_Irecv(&before, 1, MPI_UINT64_T, 0, kAnswer, comm(), &request));
+    for (int done = 0;;) {  // sleeping, not spinning: the core belongs to the computation
+      MAGISTER_CHECK_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done != 0) return before;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  std::string kind() const override { return "messages"; }
+  void free() override { stop(); }
+
+ private:
+  struct Question {
+    std::uint64_t counter, add;
+  };
+  static constexpr int kQuestion = 1, kAnswer = 2;
+
+  MPI_Comm comm() const { return ranks_.handle()->comm; }
+
+  void stop() noexcept {
+    stop_.store(true);
+    if (server_.joinable()) server_.join();
+  }
+
+  void serve() noexcept {
+    try {
+      while (!stop_.load()) {
+        int waiting = 0;
+        MPI_Status status;
+        MAGISTER_CHECK_MPI(MPI_Iprobe(MPI_ANY_SOURCE, kQuestion, comm(), &waiting, &status));
+        if (waiting == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+          continue;
+        }
+        Question question{};
+        ranks_.receive(&question, sizeof question, status.MPI_SOURCE, kQuestion);
+        const std::uint64_t before = values_.fetch_add(static_cast<int>(question.counter), question.add);
+        ranks_.send(&before, sizeof before, status.MPI_SOURCE, kAnswer);
+      }
+    } catch (const std::exception& error) {
+      log_local(LogLevel::kError, "{}", error.what());
+      abort_job(static_cast<int>(ExitCode::kInternal));
+    }
+  }
+
+  Communicator ranks_;
+  LocalCounters values_;
+  std::mutex mutex_;
+  std::atomic<bool> stop_{false};
+  std::thread server_;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, int num_counters) {
+  if (world.size() == 1) return std::make_unique<LocalCounters>(num_counters);
+  if (auto counters = WindowCounters::open(world, num_counters)) return counters;
+  int level = MPI_THREAD_SINGLE;
+  MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
+  MAGISTER_CHECK(level == MPI_THREAD_MULTIPLE, ExitCode::kConfig,
+                 "this MPI ({}) offers neither one-sided communication nor threads (groups cannot draw work from one "
+                 "counter); use an Open MPI with UCX, or one rank", mpi_library_version());
+  return std::make_unique<ServedCounters>(world, num_counters);
+}
+
+}  // namespace magister

@@ -1,0 +1,28 @@
+// A few u64 counters that all ranks add to, kept on rank 0. Three ways, chosen in make_shared_counters(): plain atomics
+// (one rank), MPI one-sided (MPI_Win_allocate + MPI_Fetch_and_op, MPI 3.1 chapter 11), and a thread on rank 0 that answers
+// messages, where MPI offers no window: Open MPI 4 over TCP without UCX has none with MPI_THREAD_MULTIPLE.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace magister {
+
+class Communicator;
+
+class SharedCounters {
+ public:
+  virtual ~SharedCounters() = default;  // local
+  // Adds to a counter and returns what it was; add = 0 reads. From any rank and thread.
+  virtual std::uint64_t fetch_add(int counter, std::uint64_t add) = 0;
+  // "local", "window" or "messages".
+  virtual std::string kind() const = 0;
+  // Collective over world, after every rank's last fetch_add(): gives the window back.
+  virtual void free() {}
+};
+
+// All counters 0. Collective over world.
+std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, int num_counters);
+
+}  // namespace magister

@@ -1,0 +1,75 @@
+"""Ways in which a job ends: exit codes, messages and times of jobs started for nothing else (endings.cpp)."""
+import os
+import subprocess
+import sys
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+LAUNCH = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
+
+
+def job(ending, ranks=2, mca=(), launcher=True, limit=20):
+    """Returns exit code, standard output, standard error and seconds."""
+    command = [*LAUNCH, *mca, "-np", str(ranks), PROGRAM, ending] if launcher else [PROGRAM, ending]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_COMM_", "PMIX_", "SLURM_"))}
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
+    return done.returncode, done.stdout, done.stderr, time.monotonic() - begin
+
+
+class Endings(unittest.TestCase):
+    def test_clean(self):
+        code, out, err, _ = job("clean")
+        self.assertEqual((code, sorted(out.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), err)
+
+    def test_without_a_launcher(self):
+        code, out, err, _ = job("clean", launcher=False)
+        self.assertEqual((code, out), (0, "rank 0 of 1\n"), err)
+
+    def test_abort_gives_its_exit_code_and_ends_all(self):
+        for ending, expected in [("abort", 74), ("abort-thread", 65), ("abort-twice", 78), ("abort-before", 78)]:
+            for launcher in (True, False):
+                with self.subTest(ending=ending, launcher=launcher):
+                    code, out, err, seconds = job(ending, launcher=launcher)
+                    self.assertEqual(code, expected, out + err)
+                    self.assertLess(seconds, 10)
+
+    def test_an_exception_past_the_session_does_not_wait_for_the_others(self):
+        code, _, err, seconds = job("throw")
+        self.assertEqual(code, 65, err)
+        self.assertIn("this rank's own error", err)
+        self.assertLess(seconds, 10)
+
+    def test_a_killed_rank_ends_the_job(self):
+        code, _, err, seconds = job("die")
+        self.assertNotEqual(code, 0, err)
+        self.assertLess(seconds, 10)
+
+    def test_a_stalled_rank_is_named(self):
+        code, _, err, seconds = job("stall")
+        self.assertEqual(code, 70, err)
+        self.assertRegex(err, r"rank 1 on \S+ has been in phase compute \(unit 5\) for 0\.\d s, longer than its deadline of 0\.3 s")
+        self.assertLess(seconds, 10)
+
+    def test_a_stopped_peer_is_noticed(self):
+        code, _, err, seconds = job("stop")
+        self.assertEqual(code, 70, err)
+        self.assertRegex(err, r"rank 0 on \S+ has been in phase waiting for the other ranks")
+        self.assertLess(seconds, 15)
+
+    def test_a_suspended_job_goes_on(self):
+        code, out, err, _ = job("suspend", launcher=False)
+        self.assertEqual((code, out), (0, "awake\n"), err)
+
+    def test_tickets_with_every_kind_of_counters(self):
+        over_tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
+        for ranks, mca, kind in [(3, [], "window"), (1, [], "local"), (3, [*over_tcp, "--mca", "osc", "rdma"], "messages"),
+                                 (3, [*over_tcp, "--mca", "osc", "pt2pt"], "messages")]:
+            with self.subTest(ranks=ranks, mca=mca):
+                code, out, err, seconds = job("tickets", ranks, mca, limit=40)
+                self.assertEqual((code, out), (0, f"counters: {kind}\ntickets: right\n"), err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

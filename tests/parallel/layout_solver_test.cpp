@@ -1,0 +1,167 @@
+// The layout as a pure function: clusters that exist only here, with the groups they give and the messages they earn.
+#include "parallel/layout_solver.h"
+
+#include <gtest/gtest.h>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+// ranks_of_host[h] ranks on host h, each with all of the host's cores and the GPUs that `gpus` names for it.
+std::vector<RankProbe> cluster(const std::vector<int>& ranks_of_host, int cores, int gpus_per_host) {
+  std::vector<RankProbe> ranks;
+  for (std::size_t host = 0; host < ranks_of_host.size(); ++host) {
+    for (int local = 0; local < ranks_of_host[host]; ++local) {
+      RankProbe rank;
+      rank.world_rank = static_cast<int>(ranks.size());
+      rank.host = "node" + std::to_string(host);
+      rank.local_rank = local;
+      rank.local_size = ranks_of_host[host];
+      for (int core = 0; core < cores; ++core) rank.cores.push_back(core);
+      for (int gpu = 0; gpu < gpus_per_host; ++gpu) {
+        rank.gpus.push_back({gpu, "Test GPU", "GPU-" + std::to_string(host) + "-" + std::to_string(gpu), 80, 70, 90});
+      }
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+std::string refusal(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
+  try {
+    solve_layout(ranks, config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kConfig);
+    return error.what();
+  }
+  return "(no refusal)";
+}
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+LayoutConfig on_gpus() {
+  LayoutConfig config;
+  config.gpus_usable = true;
+  return config;
+}
+
+TEST(LayoutSolver, CpuGroupsOfRanksAndShards) {
+  LayoutConfig config;
+  config.shards_per_rank = 2;
+  config.gpus_per_group = 4;
+  const LayoutSolution solution = solve_layout(cluster({4, 4}, 16, 0), config);
+  EXPECT_EQ(solution.num_groups, 4);
+  EXPECT_EQ(solution.tp_size, 4);
+  ASSERT_EQ(solution.table.size(), 16u);
+  EXPECT_EQ(solution.places[5].group_index, 2);
+  EXPECT_EQ(solution.places[5].first_tp_rank, 2);
+  EXPECT_EQ(solution.places[5].threads_per_shard, 2);  // 16 cores, 4 ranks, 2 shards each
+  EXPECT_EQ(solution.places[5].device_index, -1);
+  EXPECT_EQ(solution.table[11].world_rank, 5);
+  EXPECT_EQ(solution.table[11].host, "node1");
+  EXPECT_EQ(solution.table[11].tp_rank, 3);
+  EXPECT_EQ(solution.table[11].device, "cpu shard 1 (2 threads)");
+}
+
+TEST(LayoutSolver, CoresAreSharedFairly) {
+  std::vector<RankProbe> ranks = cluster({3}, 8, 0);
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{2, 2, 2}));      // 8 cores for all three
+  ranks[0].cores = {0, 1, 2, 3};                                   // bound; the others still see all
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 3, 3}));      // 4/3; 4/3 + 4/2
+  ranks[1].cores = {4};
+  ranks[2].cores = {5, 6};
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{4, 1, 2}));      // disjoint
+  for (RankProbe& rank : ranks) rank.quota_cores = 3, rank.quota_group = "/job";
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));      // three cores' worth of time for three ranks
+  ranks[2].host = "elsewhere";
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 2}));
+  for (RankProbe& rank : ranks) rank.cores = {};                   // the system does not say
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(core_shares(cluster({3}, 3, 0)), (std::vector<int>{1, 1, 1}));
+  EXPECT_EQ(core_shares(cluster({7}, 7, 0)), std::vector<int>(7, 1));
+  EXPECT_EQ(core_shares(cluster({6}, 48, 0)), std::vector<int>(6, 8));
+}
+
+TEST(LayoutSolver, WhatDoesNotDivideIsRefusedWithTheSizesThatDo) {
+  LayoutConfig config;
+  config.gpus_per_group = 4;
+  std::string text = refusal(cluster({6}, 8, 0), config);
+  EXPECT_SAYS(text, "layout.gpus_per_group: 4 with 6 ranks");
+  EXPECT_SAYS(text, "6 devices in all");
+  EXPECT_SAYS(text, "may be 1, 2, 3, 6 here");
+  config.gpus_per_group = 3;
+  config.shards_per_rank = 2;
+  text = refusal(cluster({3}, 8, 0), config);
+  EXPECT_SAYS(text, "layout.shards_per_rank: 2");
+  EXPECT_SAYS(text, "may be 2, 6 here");
+  config.gpus_per_group = 2'000'000'000;
+  EXPECT_SAYS(refusal(cluster({3}, 8, 0), config), "2000000000");
+  config.gpus_per_group = -1;
+  EXPECT_SAYS(refusal(cluster({1}, 8, 0), config), "gpus_per_group: -1");
+  config.shards_per_rank = 0;
+  EXPECT_SAYS(refusal(cluster({1}, 8, 0), config), "shards_per_rank: 0");
+  config.shards_per_rank = 100'000;
+  EXPECT_SAYS(refusal(cluster({1}, 8, 0), config), "1 to 1024");
+  EXPECT_SAYS(refusal({}, LayoutConfig{}), "0 ranks");
+}
+
+TEST(LayoutSolver, OneGpuARank) {
+  LayoutConfig config = on_gpus();
+  config.gpus_per_group = 4;
+  const LayoutSolution solution = solve_layout(cluster({4, 4}, 32, 4), config);
+  EXPECT_TRUE(solution.on_gpu);
+  EXPECT_EQ(solution.num_groups, 2);
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(solution.places[static_cast<std::size_t>(rank)].device_index, rank % 4);
+  EXPECT_EQ(solution.table[6].device, "cuda:2 Test GPU GPU-1-2");
+  EXPECT_EQ(solution.table[6].group_index, 1);
+  EXPECT_EQ(solution.table[6].tp_rank, 2);
+}
+
+TEST(LayoutSolver, GpusIsolatedByTheScheduler) {
+  auto ranks = cluster({2}, 8, 1);
+  EXPECT_SAYS(refusal(ranks, on_gpus()), "rank 0 on node0 and rank 1 on node0 would both use the GPU GPU-0-0");
+  ranks[1].gpus[0].uuid = "GPU-0-1";  // each rank sees its own as cuda:0
+  const LayoutSolution solution = solve_layout(ranks, on_gpus());
+  EXPECT_EQ(solution.places[1].device_index, 0);
+  EXPECT_EQ(solution.num_groups, 2);
+}
+
+TEST(LayoutSolver, AListOfDevices) {
+  LayoutConfig config = on_gpus();
+  config.devices = {3, 1};
+  const LayoutSolution solution = solve_layout(cluster({2}, 8, 4), config);
+  EXPECT_EQ(solution.places[0].device_index, 3);
+  EXPECT_EQ(solution.places[1].device_index, 1);
+  EXPECT_SAYS(refusal(cluster({3}, 8, 4), config), "3 ranks run on node0 with 2 GPUs to choose from");
+  config.devices = {0, 7};
+  const std::string text = refusal(cluster({2}, 8, 2), config);
+  EXPECT_SAYS(text, "layout.devices names 7");
+  EXPECT_SAYS(text, "cuda:0 GPU-0-0, cuda:1 GPU-0-1");
+  config.devices = {1, 1};
+  EXPECT_SAYS(refusal(cluster({2}, 8, 2), config), "would both use the GPU GPU-0-1");
+  config.devices = {0};
+  EXPECT_SAYS(refusal(cluster({1}, 8, 0), config), "sees no GPU");
+}
+
+TEST(LayoutSolver, GpusAreUsedOnlyWhereTheTaskCanAndTheUserWants) {
+  EXPECT_FALSE(solve_layout(cluster({2}, 8, 2), {}).on_gpu);  // the task cannot
+  LayoutConfig config = on_gpus();
+  EXPECT_FALSE(solve_layout(cluster({2}, 8, 0), config).on_gpu);  // there are none
+  config.cpu_only = true;
+  EXPECT_FALSE(solve_layout(cluster({2}, 8, 2), config).on_gpu);
+  config.devices = {0};
+  EXPECT_SAYS(refusal(cluster({2}, 8, 2), config), "cpu and names GPUs");
+  LayoutConfig named;
+  named.devices = {0, 1};
+  EXPECT_SAYS(refusal(cluster({2}, 8, 2), named), "computes on CPUs only");
+  auto mixed = cluster({1, 1}, 8, 1);
+  mixed[1].gpus.clear();
+  EXPECT_SAYS(refusal(mixed, on_gpus()), "rank 1 on node1 (local rank 0 of 1) sees no GPU while other ranks see some");
+  LayoutConfig threads = on_gpus();
+  threads.shards_per_rank = 2;
+  EXPECT_SAYS(refusal(cluster({1}, 8, 2), threads), "shards in threads are for CPUs");
+}
+
+}  // namespace
+}  // namespace magister

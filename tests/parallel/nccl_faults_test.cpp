@@ -1,0 +1,112 @@
+// The GPU group against pretended_gpu.cpp: it polls, has a time limit, aborts on faults, leaves nothing behind. Real sums
+// over real GPUs need real GPUs.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "magister/core/error.h"
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/process_group.h"
+#include "parallel/pretended_gpu.h"
+
+namespace magister {
+namespace {
+
+class NcclFaults : public testing::Test {
+ protected:
+  void SetUp() override {
+    pretended_gpu = {};
+    unsetenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
+    world_.barrier();
+  }
+  void TearDown() override {
+    EXPECT_EQ(pretended_gpu.communicators, 0);
+    EXPECT_EQ(pretended_gpu.allocations, 0);
+  }
+  std::string failure_of(ProcessGroup& group) {
+    try {
+      group.barrier();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kInternal);
+      return error.what();
+    }
+    return "(no failure)";
+  }
+  Communicator world_ = Communicator::world();
+};
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST_F(NcclFaults, StartsNonBlockingWithOneIdAndReproducibleSettings) {
+  {
+    const auto group = make_nccl_process_group(world_, world_.rank());
+    EXPECT_TRUE(pretended_gpu.id_arrived);
+    EXPECT_TRUE(pretended_gpu.non_blocking);
+    EXPECT_EQ(pretended_gpu.algorithm, "Ring");
+    EXPECT_EQ(pretended_gpu.questions, 3);
+    EXPECT_EQ(group->tp_size(), world_.size());
+    EXPECT_EQ(group->tp_rank(), world_.rank());
+    pretended_gpu.stream_busy = 10;
+    group->barrier();
+    EXPECT_LT(pretended_gpu.stream_busy, 0);
+  }
+  EXPECT_EQ(pretended_gpu.aborts, 1);  // its end is local
+}
+
+TEST_F(NcclFaults, TheUsersEnvironmentWins) {
+  setenv("NCCL_ALGO", "Tree", 1);
+  make_nccl_process_group(world_, world_.rank());
+  EXPECT_EQ(pretended_gpu.algorithm, "Tree");
+  unsetenv("NCCL_ALGO");
+}
+
+TEST_F(NcclFaults, ALostPeerAbortsTheGroupForGood) {
+  const auto group = make_nccl_process_group(world_, world_.rank());
+  pretended_gpu.stream_busy = 1 << 30;
+  pretended_gpu.peer_lost = true;
+  const std::string text = failure_of(*group);
+  EXPECT_SAYS(text, "remote process exited");
+  EXPECT_SAYS(text, host_name());
+  EXPECT_SAYS(text, "shard " + std::to_string(world_.rank()) + " of 2 on cuda:" + std::to_string(world_.rank()));
+  EXPECT_SAYS(text, "net.cc:12 peer\\x0Awent away");
+  EXPECT_EQ(pretended_gpu.aborts, 1);
+  EXPECT_SAYS(failure_of(*group), "has failed before");
+}
+
+TEST_F(NcclFaults, APeerThatDoesNotComeIsWaitedForOnlySoLong) {
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.2", 1);
+  const auto hasty = make_nccl_process_group(world_, world_.rank());
+  pretended_gpu.stream_busy = 1 << 30;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_SAYS(failure_of(*hasty), "no answer for 0.2 s");
+  const auto taken = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(taken, std::chrono::milliseconds(200));
+  EXPECT_LT(taken, std::chrono::seconds(2));
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.1", 1);
+  pretended_gpu.questions_until_done = 1 << 30;  // a start that never gets under way
+  EXPECT_THROW(make_nccl_process_group(world_, world_.rank()), Error);
+}
+
+TEST_F(NcclFaults, FailuresOfCallsAndStreamsAreSaid) {
+  const auto one = make_nccl_process_group(world_, world_.rank());
+  const auto two = make_nccl_process_group(world_, world_.rank());
+  pretended_gpu.fail_at_once = true;
+  EXPECT_SAYS(failure_of(*one), "ncclAllReduce (barrier) failed: invalid usage");
+  pretended_gpu.fail_at_once = false;
+  pretended_gpu.stream_fails = true;
+  EXPECT_SAYS(failure_of(*two), "an illegal memory access");
+}
+
+TEST_F(NcclFaults, AStartThatFailsOnOneRankIsRefusedOnAll) {
+  pretended_gpu.no_unique_id = world_.rank() == 0;
+  EXPECT_THROW(make_nccl_process_group(world_, world_.rank()), Error);
+  pretended_gpu.no_unique_id = false;
+  EXPECT_THROW(make_nccl_process_group(world_, world_.rank() == 1 ? 2 : 0), Error);
+  EXPECT_EQ(pretended_gpu.collectives, 0);  // NCCL was not entered
+  pretended_gpu.fail_at_once = true;
+  EXPECT_THROW(make_nccl_process_group(world_, world_.rank()), Error);
+}
+
+}  // namespace
+}  // namespace magister

@@ -1,0 +1,112 @@
+// A CUDA runtime and a NCCL of a few lines, linked before the real ones: two devices whose memory is the host's, and
+// collectives over one rank's data that can be told to be slow, to fail or to hang. What calls were made is recorded.
+#include "parallel/pretended_gpu.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+namespace magister {
+
+PretendedGpu pretended_gpu;
+
+}  // namespace magister
+
+using magister::pretended_gpu;
+
+struct ncclComm {
+  int num_ranks;
+};
+
+namespace {
+
+// A call under way: "in progress" for a few questions, then its result.
+ncclResult_t begin_call() {
+  ++pretended_gpu.collectives;
+  pretended_gpu.questions_left = pretended_gpu.questions_until_done;
+  if (pretended_gpu.fail_at_once) return ncclInvalidUsage;
+  return pretended_gpu.questions_left == 0 ? ncclSuccess : ncclInProgress;
+}
+
+std::size_t width(ncclDataType_t type) { return type == ncclFloat64 || type == ncclInt64 ? 8 : type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4; }
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  ++pretended_gpu.allocations;
+  *pointer = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* pointer) {
+  --pretended_gpu.allocations;
+  std::free(pointer);
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
+  std::memset(pointer, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  if (pretended_gpu.stream_fails) return cudaErrorIllegalAddress;
+  return pretended_gpu.stream_busy-- > 0 ? cudaErrorNotReady : cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t error) { return error == cudaErrorIllegalAddress ? "an illegal memory access" : "ok"; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::memset(id, 7, sizeof *id);
+  return pretended_gpu.no_unique_id ? ncclSystemError : ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int, ncclConfig_t* config) {
+  pretended_gpu.id_arrived = id.internal[100] == 7;
+  pretended_gpu.non_blocking = config->blocking == 0;
+  pretended_gpu.algorithm = std::getenv("NCCL_ALGO");
+  *comm = new ncclComm{num_ranks};
+  ++pretended_gpu.communicators;
+  return begin_call();
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
+  ++pretended_gpu.questions;
+  *result = ncclSuccess;
+  if (pretended_gpu.peer_lost) *result = ncclRemoteError;
+  else if (pretended_gpu.questions_left > 0 && --pretended_gpu.questions_left > 0) *result = ncclInProgress;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  ++pretended_gpu.aborts;
+  --pretended_gpu.communicators;
+  delete comm;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited" : result == ncclInvalidUsage ? "invalid usage" : "system error";
+}
+const char* ncclGetLastError(ncclComm_t) { return "net.cc:12 peer\nwent away"; }
+
+// Every rank gives the same data, so a sum is a product with the number of ranks.
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm, cudaStream_t) {
+  if (type == ncclFloat32) {
+    for (std::size_t i = 0; i < count; ++i) static_cast<float*>(to)[i] = static_cast<const float*>(from)[i] * static_cast<float>(comm->num_ranks);
+  }
+  return begin_call();
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t) {
+  for (int r = 0; r < comm->num_ranks; ++r) std::memcpy(static_cast<char*>(to) + static_cast<std::size_t>(r) * count * width(type), from, count * width(type));
+  return begin_call();
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return ncclAllReduce(from, to, count, type, op, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) { return begin_call(); }
+
+}  // extern "C"

@@ -1,0 +1,21 @@
+// Levers and records of the pretended CUDA runtime and NCCL.
+#pragma once
+
+#include <string>
+
+namespace magister {
+
+struct PretendedGpu {
+  // Levers.
+  int questions_until_done = 3;  // ncclCommGetAsyncError calls until a call is under way
+  int stream_busy = 0;           // cudaStreamQuery calls until the stream is done
+  bool fail_at_once = false, peer_lost = false, stream_fails = false, no_unique_id = false;
+  // Records.
+  int questions = 0, questions_left = 0, collectives = 0, aborts = 0, communicators = 0, allocations = 0;
+  bool id_arrived = false, non_blocking = false;
+  std::string algorithm;
+};
+
+extern PretendedGpu pretended_gpu;
+
+}  // namespace magister

@@ -1,0 +1,44 @@
+// What ranks report of themselves arrives whole; links are timed and checked.
+#include "magister/parallel/probes.h"
+
+#include <gtest/gtest.h>
+
+#include "magister/parallel/communicator.h"
+#include "parallel/cores.h"
+
+namespace magister {
+namespace {
+
+TEST(Probes, EveryRankIsKnownToAll) {
+  const auto world = Communicator::world();
+  const std::vector<RankProbe> ranks = probe_ranks(world);
+  ASSERT_EQ(ranks.size(), static_cast<std::size_t>(world.size()));
+  for (int r = 0; r < world.size(); ++r) {
+    const RankProbe& rank = ranks[static_cast<std::size_t>(r)];
+    EXPECT_EQ(rank.world_rank, r);
+    EXPECT_EQ(rank.host, host_name());
+    EXPECT_EQ(rank.local_rank, r);
+    EXPECT_EQ(rank.local_size, world.size());
+    EXPECT_FALSE(rank.cores.empty());
+  }
+  const RankProbe& mine = ranks[static_cast<std::size_t>(world.rank())];
+  EXPECT_EQ(mine.cores, allowed_cores());
+  EXPECT_EQ(mine.quota_cores, cpu_quota().cores);
+  EXPECT_EQ(mine.gpus.size(), discover_gpus().size());
+}
+
+TEST(Probes, LinksAreTimedAndIntact) {
+  const auto world = Communicator::world();
+  const std::vector<LinkProbe> links = probe_links(world, 100'000);
+  ASSERT_EQ(links.size(), static_cast<std::size_t>(world.size() - 1));
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    EXPECT_EQ(links[i].world_rank, static_cast<int>(i) + 1);
+    EXPECT_GT(links[i].latency_microseconds, 0);
+    EXPECT_GT(links[i].megabytes_per_second, 0);
+    EXPECT_TRUE(links[i].intact);
+  }
+  EXPECT_TRUE(probe_links(Communicator()).empty());
+}
+
+}  // namespace
+}  // namespace magister

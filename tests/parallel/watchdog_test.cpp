@@ -1,0 +1,90 @@
+// The watchdog's clock and message, in one process; what it does to a job is in endings_test.py.
+#include "magister/parallel/watchdog.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Listener {
+ public:
+  void operator()(const std::string& message) {
+    const std::lock_guard lock(mutex_);
+    messages_.push_back(message);
+  }
+  std::vector<std::string> messages() {
+    const std::lock_guard lock(mutex_);
+    return messages_;
+  }
+  // True when a message came within two seconds.
+  bool hears() {
+    for (int i = 0; i < 200 && messages().empty(); ++i) std::this_thread::sleep_for(10ms);
+    return !messages().empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> messages_;
+};
+
+TEST(Watchdog, NamesRankHostPhaseUnitAndTimesOnce) {
+  Listener listener;
+  Watchdog watchdog(150ms, false, std::ref(listener));
+  watchdog.enter("compute", 12);
+  EXPECT_EQ(watchdog.where(), "phase compute, unit 12");
+  ASSERT_TRUE(listener.hears());
+  const std::string text = listener.messages().front();
+  for (const std::string& part : {"rank 0 on " + host_name(), std::string("in phase compute (unit 12) for 0."),
+                                  std::string("its deadline of 0.1"), std::string("run the same command again")}) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+  std::this_thread::sleep_for(300ms);
+  EXPECT_EQ(listener.messages().size(), 1u);
+}
+
+TEST(Watchdog, EveryPhaseHasItsOwnClockAndDeadline) {
+  Listener listener;
+  Watchdog watchdog(400ms, false, std::ref(listener));
+  for (int unit = 0; unit < 8; ++unit) {
+    watchdog.enter("compute", unit);
+    std::this_thread::sleep_for(100ms);
+  }
+  watchdog.enter("load", -1, 10s);
+  EXPECT_EQ(watchdog.where(), "phase load");
+  std::this_thread::sleep_for(600ms);
+  EXPECT_TRUE(listener.messages().empty());
+  watchdog.enter("write", -1, 60ms);
+  ASSERT_TRUE(listener.hears());
+  EXPECT_NE(listener.messages().front().find("in phase write for"), std::string::npos) << listener.messages().front();
+}
+
+TEST(Watchdog, NothingIsWatchedBeforeAndAfterwards) {
+  Listener listener;
+  {
+    Watchdog watchdog(50ms, true, std::ref(listener));
+    std::this_thread::sleep_for(200ms);
+    watchdog.enter("compute");
+    watchdog.leave();
+    std::this_thread::sleep_for(200ms);
+    EXPECT_TRUE(listener.messages().empty());
+    watchdog.enter("compute");
+    EXPECT_TRUE(listener.hears());  // and again after a stall was said
+    watchdog.enter("compute");
+    for (int i = 0; i < 200 && listener.messages().size() < 2; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(listener.messages().size(), 2u);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  { Watchdog idle(10s, false); }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);  // its end does not wait for its next look
+}
+
+}  // namespace
+}  // namespace magister
