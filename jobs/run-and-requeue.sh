@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a magister command inside a Slurm job, passes signals on, and requeues the job when the command says "resume me".
+# Runs a magister command inside a Slurm job, tells it to stop on a signal, and requeues the job when the command says "resume me".
 # usage (in a batch script): exec jobs/run-and-requeue.sh mpirun build/magister run EXPERIMENT.yaml [key.path=value ...]
 #
 # Slurm sends USR1 some minutes before the time limit (#SBATCH --signal=B:USR1@300) to the batch shell only, hence the
@@ -22,8 +22,9 @@ terminated=0
 pass_on() {
   interrupted=1
   [ "$1" = TERM ] && terminated=1
-  say "signal $1, passed on"
-  kill -s "$1" "$child" 2>/dev/null
+  say "signal $1: stopping at the end of the unit"
+  # USR1 whatever came: mpirun hands it to its ranks, while at TERM it kills them a second later.
+  kill -s USR1 "$child" 2>/dev/null
 }
 for signal in USR1 USR2 TERM; do
   # shellcheck disable=SC2064
