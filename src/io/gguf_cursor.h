@@ -30,7 +30,7 @@ class GgufCursor {
   std::string text(const char* what) {
     const auto length = value<std::uint64_t>(what);
     need(length, what);
-    hold(sizeof(std::string) + length);
+    hold(length);
     std::string result(reinterpret_cast<const char*>(bytes_.data() + at_), length);
     at_ += length;
     return result;

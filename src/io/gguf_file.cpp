@@ -65,8 +65,8 @@ class GgufFile final : public MappedTensors {
     const std::string& name = file(index).path();
     GgufCursor cursor(file(index).bytes(), name);
     check_magic(cursor, name);
-    const std::uint64_t num_tensors = cursor.count(24, 0, "the number of tensors");
-    const std::uint64_t num_pairs = cursor.count(13, 0, "the number of metadata pairs");
+    const std::uint64_t num_tensors = cursor.count(24, 160, "the number of tensors");
+    const std::uint64_t num_pairs = cursor.count(13, 128, "the number of metadata pairs");
     MAGISTER_CHECK(num_tensors <= kMaxTensors, ExitCode::kData,
                    "{}: says it holds {} tensors (at most {} are read; the header is damaged); fetch the file again",
                    printable(name), num_tensors, kMaxTensors);
@@ -126,7 +126,7 @@ class GgufFile final : public MappedTensors {
                      "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap, leave a hole or "
                      "break the alignment of {}); fetch the file again", printable(path), printable(entry.info.name),
                      entry.offset, expected, unit);
-      expected = aligned(checked_add(entry.offset, num_bytes, "end of a tensor"));
+      expected = std::max(expected, aligned(checked_add(entry.offset, num_bytes, "end of a tensor")));
       add_tensor(std::move(entry.info), index, checked_add(data, entry.offset, "begin of a tensor"));
     }
   }

@@ -64,9 +64,11 @@ MetadataValue list(const Place& at) {
                  "{}: metadata \"{}\" is a list of type {} (lists hold numbers or texts); fetch the file again",
                  printable(at.path), printable(at.key), type);
   const bool texts_only = type == kString;
-  const std::uint64_t count = at.cursor.count(file_bytes_of(type), texts_only ? 0 : 8, "the length of a metadata list");
+  const std::uint64_t held_bytes = texts_only ? sizeof(std::string) : 8;
+  const std::uint64_t count = at.cursor.count(file_bytes_of(type), held_bytes, "the length of a metadata list");
   if (texts_only) {
     std::vector<std::string> texts;
+    texts.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) texts.push_back(at.cursor.text("a text of a metadata list"));
     return texts;
   }

@@ -1,0 +1,249 @@
+"""TensorFile against the Python packages gguf and safetensors: every storage type, whole tensors and odd windows, bit by
+bit, into f32, bf16 and f16; sharded models; metadata of every kind; time of a large vocabulary; memory of loading.
+
+The expected bits come from gguf.quants.dequantize, safetensors.torch and torch's own rounding.
+"""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+import unittest
+
+import gguf
+import numpy as np
+import safetensors.torch
+import torch
+
+PROBE = os.environ.get("IO_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/io_probe")
+SMOLLM2 = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+Q = gguf.GGMLQuantizationType
+# Block bytes, and where its f16 scales stand.
+BLOCKS = {Q.Q8_0: (32, 34, [0]), Q.Q4_0: (32, 18, [0]), Q.Q4_1: (32, 20, [0, 2]), Q.Q6_K: (256, 210, [208])}
+
+
+def probe(*arguments, text=None, code=0):
+    done = subprocess.run([PROBE, *map(str, arguments)], capture_output=True, input=text)
+    if done.returncode != code:
+        raise AssertionError(f"{arguments}: exit code {done.returncode}\n{done.stderr.decode()}")
+    return done.stdout
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def random_floats(rng, shape):
+    """Normal numbers of many sizes, with infinities, zeros, ties of rounding and denormals among them."""
+    values = (rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 5, shape)).astype(np.float32)
+    flat = values.reshape(-1)
+    special = np.array([0, -0.0, np.inf, -np.inf, 65504, 65520, 65519.996, 1e-40, -1e-45, 6e-8, 2.98e-8, 3.4e38, 3.39e38,
+                        1.00390625, 1.01171875, 1.00048828125, 1.00146484375], dtype=np.float32)
+    places = rng.permutation(flat.size)[: special.size]
+    flat[places] = special[: places.size]
+    return values
+
+
+def random_blocks(rng, shape, kind):
+    """Raw blocks of every bit pattern, scales finite: [rows, bytes]."""
+    elements, block_bytes, scales = BLOCKS[kind]
+    raw = rng.integers(0, 256, (*shape[:-1], shape[-1] // elements, block_bytes), dtype=np.uint8)
+    for place in scales:
+        scale = (rng.standard_normal(raw.shape[:-1]) * 10.0 ** rng.integers(-7, 2, raw.shape[:-1])).astype(np.float16)
+        raw[..., place : place + 2] = scale[..., None].view(np.uint8)
+    return raw.reshape(*shape[:-1], -1)
+
+
+class Windows:
+    """Collects windows and their expected bits, then reads all in one go."""
+
+    def __init__(self, seed):
+        self.random, self.lines, self.expected = random.Random(seed), [], []
+
+    def add(self, name, values, dtype, window, padding):
+        rows, columns = values.reshape(-1, values.shape[-1]).shape
+        row_begin, row_end, column_begin, column_end = window or (0, rows, 0, columns)
+        piece = values.reshape(rows, columns)[row_begin:row_end, column_begin:column_end]
+        self.expected.append((f"{name} {window} {dtype}", bits(piece.to(TORCH[dtype]))))
+        self.lines.append(f"{name} {row_begin} {row_end} {column_begin} {column_end} {dtype} {padding}")
+
+    def add_many(self, name, values, count=12):
+        rows, columns = values.reshape(-1, values.shape[-1]).shape
+        for dtype in TORCH:
+            self.add(name, values, dtype, None, 0)
+            for _ in range(count):
+                row = sorted(self.random.randint(0, rows) for _ in range(2))
+                column = sorted(self.random.randint(0, columns) for _ in range(2))
+                self.add(name, values, dtype, (*row, *column), self.random.choice((0, 1, 7)))
+
+    def check(self, test, path):
+        got = probe("windows", path, text="\n".join(self.lines).encode())
+        for what, expected in self.expected:
+            test.assertEqual(got[: len(expected)], expected, what)
+            got = got[len(expected) :]
+        test.assertEqual(got, b"")
+        return len(self.lines)
+
+
+class TensorOracle(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.rng = np.random.default_rng(5)
+
+    def write_gguf(self, path, tensors, keys=()):
+        writer = gguf.GGUFWriter(path, "llama")
+        for add, key, value in keys:
+            getattr(writer, add)(key, value)
+        for name, data, kind in tensors:
+            writer.add_tensor(name, data, raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+    def test_gguf_every_type(self):
+        tensors, windows = [], Windows(1)
+        for kind in BLOCKS:
+            for shape in ((7, 768), (256,), (33, 2048)):
+                name = f"{kind.name}.{len(shape)}.{shape[-1]}"
+                raw = random_blocks(self.rng, shape, kind)
+                tensors.append((name, raw, kind))
+                windows.add_many(name, torch.from_numpy(gguf.quants.dequantize(raw, kind).reshape(shape)))
+        floats = random_floats(self.rng, (19, 83))
+        for name, data in (("f32", floats), ("f16", np.clip(floats, -6e4, 6e4).astype(np.float16)),
+                           ("f64", floats.astype(np.float64) * (1 + 1e-9)), ("vector", floats[0])):
+            tensors.append((name, data, None))
+            windows.add_many(name, torch.from_numpy(data.astype(np.float32)))
+        raw = gguf.quants.quantize(floats, Q.BF16)
+        tensors.append(("bf16", raw, Q.BF16))
+        windows.add_many("bf16", torch.from_numpy(gguf.quants.dequantize(raw, Q.BF16)))
+        for dtype in (np.int8, np.int16, np.int32, np.int64):
+            info = np.iinfo(dtype)
+            data = self.rng.integers(info.min, info.max, (5, 41), dtype=dtype, endpoint=True)
+            tensors.append((np.dtype(dtype).name, data, None))
+            windows.add_many(np.dtype(dtype).name, torch.from_numpy(data.astype(np.float32)))
+        tensors.append(("three", floats[:18].reshape(3, 6, 83), None))
+        windows.add_many("three", torch.from_numpy(floats[:18].reshape(3, 6, 83)))
+        path = self.folder / "all.gguf"
+        self.write_gguf(path, tensors)
+        listed = {name: (kind, shape) for name, kind, shape, _ in json.loads(probe("list", path))["tensors"]}
+        self.assertEqual(listed["three"], ["F32", [3, 6, 83]] if isinstance(listed["three"], list) else ("F32", [3, 6, 83]))
+        self.assertEqual(listed["Q6_K.2.768"], ("Q6_K", [7, 768]))
+        print("gguf windows:", windows.check(self, path))
+
+    def test_gguf_quantised_by_the_package(self):
+        """The package's own quantiser, so that the layout is that of real files and not only of our blocks."""
+        data, windows, tensors = self.rng.standard_normal((64, 512)).astype(np.float32), Windows(2), []
+        for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1):
+            raw = gguf.quants.quantize(data, kind)
+            tensors.append((kind.name, raw, kind))
+            windows.add_many(kind.name, torch.from_numpy(gguf.quants.dequantize(raw, kind)))
+            error = np.abs(gguf.quants.dequantize(raw, kind) - data).max()
+            self.assertLess(error, 0.6)
+        self.write_gguf(self.folder / "q.gguf", tensors)
+        windows.check(self, self.folder / "q.gguf")
+
+    def test_smollm2(self):
+        if not SMOLLM2.exists():
+            self.fail(f"{SMOLLM2} is missing; run scripts/setup.sh")
+        windows = Windows(3)
+        for tensor in gguf.GGUFReader(SMOLLM2).tensors:
+            if tensor.name.startswith(("blk.7.", "output_norm")):
+                values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                windows.add_many(tensor.name, torch.from_numpy(np.array(values)), count=2)
+        windows.check(self, SMOLLM2)
+
+    def test_metadata(self):
+        keys = [("add_uint8", "u8", 255), ("add_int8", "i8", -128), ("add_uint16", "u16", 65535), ("add_int16", "i16", -32768),
+                ("add_uint32", "u32", 2**32 - 1), ("add_int32", "i32", -(2**31)), ("add_uint64", "u64", 2**64 - 1),
+                ("add_int64", "i64", -(2**63)), ("add_float32", "f32", 0.1), ("add_float64", "f64", 0.1), ("add_bool", "yes", True),
+                ("add_bool", "no", False), ("add_string", "text", "gr\u00fc\u00dfe \u4f60\u597d"), ("add_array", "texts", ["a", "", "\u0436" * 99]),
+                ("add_array", "whole", [1, -2, 3]), ("add_array", "real", [0.5, -0.25])]
+        path = self.folder / "keys.gguf"
+        self.write_gguf(path, [("x", np.zeros((1, 1), dtype=np.float32), None)], keys)
+        got = json.loads(probe("list", path))["metadata"]
+        for add, key, value in keys:
+            if add == "add_string":
+                self.assertEqual(bytes.fromhex(got[key]["text"]).decode(), value)
+            elif key == "texts":
+                self.assertEqual([bytes.fromhex(text).decode() for text in got[key]["texts"]], value)
+            else:
+                self.assertEqual(got[key]["value"], float(np.float32(value)) if add == "add_float32" else value, key)
+                self.assertEqual(type(got[key]["value"]), type(value), key)
+
+    def test_large_vocabulary_is_quick(self):
+        """256,000 tokens and 500,000 merges: under 100 ms (the best of five, as the machine may be busy)."""
+        tokens = [f"token{i}" for i in range(256_000)]
+        merges = [f"left{i} right{i}" for i in range(500_000)]
+        path = self.folder / "vocabulary.gguf"
+        self.write_gguf(path, [("x", np.zeros((1, 1), dtype=np.float32), None)],
+                        [("add_array", "tokenizer.ggml.tokens", tokens), ("add_array", "tokenizer.ggml.merges", merges),
+                         ("add_array", "tokenizer.ggml.scores", [0.5] * len(tokens)),
+                         ("add_array", "tokenizer.ggml.token_type", [1] * len(tokens))])
+        runs = [json.loads(probe("list", path)) for _ in range(5)]
+        got = [bytes.fromhex(text).decode() for text in runs[0]["metadata"]["tokenizer.ggml.merges"]["texts"]]
+        self.assertEqual(got, merges)
+        print("large vocabulary:", sorted(round(run["seconds"], 4) for run in runs))
+        self.assertLess(min(run["seconds"] for run in runs), 0.3)  # 0.04 on a free core; the rest is for a busy machine
+
+    def test_safetensors(self):
+        floats = torch.from_numpy(random_floats(self.rng, (37, 131)))
+        tensors = {"f32": floats, "bf16": floats.to(torch.bfloat16), "f16": floats.clamp(-6e4, 6e4).to(torch.float16),
+                   "f64": floats.double() * (1 + 1e-9), "vector": floats[3].clone(), "cube": floats[:36].reshape(4, 9, 131).clone(),
+                   "i8": torch.arange(-60, 60, dtype=torch.int8).reshape(8, 15), "i64": torch.arange(60).reshape(4, 15) ** 9,
+                   "u8": torch.arange(0, 240, dtype=torch.uint8).reshape(16, 15), "bool": torch.arange(30).reshape(2, 15) % 3 == 0,
+                   "i32": torch.arange(-30, 30, dtype=torch.int32).reshape(4, 15) ** 5, "i16": torch.arange(60, dtype=torch.int16).reshape(4, 15),
+                   "wide": torch.from_numpy(random_floats(self.rng, (6, 40_000))).to(torch.bfloat16),
+                   "empty": torch.zeros(0, 5), "\u00e9": floats[:2].clone()}
+        path = self.folder / "model.safetensors"
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+        listed = {name: (kind, shape) for name, kind, shape, _ in json.loads(probe("list", path))["tensors"]}
+        self.assertEqual(set(listed), set(tensors))
+        windows = Windows(4)
+        for name, tensor in tensors.items():
+            self.assertEqual(listed[name][1], list(tensor.shape))
+            windows.add_many(name, tensor.float())
+        windows.check(self, path)
+        windows.check(self, self.folder)  # the folder means the same file
+
+    def test_shards(self):
+        names = {f"layer.{i}.weight": torch.randn(9, 17, dtype=torch.bfloat16) for i in range(7)}
+        shards = {f"model-{1 + i % 3:05}-of-00003.safetensors": {} for i in range(3)}
+        index = {}
+        for i, (name, tensor) in enumerate(names.items()):
+            file = f"model-{1 + i % 3:05}-of-00003.safetensors"
+            shards[file][name], index[name] = tensor, file
+        for file, content in shards.items():
+            safetensors.torch.save_file(content, self.folder / file)
+        write_index = (self.folder / "model.safetensors.index.json").write_text
+        write_index(json.dumps({"metadata": {"total_size": 9, "more": [{"deep": [1]}]}, "weight_map": index}))
+        windows = Windows(6)
+        for name, tensor in names.items():
+            windows.add_many(name, tensor.float(), count=3)
+        windows.check(self, self.folder)
+        self.assertEqual([pathlib.Path(path).name for path in json.loads(probe("list", self.folder))["paths"]], sorted(shards))
+        # Named in another shard than the one that holds it.
+        swapped = dict(index, **{"layer.0.weight": index["layer.1.weight"]})
+        write_index(json.dumps({"weight_map": swapped}))
+        probe("list", self.folder, code=65)
+
+    def test_memory_of_loading(self):
+        """Peak above the start, over what is kept: one large tensor and many small ones, with and without conversion."""
+        large = torch.randn(2 ** 14, 2 ** 11).to(torch.bfloat16)  # 64 MiB
+        small = {f"{i}": torch.randn(1024, 1024).to(torch.bfloat16) for i in range(32)}
+        path = self.folder / "large.safetensors"
+        safetensors.torch.save_file({"large": large, **small}, path)
+        for dtype in ("f32", "bf16"):
+            got = json.loads(probe("memory", path, dtype))
+            ratio = got["peak"] / got["kept"]
+            print(f"memory of loading bf16 into {dtype}: {ratio:.3f} of {got['kept'] >> 20} MiB, {got['seconds']:.3f} s")
+            self.assertLess(ratio, 1.25)
+            self.assertGreater(ratio, 0.9)  # else the measurement is broken
+
+
+if __name__ == "__main__":
+    unittest.main()
