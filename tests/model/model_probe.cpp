@@ -1,6 +1,6 @@
 // Writes what describe_model, WeightSource and rope_table give for a model, for oracle_test.py to compare with Python.
-// usage: model_probe MODEL OUT_DIR SHARDS [LENGTH ...] f32|bf16|f16   -> OUT_DIR/config.json, RANK.NAME.f32, cos.LENGTH.f32
-//        model_probe --describe MODEL; model_probe --measure MODEL DTYPE. An Error is printed and its code is the exit code.
+// usage: model_probe MODEL OUT_DIR x1 x3 @70 f32|bf16|f16: over 1 and over 3 shards, rotary rows of a sequence of 70;
+//        model_probe --describe MODEL; model_probe --measure MODEL DTYPE. An Error is printed, its code is the exit code.
 #include <ATen/ATen.h>
 
 #include <cstdio>
@@ -104,20 +104,26 @@ int measure_loading(const std::string& model, at::ScalarType dtype) {
   return 0;
 }
 
-int dump(const std::string& model, const std::filesystem::path& out, int size, at::ScalarType dtype,
-         const std::vector<std::int64_t>& lengths) {
+int dump(const std::string& model, const std::filesystem::path& out, const std::vector<std::string>& arguments,
+         at::ScalarType dtype) {
   const auto file = TensorFile::open(model);
   const ModelDescription description = describe_model(model, *file);
-  json config = to_json(description.config);
-  for (int rank = 0; rank < size; ++rank) {
-    config["shards"].push_back(dump_shard(*file, description, rank, size, dtype, out));
+  for (const std::string& argument : arguments) {
+    const std::int64_t number = std::stoll(argument.substr(1));
+    if (argument[0] == '@') {
+      const RopeTable table = rope_table(description.config, number, number);
+      write_f32(out / fmt::format("cos.{}.f32", number), table.cos_PE2);
+      write_f32(out / fmt::format("sin.{}.f32", number), table.sin_PE2);
+      continue;
+    }
+    const std::filesystem::path folder = out / argument;
+    std::filesystem::create_directories(folder);
+    json config = to_json(description.config);
+    for (int rank = 0; rank < number; ++rank) {
+      config["shards"].push_back(dump_shard(*file, description, rank, static_cast<int>(number), dtype, folder));
+    }
+    std::ofstream(folder / "config.json") << config.dump();
   }
-  for (const std::int64_t length : lengths) {
-    const RopeTable table = rope_table(description.config, length, length);
-    write_f32(out / fmt::format("cos.{}.f32", length), table.cos_PE2);
-    write_f32(out / fmt::format("sin.{}.f32", length), table.sin_PE2);
-  }
-  std::ofstream(out / "config.json") << config.dump();
   return 0;
 }
 
@@ -129,9 +135,7 @@ int run(const std::vector<std::string>& arguments) {
   if (arguments.size() < 3) return 64;
   const at::ScalarType dtype = arguments.back() == "bf16" ? at::kBFloat16 : arguments.back() == "f16" ? at::kHalf : at::kFloat;
   if (arguments[0] == "--measure") return measure_loading(arguments[1], dtype);
-  std::vector<std::int64_t> lengths;
-  for (std::size_t i = 3; i + 1 < arguments.size(); ++i) lengths.push_back(std::stoll(arguments[i]));
-  return dump(arguments[0], arguments[1], std::stoi(arguments[2]), dtype, lengths);
+  return dump(arguments[0], arguments[1], {arguments.begin() + 2, arguments.end() - 1}, dtype);
 }
 
 }  // namespace

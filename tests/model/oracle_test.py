@@ -119,16 +119,15 @@ def check_variant(name, work):
     expected = expected_config(model)
     if path.suffix == ".gguf" and name.startswith("gguf_llama"):
         expected["family"] = "llama"
-    for size in (1, 2, 3):
-        if size > model.config.num_attention_heads:
-            continue
-        out = work / f"{name}.{size}"
-        out.mkdir()
-        lengths = LENGTHS if size == 1 else ()
-        done = probe(path, out, size, *lengths, "f32")
-        check(done.returncode == 0, f"{name} over {size}: exit code {done.returncode}: {done.stderr.strip()}")
-        if done.returncode != 0:
-            return
+    sizes = [size for size in (1, 2, 3) if size <= model.config.num_attention_heads]
+    work = work / f"{name}.dump"
+    work.mkdir()
+    done = probe(path, work, *(f"x{size}" for size in sizes), *(f"@{length}" for length in LENGTHS), "f32")
+    check(done.returncode == 0, f"{name}: exit code {done.returncode}: {done.stderr.strip()}")
+    if done.returncode != 0:
+        return
+    for size in sizes:
+        out = work / f"x{size}"
         found = json.loads((out / "config.json").read_text())
         shards = found.pop("shards")
         for key, value in expected.items():
@@ -142,7 +141,7 @@ def check_variant(name, work):
             worst = max(worst, compare_shard(f"{name} shard {rank}/{size}", out, rank,
                                              expected_shard(model, shard, rank), tolerance))
         if size == 1:
-            rope = compare_rope(name, out, model)
+            rope = compare_rope(name, work, model)
             print(f"{name:26s} weights differ by {worst:.2g}, rotary tables by {rope:.2g}")
 
 
@@ -153,11 +152,11 @@ def check_rounding(work):
     for dtype, kind in (("bf16", torch.bfloat16), ("f16", torch.float16)):
         out = work / f"rounded.{dtype}"
         out.mkdir()
-        check(probe(path, out, 1, dtype).returncode == 0, f"llama_biases in {dtype} is not read")
-        found = np.fromfile(out / "0.1.o.f32", dtype=np.float32)
+        check(probe(path, out, "x1", dtype).returncode == 0, f"llama_biases in {dtype} is not read")
+        found = np.fromfile(out / "x1/0.1.o.f32", dtype=np.float32)
         rounded = model.model.layers[1].self_attn.o_proj.weight.detach().to(kind).float().numpy()
         check(np.array_equal(found, rounded.ravel()), f"o_proj in {dtype} is not the rounded weight")
-        bias = np.fromfile(out / "0.1.o.bias.f32", dtype=np.float32)
+        bias = np.fromfile(out / "x1/0.1.o.bias.f32", dtype=np.float32)
         check(np.array_equal(bias, model.model.layers[1].self_attn.o_proj.bias.detach().numpy()), "a bias was rounded")
 
 
@@ -209,9 +208,9 @@ def check_damage(work):
 def check_smollm2(work):
     out = work / "smollm2"
     out.mkdir()
-    done = probe(SMOLLM2, out, 1, "f32")
+    done = probe(SMOLLM2, out, "x1", "f32")
     check(done.returncode == 0, f"SmolLM2: {done.stderr}")
-    config = json.loads((out / "config.json").read_text())
+    config = json.loads((out / "x1/config.json").read_text())
     check((config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (9, 3, 64), f"SmolLM2: {config}")
     stored = {tensor.name: tensor for tensor in gguf.GGUFReader(SMOLLM2).tensors}
     check(config["num_parameters"] == sum(int(t.n_elements) for t in stored.values()), f"SmolLM2: {config['num_parameters']}")
@@ -221,7 +220,7 @@ def check_smollm2(work):
     qkv = np.concatenate([tiny_models.tiny_gguf.to_halves(plain("blk.29.attn_q.weight"), 9),
                           tiny_models.tiny_gguf.to_halves(plain("blk.29.attn_k.weight"), 3), plain("blk.29.attn_v.weight")])
     for file, expected in (("29.qkv", qkv), ("embed", plain("token_embd.weight")), ("3.down", plain("blk.3.ffn_down.weight"))):
-        found = np.fromfile(out / f"0.{file}.f32", dtype=np.float32).reshape(expected.shape)
+        found = np.fromfile(out / f"x1/0.{file}.f32", dtype=np.float32).reshape(expected.shape)
         worst = float(np.abs(found - expected).max())
         check(worst <= 1e-6 * np.abs(expected).max(), f"SmolLM2 {file} differs by {worst:.3g}")
     measured = json.loads(probe("--measure", SMOLLM2, "f32").stdout)

@@ -104,7 +104,7 @@ def fill(model, seed):
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_(0.3 * noise)
+                parameter.copy_(2.4 * noise / parameter.shape[1] ** 0.5)
             else:
                 parameter.copy_(1.3 * noise / parameter.shape[1] ** 0.5)
 
