@@ -282,8 +282,8 @@ void Communicator::receive(void* data, std::size_t num_bytes, int source, int ta
   MAGISTER_CHECK(handle_ != nullptr, ExitCode::kInternal,
                  "receive on a communicator of one rank (nobody is there); report this");
   in_pieces(*handle_, num_bytes, [&](std::size_t at, int count) {
-    MAGISTER_CHECK_MPI(MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm,
-                                MPI_STATUS_IGNORE));
+    MAGISTER_CHECK_MPI(
+        MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm, MPI_STATUS_IGNORE));
   });
 }
 

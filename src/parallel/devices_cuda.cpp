@@ -27,9 +27,10 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 // toolkit, of which a build may have neither; the types are those of NVML's stable C interface.
 class Nvml {
  public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), [](void* handle) {
-             if (handle != nullptr) dlclose(handle);
-           }) {
+  Nvml()
+      : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), [](void* handle) {
+          if (handle != nullptr) dlclose(handle);
+        }) {
     if (!library_ || !load(init_, "nvmlInit_v2") || !load(shutdown_, "nvmlShutdown") ||
         !load(by_uuid_, "nvmlDeviceGetHandleByUUID") || !load(memory_, "nvmlDeviceGetMemoryInfo")) {
       return;
@@ -45,7 +46,8 @@ class Nvml {
   std::uint64_t free_bytes(const std::string& uuid, std::uint64_t otherwise) const {
     Device device = nullptr;
     Memory memory;
-    if (!works_ || by_uuid_(uuid.c_str(), &device) != kSuccess || memory_(device, &memory) != kSuccess) return otherwise;
+    if (!works_ || by_uuid_(uuid.c_str(), &device) != kSuccess || memory_(device, &memory) != kSuccess)
+      return otherwise;
     return memory.free;
   }
 
@@ -83,10 +85,16 @@ std::vector<GpuDevice> discover_gpus() {
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
     const cudaError_t code = cudaGetDeviceProperties(&properties, index);
-    MAGISTER_CHECK(code == cudaSuccess, ExitCode::kInputOutput,
-                   "the CUDA runtime counts {} GPUs, but cuda:{} does not answer: {} (it may have fallen off the bus); leave it "
-                   "out with CUDA_VISIBLE_DEVICES and tell the administrator", count, index, cudaGetErrorString(code));
-    GpuDevice device{index, properties.name, uuid_text(properties.uuid), properties.totalGlobalMem, 0,
+    MAGISTER_CHECK(
+        code == cudaSuccess, ExitCode::kInputOutput,
+        "the CUDA runtime counts {} GPUs, but cuda:{} does not answer: {} (it may have fallen off the bus); leave it "
+        "out with CUDA_VISIBLE_DEVICES and tell the administrator",
+        count, index, cudaGetErrorString(code));
+    GpuDevice device{index,
+                     properties.name,
+                     uuid_text(properties.uuid),
+                     properties.totalGlobalMem,
+                     0,
                      properties.major * 10 + properties.minor};
     device.free_bytes = nvml.free_bytes(device.uuid, device.total_bytes);
     devices.push_back(std::move(device));

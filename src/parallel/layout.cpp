@@ -16,7 +16,8 @@ namespace magister {
 GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config) {
   refuse_singleton_launch(world.size());
   const std::vector<RankProbe> ranks = probe_ranks(world);
-  LayoutSolution solution = solve_layout(ranks, config);  // every rank solves the same problem and throws the same error
+  // Every rank solves the same problem and throws the same error.
+  LayoutSolution solution = solve_layout(ranks, config);
   const RankPlace& place = solution.places[static_cast<std::size_t>(world.rank())];
   if (!solution.on_gpu && !config.cpu_only && !ranks[0].gpus.empty()) {
     log_info("{} GPU(s) found on {}, but this task computes on CPUs", ranks[0].gpus.size(), ranks[0].host);
@@ -32,6 +33,7 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   group.on_gpu_ = solution.on_gpu;
   group.table_ = std::move(solution.table);
   group.members_ = world.split(group.group_index_, world.rank());
+  group.leaders_ = world.split(group.is_leader() ? 0 : -1, world.rank());
   return group;
 }
 
@@ -50,17 +52,19 @@ std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config) {
 void refuse_singleton_launch(int world_size) {
   const char* allowed = std::getenv("MAGISTER_ALLOW_SINGLETON");
   if (world_size != 1 || (allowed != nullptr && std::string_view(allowed) != "0" && *allowed != '\0')) return;
-  // Innermost launcher first, and the first that speaks decides: `mpirun -np 1` or `srun -n 1` inside a larger allocation
-  // is what it says, while an allocation alone (SLURM_NTASKS in a batch script's shell) started nothing.
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+  // Innermost launcher first, and the first that speaks decides: `mpirun -np 1` or `srun -n 1` inside a larger
+  // allocation is what it says, while an allocation alone (SLURM_NTASKS in a batch script's shell) started nothing.
+  for (const char* name :
+       {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
     const char* value = std::getenv(name);
     if (value == nullptr) continue;
     const long launched = std::strtol(value, nullptr, 10);
     if (launched <= 1) return;
     fail(ExitCode::kUsage,
-         "MPI sees one rank, but {} is {} (started without a launcher, or by one that this MPI does not know: each process "
-         "would run the whole experiment alone); start with mpirun or srun --mpi=pmix, or set MAGISTER_ALLOW_SINGLETON=1 if "
-         "one rank is meant", name, launched);
+         "MPI sees one rank, but {} is {} (started without a launcher, or by one that this MPI does not know: each "
+         "process would run the whole experiment alone); start with mpirun or srun --mpi=pmix, or set "
+         "MAGISTER_ALLOW_SINGLETON=1 if one rank is meant",
+         name, launched);
   }
 }
 

@@ -60,14 +60,21 @@ void add_typed(const std::vector<const std::byte*>& contributions, std::byte* ou
 void add_in_shard_order(c10::ScalarType type, const std::vector<const std::byte*>& contributions, std::byte* out,
                         std::size_t count) {
   switch (type) {
-    case c10::ScalarType::Float: return add_typed<float>(contributions, out, count);
-    case c10::ScalarType::Double: return add_typed<double>(contributions, out, count);
-    case c10::ScalarType::BFloat16: return add_typed<c10::BFloat16>(contributions, out, count);
-    case c10::ScalarType::Half: return add_typed<c10::Half>(contributions, out, count);
-    case c10::ScalarType::Int: return add_typed<std::int32_t>(contributions, out, count);
-    case c10::ScalarType::Long: return add_typed<std::int64_t>(contributions, out, count);
+    case c10::ScalarType::Float:
+      return add_typed<float>(contributions, out, count);
+    case c10::ScalarType::Double:
+      return add_typed<double>(contributions, out, count);
+    case c10::ScalarType::BFloat16:
+      return add_typed<c10::BFloat16>(contributions, out, count);
+    case c10::ScalarType::Half:
+      return add_typed<c10::Half>(contributions, out, count);
+    case c10::ScalarType::Int:
+      return add_typed<std::int32_t>(contributions, out, count);
+    case c10::ScalarType::Long:
+      return add_typed<std::int64_t>(contributions, out, count);
     default:
-      fail(ExitCode::kInternal, "a sum over shards of {} (only f32, f64, bf16, f16, i32 and i64 are added); report this",
+      fail(ExitCode::kInternal,
+           "a sum over shards of {} (only f32, f64, bf16, f16, i32 and i64 are added); report this",
            c10::toString(type));
   }
 }

@@ -23,11 +23,14 @@ std::string one_line(std::string text) {
 
 std::string to_text(const RankProbe& probe) {
   std::ostringstream out;
-  out << one_line(probe.host) << '\n' << one_line(probe.quota_group) << '\n' << probe.quota_cores << ' ' << probe.cores.size();
+  out << one_line(probe.host) << '\n'
+      << one_line(probe.quota_group) << '\n'
+      << probe.quota_cores << ' ' << probe.cores.size();
   for (const int core : probe.cores) out << ' ' << core;
   out << '\n' << probe.gpus.size() << '\n';
   for (const GpuDevice& gpu : probe.gpus) {
-    out << one_line(gpu.name) << '\n' << one_line(gpu.uuid) << '\n'
+    out << one_line(gpu.name) << '\n'
+        << one_line(gpu.uuid) << '\n'
         << gpu.index << ' ' << gpu.total_bytes << ' ' << gpu.free_bytes << ' ' << gpu.compute_capability << '\n';
   }
   return out.str();
@@ -51,8 +54,9 @@ RankProbe from_text(const std::string& text) {
     in.ignore();
     probe.gpus.push_back(gpu);
   }
-  MAGISTER_CHECK(static_cast<bool>(in), ExitCode::kInternal, "a rank described itself in a way that another does not read "
-                 "(different builds in one job?); start the same program on every host");
+  MAGISTER_CHECK(static_cast<bool>(in), ExitCode::kInternal,
+                 "a rank described itself in a way that another does not read (different builds in one job?); start "
+                 "the same program on every host");
   return probe;
 }
 
@@ -71,7 +75,8 @@ constexpr std::size_t kShortBytes = 8;
 
 LinkProbe time_link(const Communicator& world, int other, std::size_t message_bytes) {
   std::vector<std::byte> message(std::max(message_bytes, kShortBytes));
-  for (std::size_t i = 0; i < message.size(); ++i) message[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(other));
+  for (std::size_t i = 0; i < message.size(); ++i)
+    message[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(other));
   const std::vector<std::byte> sent = message;
   std::vector<double> seconds;
   for (int i = 0; i < kPings; ++i) {
@@ -85,7 +90,8 @@ LinkProbe time_link(const Communicator& world, int other, std::size_t message_by
     const auto begin = Clock::now();
     ping(world, other, message, message.size());
     const double one_way = std::chrono::duration<double>(Clock::now() - begin).count() / 2;
-    link.megabytes_per_second = std::max(link.megabytes_per_second, static_cast<double>(message.size()) * 1e-6 / one_way);
+    link.megabytes_per_second =
+        std::max(link.megabytes_per_second, static_cast<double>(message.size()) * 1e-6 / one_way);
   }
   link.intact = message == sent;
   return link;

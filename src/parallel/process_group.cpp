@@ -4,6 +4,7 @@
 namespace magister {
 
 ShardAbandoned::ShardAbandoned()
-    : Error(ExitCode::kInternal, "another shard of this rank failed (its part of the sum is missing); see its message") {}
+    : Error(ExitCode::kInternal,
+            "another shard of this rank failed (its part of the sum is missing); see its message") {}
 
 }  // namespace magister

@@ -40,8 +40,10 @@ struct Contribution {
 // What the shards of one rank share. Buffers are written by the last visitor of a meeting and read after it.
 struct RankShards {
   RankShards(Communicator own, int num_threads)
-      : ranks(std::move(own)), num_threads(num_threads),
-        rendezvous(num_threads, num_threads <= usable_cores()), parts(static_cast<std::size_t>(num_threads)) {}
+      : ranks(std::move(own)),
+        num_threads(num_threads),
+        rendezvous(num_threads, num_threads <= usable_cores()),
+        parts(static_cast<std::size_t>(num_threads)) {}
 
   Communicator ranks;  // a duplicate: nobody else's messages get between
   int num_threads;
@@ -56,9 +58,11 @@ struct RankShards {
   void check_agreement() const {
     for (const Contribution& part : parts) {
       MAGISTER_CHECK(part.bytes == parts[0].bytes && part.type == parts[0].type && part.operation == parts[0].operation,
-                     ExitCode::kInternal, "shards of rank {} meet in {} with {} bytes of {} and in {} with {} bytes of {} "
-                     "(their sum would be wrong); report this", ranks.rank(), parts[0].operation, parts[0].bytes,
-                     c10::toString(parts[0].type), part.operation, part.bytes, c10::toString(part.type));
+                     ExitCode::kInternal,
+                     "shards of rank {} meet in {} with {} bytes of {} and in {} with {} bytes of {} (their sum would "
+                     "be wrong); report this",
+                     ranks.rank(), parts[0].operation, parts[0].bytes, c10::toString(parts[0].type), part.operation,
+                     part.bytes, c10::toString(part.type));
     }
   }
 
@@ -118,7 +122,8 @@ class CpuProcessGroup final : public ProcessGroup {
  public:
   CpuProcessGroup(std::shared_ptr<RankShards> shards, int thread)
       : ProcessGroup(shards->ranks.rank() * shards->num_threads + thread, shards->num_shards()),
-        shards_(std::move(shards)), thread_(static_cast<std::size_t>(thread)) {}
+        shards_(std::move(shards)),
+        thread_(static_cast<std::size_t>(thread)) {}
   ~CpuProcessGroup() override { shards_->rendezvous.abandon(); }
 
   std::string backend() const override { return shards_->spans_ranks() ? "mpi" : "threads"; }
@@ -154,7 +159,8 @@ class CpuProcessGroup final : public ProcessGroup {
   at::Tensor all_gather(const at::Tensor& shard) override {
     const at::Tensor part = shard.contiguous();
     check(part, "all_gather");
-    MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal, "all_gather of a scalar (it has no rows to put together); report this");
+    MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal,
+                   "all_gather of a scalar (it has no rows to put together); report this");
     if (tp_size() == 1) return part;
     auto shape = part.sizes().vec();
     shape[0] *= tp_size();
@@ -194,8 +200,8 @@ class CpuProcessGroup final : public ProcessGroup {
         if (shards_->spans_ranks()) shards_->exchange(shares);
       });
       const ByteRange own = shares[static_cast<std::size_t>(tp_rank())];
-      add_in_shard_order(whole.scalar_type(), contributions_to(shares),
-                         static_cast<std::byte*>(out.data_ptr()) + done, own.size() / item);
+      add_in_shard_order(whole.scalar_type(), contributions_to(shares), static_cast<std::byte*>(out.data_ptr()) + done,
+                         own.size() / item);
       shards_->rendezvous.meet();  // the others read this shard's tensor, whose owner may change it afterwards
     }
     return out;
@@ -227,7 +233,8 @@ class CpuProcessGroup final : public ProcessGroup {
   void check(const at::Tensor& tensor, std::string_view operation) const {
     MAGISTER_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(), ExitCode::kInternal,
                    "{} of a tensor on {} that is{} contiguous (a CPU group takes contiguous tensors in main memory); "
-                   "report this", operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not");
+                   "report this",
+                   operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not");
   }
 
   template <typename Action>
@@ -271,8 +278,8 @@ class CpuProcessGroup final : public ProcessGroup {
 };
 
 std::vector<std::unique_ptr<ProcessGroup>> make_groups(Communicator ranks, int num_threads) {
-  MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal, "a group of {} shards a rank (nobody would compute); report this",
-                 num_threads);
+  MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal,
+                 "a group of {} shards a rank (nobody would compute); report this", num_threads);
   const auto shards = std::make_shared<RankShards>(std::move(ranks), num_threads);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int i = 0; i < num_threads; ++i) groups.push_back(std::make_unique<CpuProcessGroup>(shards, i));
@@ -285,15 +292,19 @@ std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communi
   if (members.size() == 1) return make_groups({}, shards_per_rank);
   int level = MPI_THREAD_SINGLE;
   MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
-  MAGISTER_CHECK(shards_per_rank == 1 || level >= MPI_THREAD_SERIALIZED, ExitCode::kConfig,
-                 "{} shards a rank over {} ranks, but this MPI lets only one thread communicate (its shards are threads); "
-                 "set layout.shards_per_rank: 1 or use an MPI with thread support", shards_per_rank, members.size());
+  MAGISTER_CHECK(
+      shards_per_rank == 1 || level >= MPI_THREAD_SERIALIZED, ExitCode::kConfig,
+      "{} shards a rank over {} ranks, but this MPI lets only one thread communicate (its shards are threads); set "
+      "layout.shards_per_rank: 1 or use an MPI with thread support",
+      shards_per_rank, members.size());
   return make_groups(members.duplicate(), shards_per_rank);
 }
 
 std::unique_ptr<ProcessGroup> make_single_process_group() { return std::move(make_groups({}, 1).front()); }
 
-std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards) { return make_groups({}, num_shards); }
+std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards) {
+  return make_groups({}, num_shards);
+}
 
 std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members) {
   return std::move(make_cpu_process_groups(members, 1).front());

@@ -1,5 +1,6 @@
-// The GPU group: one GPU a rank, NCCL between them. Communicators are non-blocking, so that a fault or a missing peer ends
-// in ncclCommAbort and an exception instead of a hang. Source: NCCL 2.28 user guide ("Fault Tolerance", "Environment").
+// The GPU group: one GPU a rank, NCCL between them. Communicators are non-blocking, so that a fault or a missing peer
+// ends in ncclCommAbort and an exception instead of a hang. Source: NCCL 2.28 user guide ("Fault Tolerance",
+// "Environment").
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -24,10 +25,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kChannels = 8;
 
 void check_cuda(cudaError_t code, const char* call) {
-  if (code == cudaSuccess) [[likely]] return;
+  if (code == cudaSuccess) [[likely]]
+    return;
   cudaGetLastError();
-  fail(ExitCode::kInternal, "rank {} on {}: {} failed: {} (the GPU cannot be used any more); run the same command again, and "
-       "leave this host out if it comes back", log_world_rank(), host_name(), call, cudaGetErrorString(code));
+  fail(ExitCode::kInternal,
+       "rank {} on {}: {} failed: {} (the GPU cannot be used any more); run the same command again, and leave this "
+       "host out if it comes back",
+       log_world_rank(), host_name(), call, cudaGetErrorString(code));
 }
 #define MAGISTER_CHECK_CUDA(call) ::magister::check_cuda((call), #call)
 
@@ -46,19 +50,28 @@ void set_reproducible_defaults() {
 
 ncclDataType_t type_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kFloat: return ncclFloat32;
-    case at::kDouble: return ncclFloat64;
-    case at::kBFloat16: return ncclBfloat16;
-    case at::kHalf: return ncclFloat16;
-    case at::kInt: return ncclInt32;
-    case at::kLong: return ncclInt64;
+    case at::kFloat:
+      return ncclFloat32;
+    case at::kDouble:
+      return ncclFloat64;
+    case at::kBFloat16:
+      return ncclBfloat16;
+    case at::kHalf:
+      return ncclFloat16;
+    case at::kInt:
+      return ncclInt32;
+    case at::kLong:
+      return ncclInt64;
     default:
-      fail(ExitCode::kInternal, "a {} tensor in a GPU group (only f32, f64, bf16, f16, i32 and i64 travel); report this",
+      fail(ExitCode::kInternal,
+           "a {} tensor in a GPU group (only f32, f64, bf16, f16, i32 and i64 travel); report this",
            c10::toString(tensor.scalar_type()));
   }
 }
 
-bool is_narrow(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
+bool is_narrow(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
@@ -99,7 +112,8 @@ class NcclProcessGroup final : public ProcessGroup {
   at::Tensor all_gather(const at::Tensor& shard) override {
     const at::Tensor part = shard.contiguous();
     check(part, "all_gather");
-    MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal, "all_gather of a scalar (it has no rows to put together); report this");
+    MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal,
+                   "all_gather of a scalar (it has no rows to put together); report this");
     auto shape = part.sizes().vec();
     shape[0] *= tp_size();
     at::Tensor out = at::empty(shape, part.options());
@@ -118,7 +132,8 @@ class NcclProcessGroup final : public ProcessGroup {
     auto shape = whole.sizes().vec();
     shape[0] /= tp_size();
     at::Tensor out = at::empty(shape, whole.options());
-    settle(ncclReduceScatter(whole.const_data_ptr(), out.data_ptr(), count_of(out), type_of(out), ncclSum, comm(), kStream),
+    settle(ncclReduceScatter(whole.const_data_ptr(), out.data_ptr(), count_of(out), type_of(out), ncclSum, comm(),
+                             kStream),
            "ncclReduceScatter");
     return out;
   }
@@ -156,15 +171,18 @@ class NcclProcessGroup final : public ProcessGroup {
   void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // it is a thread's own setting
 
   ncclComm_t comm() const {
-    MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal, "shard {} of {}: the GPU group has failed before (its sums are "
-                   "lost); see the first message", tp_rank(), tp_size());
+    MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal,
+                   "shard {} of {}: the GPU group has failed before (its sums are lost); see the first message",
+                   tp_rank(), tp_size());
     return comm_;
   }
 
   void check(const at::Tensor& tensor, const char* operation) const {
     MAGISTER_CHECK(tensor.is_contiguous() && tensor.device().is_cuda() && tensor.device().index() == device_,
-                   ExitCode::kInternal, "{} of a tensor on {} that is{} contiguous (this group takes contiguous tensors on "
-                   "cuda:{}); report this", operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not", device_);
+                   ExitCode::kInternal,
+                   "{} of a tensor on {} that is{} contiguous (this group takes contiguous tensors on cuda:{}); "
+                   "report this",
+                   operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not", device_);
     select_device();
   }
 
@@ -190,13 +208,14 @@ class NcclProcessGroup final : public ProcessGroup {
     const char* detail = comm_ == nullptr ? nullptr : ncclGetLastError(comm_);
     const std::string more = detail == nullptr || *detail == '\0' ? "" : ", " + printable(detail, 1000);
     if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
-    fail(ExitCode::kInternal, "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot talk any more); run "
-         "the same command again, with NCCL_DEBUG=INFO if it comes back", log_world_rank(), host_name(), tp_rank(), tp_size(),
-         device_, call, problem, more);
+    fail(ExitCode::kInternal,
+         "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot talk any more); run the same "
+         "command again, with NCCL_DEBUG=INFO if it comes back",
+         log_world_rank(), host_name(), tp_rank(), tp_size(), device_, call, problem, more);
   }
 
-  // Local: ncclCommAbort, because ncclCommDestroy waits for the other ranks of the host. Whoever needs a result has waited
-  // for it (barrier(), or a copy to the host) before.
+  // Local: ncclCommAbort, because ncclCommDestroy waits for the other ranks of the host. Whoever needs a result has
+  // waited for it (barrier(), or a copy to the host) before.
   void release() noexcept {
     if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
     if (flag_ != nullptr) cudaFree(std::exchange(flag_, nullptr));
@@ -233,9 +252,11 @@ std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& member
   }
   const std::vector<std::string> problems = members.all_gather(problem);
   for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-    MAGISTER_CHECK(problems[rank].empty(), ExitCode::kConfig,
-                   "shard {} of {} cannot use its GPU (this rank's is cuda:{}): {} (the group is not whole without it); check "
-                   "`magister doctor`, or set layout.devices: cpu", rank, problems.size(), device_index, problems[rank]);
+    MAGISTER_CHECK(
+        problems[rank].empty(), ExitCode::kConfig,
+        "shard {} of {} cannot use its GPU (this rank's is cuda:{}): {} (the group is not whole without it); check "
+        "`magister doctor`, or set layout.devices: cpu",
+        rank, problems.size(), device_index, problems[rank]);
   }
   members.broadcast(&id, sizeof id, 0);
   return std::make_unique<NcclProcessGroup>(members, id, device_index);

@@ -54,7 +54,8 @@ class WindowCounters final : public SharedCounters {
 
   std::uint64_t fetch_add(int counter, std::uint64_t add) override {
     std::uint64_t before = 0;
-    MAGISTER_CHECK_MPI(MPI_Fetch_and_op(&add, &before, MPI_UINT64_T, 0, counter, add == 0 ? MPI_NO_OP : MPI_SUM, window_));
+    MAGISTER_CHECK_MPI(
+        MPI_Fetch_and_op(&add, &before, MPI_UINT64_T, 0, counter, add == 0 ? MPI_NO_OP : MPI_SUM, window_));
     MAGISTER_CHECK_MPI(MPI_Win_flush(0, window_));
     return before;
   }
@@ -144,7 +145,8 @@ std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, 
   MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
   MAGISTER_CHECK(level == MPI_THREAD_MULTIPLE, ExitCode::kConfig,
                  "this MPI ({}) offers neither one-sided communication nor threads (groups cannot draw work from one "
-                 "counter); use an Open MPI with UCX, or one rank", mpi_library_version());
+                 "counter); use an Open MPI with UCX, or one rank",
+                 mpi_library_version());
   return std::make_unique<ServedCounters>(world, num_counters);
 }
 

@@ -124,16 +124,18 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()), num_threads_(num_threads) {
-  MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal, "a thread pool of {} threads (nobody would compute); report this",
-                 num_threads);
+  MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal,
+                 "a thread pool of {} threads (nobody would compute); report this", num_threads);
   make_library_single_threaded();
   state_->may_spin = num_threads <= usable_cores();
   try {
     for (int i = 1; i < num_threads; ++i) state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
   } catch (const std::system_error& error) {
     state_->stop_workers();
-    fail(ExitCode::kConfig, "thread {} of {} could not be started: {} (a limit of the system or of the batch job); raise "
-         "`ulimit -u` or use more ranks", state_->workers.size() + 1, num_threads, error.what());
+    fail(ExitCode::kConfig,
+         "thread {} of {} could not be started: {} (a limit of the system or of the batch job); raise `ulimit -u` or "
+         "use more ranks",
+         state_->workers.size() + 1, num_threads, error.what());
   }
 }
 
@@ -143,8 +145,9 @@ void ThreadPool::run(std::int64_t num_tiles, const std::function<void(std::int64
   State& state = *state_;
   MAGISTER_CHECK(num_tiles >= 0 && num_tiles <= static_cast<std::int64_t>(kLeftMask), ExitCode::kInternal,
                  "a run of {} tiles (the pool counts to 2^32); report this", num_tiles);
-  MAGISTER_CHECK(!state.running.exchange(true, std::memory_order_acquire), ExitCode::kInternal,
-                 "a thread pool was used inside its own tile or by two threads (it would wait for itself); report this");
+  MAGISTER_CHECK(
+      !state.running.exchange(true, std::memory_order_acquire), ExitCode::kInternal,
+      "a thread pool was used inside its own tile or by two threads (it would wait for itself); report this");
   struct Leave {
     std::atomic<bool>& running;
     ~Leave() { running.store(false, std::memory_order_release); }
@@ -164,7 +167,8 @@ void ThreadPool::run(std::int64_t num_tiles, const std::function<void(std::int64
   state.run_tiles(0);
   const auto all_done = [&] { return state.unfinished.load(std::memory_order_acquire) == 0; };
   if (!state.may_spin || !spin_until(all_done)) {
-    for (std::uint32_t left; (left = state.unfinished.load(std::memory_order_acquire)) != 0;) state.unfinished.wait(left);
+    for (std::uint32_t left; (left = state.unfinished.load(std::memory_order_acquire)) != 0;)
+      state.unfinished.wait(left);
   }
   if (state.error) std::rethrow_exception(std::exchange(state.error, nullptr));
 }

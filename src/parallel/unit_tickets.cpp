@@ -34,7 +34,8 @@ struct UnitTickets::Window {
   bool last_stop = false;
 
   std::uint64_t fetch_add(Counter counter, std::uint64_t add) {
-    MAGISTER_CHECK(counters != nullptr, ExitCode::kInternal, "unit tickets used after free() (the window is gone); report this");
+    MAGISTER_CHECK(counters != nullptr, ExitCode::kInternal,
+                   "unit tickets used after free() (the window is gone); report this");
     return counters->fetch_add(counter, add);
   }
 };
@@ -44,13 +45,18 @@ UnitTickets::UnitTickets(const Communicator& world, std::vector<std::uint64_t> p
   MAGISTER_CHECK(num_groups >= 1 && group_index >= 0 && group_index < num_groups, ExitCode::kInternal,
                  "unit tickets for group {} of {} (there is no such group); report this", group_index, num_groups);
   const std::uint64_t print = fingerprint(pending);
-  MAGISTER_CHECK(world.min(print) == world.max(print), ExitCode::kInternal,
-                 "the ranks disagree about which units are left to do (rank {} has {}; one would be done twice); report this",
-                 world.rank(), pending.size());
-  window_ = std::unique_ptr<Window>(new Window{world, std::move(pending), schedule,
+  MAGISTER_CHECK(
+      world.min(print) == world.max(print), ExitCode::kInternal,
+      "the ranks disagree about which units are left to do (rank {} has {}; one would be done twice); report this",
+      world.rank(), pending.size());
+  window_ = std::unique_ptr<Window>(new Window{world,
+                                               std::move(pending),
+                                               schedule,
                                                static_cast<std::uint64_t>(group_index),
                                                static_cast<std::uint64_t>(num_groups),
-                                               make_shared_counters(world, kNumCounters), {}, false});
+                                               make_shared_counters(world, kNumCounters),
+                                               {},
+                                               false});
 }
 
 UnitTickets::~UnitTickets() = default;

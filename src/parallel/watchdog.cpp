@@ -52,10 +52,11 @@ struct Watchdog::State {
 
   std::string message() const {
     using Seconds = std::chrono::duration<double>;
-    return fmt::format("rank {} on {} has been in phase {}{} for {:.1f} s, longer than its deadline of {:.1f} s (it, or a "
-                       "rank that it waits for, is stuck; committed units are safe); run the same command again, or raise "
-                       "run.watchdog_seconds", log_world_rank(), host_name(), phase,
-                       unit < 0 ? "" : fmt::format(" (unit {})", unit), Seconds(spent).count(), Seconds(deadline).count());
+    return fmt::format(
+        "rank {} on {} has been in phase {}{} for {:.1f} s, longer than its deadline of {:.1f} s (it, or a rank that "
+        "it waits for, is stuck; committed units are safe); run the same command again, or raise run.watchdog_seconds",
+        log_world_rank(), host_name(), phase, unit < 0 ? "" : fmt::format(" (unit {})", unit), Seconds(spent).count(),
+        Seconds(deadline).count());
   }
 
   void watch() {

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <ctime>
 #include <span>
-#include <vector>
 #include <thread>
+#include <vector>
 
 #include "magister/core/error.h"
 #include "parallel/communicator_handle.h"
@@ -72,7 +72,9 @@ TEST(Communicator, LongMessagesGoInPieces) {
   const auto world = Communicator::world();
   world.handle()->piece_bytes = 1000;
   std::vector<std::uint32_t> numbers(12'345);
-  const auto value = [](int rank, std::size_t i) { return static_cast<std::uint32_t>(i * 2654435761u + static_cast<unsigned>(rank)); };
+  const auto value = [](int rank, std::size_t i) {
+    return static_cast<std::uint32_t>(i * 2654435761u + static_cast<unsigned>(rank));
+  };
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(world.rank(), i);
   const std::size_t bytes = numbers.size() * sizeof(std::uint32_t);
   const int next = (world.rank() + 1) % world.size(), before = (world.rank() + world.size() - 1) % world.size();
@@ -119,8 +121,8 @@ TEST(Communicator, AFailedCallNamesItselfTheReasonAndTheHost) {
   } catch (const Error& error) {
     const std::string text = error.what();
     EXPECT_EQ(error.code(), ExitCode::kInternal);
-    for (const std::string& part : {std::string("MPI_Send("), std::string("MPI_ERR_RANK"), "rank " + std::to_string(world.rank()),
-                                    host_name()}) {
+    for (const std::string& part :
+         {std::string("MPI_Send("), std::string("MPI_ERR_RANK"), "rank " + std::to_string(world.rank()), host_name()}) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     }
   }

@@ -115,10 +115,16 @@ void draw_tickets(const Communicator& world) {
 }
 
 int live(int argc, char** argv) {
-  const std::map<std::string, std::function<void(const Communicator&)>> endings = {
-      {"clean", clean}, {"abort", abort_in_main}, {"abort-thread", abort_in_thread}, {"abort-twice", abort_twice},
-      {"throw", throw_past_session}, {"die", die}, {"stall", stall}, {"stop", stop_a_peer}, {"suspend", suspend_all},
-      {"tickets", draw_tickets}};
+  const std::map<std::string, std::function<void(const Communicator&)>> endings = {{"clean", clean},
+                                                                                   {"abort", abort_in_main},
+                                                                                   {"abort-thread", abort_in_thread},
+                                                                                   {"abort-twice", abort_twice},
+                                                                                   {"throw", throw_past_session},
+                                                                                   {"die", die},
+                                                                                   {"stall", stall},
+                                                                                   {"stop", stop_a_peer},
+                                                                                   {"suspend", suspend_all},
+                                                                                   {"tickets", draw_tickets}};
   if (std::strcmp(argv[1], "abort-before") == 0) abort_job(78);
   const MpiSession session(&argc, &argv);
   const Communicator world = Communicator::world();
@@ -138,6 +144,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.code());
   }
-  if (std::strcmp(argv[1], "abort-before") != 0) magister::abort_job(code == 0 ? 0 : 70);  // after MPI_Finalize: just an exit
+  if (std::strcmp(argv[1], "abort-before") != 0)
+    magister::abort_job(code == 0 ? 0 : 70);  // after MPI_Finalize: just an exit
   return code;
 }

@@ -49,7 +49,8 @@ class Endings(unittest.TestCase):
     def test_a_stalled_rank_is_named(self):
         code, _, err, seconds = job("stall")
         self.assertEqual(code, 70, err)
-        self.assertRegex(err, r"rank 1 on \S+ has been in phase compute \(unit 5\) for 0\.\d s, longer than its deadline of 0\.3 s")
+        self.assertRegex(err, r"rank 1 on \S+ has been in phase compute \(unit 5\) for 0\.\d s, "
+                              r"longer than its deadline of 0\.3 s")
         self.assertLess(seconds, 10)
 
     def test_a_stopped_peer_is_noticed(self):
@@ -64,7 +65,8 @@ class Endings(unittest.TestCase):
 
     def test_tickets_with_every_kind_of_counters(self):
         over_tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
-        for ranks, mca, kind in [(3, [], "window"), (1, [], "local"), (3, [*over_tcp, "--mca", "osc", "rdma"], "messages"),
+        for ranks, mca, kind in [(3, [], "window"), (1, [], "local"),
+                                 (3, [*over_tcp, "--mca", "osc", "rdma"], "messages"),
                                  (3, [*over_tcp, "--mca", "osc", "pt2pt"], "messages")]:
             with self.subTest(ranks=ranks, mca=mca):
                 code, out, err, seconds = job("tickets", ranks, mca, limit=40)

@@ -66,17 +66,17 @@ TEST(LayoutSolver, CpuGroupsOfRanksAndShards) {
 
 TEST(LayoutSolver, CoresAreSharedFairly) {
   std::vector<RankProbe> ranks = cluster({3}, 8, 0);
-  EXPECT_EQ(core_shares(ranks), (std::vector<int>{2, 2, 2}));      // 8 cores for all three
-  ranks[0].cores = {0, 1, 2, 3};                                   // bound; the others still see all
-  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 3, 3}));      // 4/3; 4/3 + 4/2
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{2, 2, 2}));  // 8 cores for all three
+  ranks[0].cores = {0, 1, 2, 3};                               // bound; the others still see all
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 3, 3}));  // 4/3; 4/3 + 4/2
   ranks[1].cores = {4};
   ranks[2].cores = {5, 6};
-  EXPECT_EQ(core_shares(ranks), (std::vector<int>{4, 1, 2}));      // disjoint
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{4, 1, 2}));  // disjoint
   for (RankProbe& rank : ranks) rank.quota_cores = 3, rank.quota_group = "/job";
-  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));      // three cores' worth of time for three ranks
+  EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));  // three cores' worth of time for three ranks
   ranks[2].host = "elsewhere";
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 2}));
-  for (RankProbe& rank : ranks) rank.cores = {};                   // the system does not say
+  for (RankProbe& rank : ranks) rank.cores = {};  // the system does not say
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(core_shares(cluster({3}, 3, 0)), (std::vector<int>{1, 1, 1}));
   EXPECT_EQ(core_shares(cluster({7}, 7, 0)), std::vector<int>(7, 1));
@@ -112,7 +112,8 @@ TEST(LayoutSolver, OneGpuARank) {
   const LayoutSolution solution = solve_layout(cluster({4, 4}, 32, 4), config);
   EXPECT_TRUE(solution.on_gpu);
   EXPECT_EQ(solution.num_groups, 2);
-  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(solution.places[static_cast<std::size_t>(rank)].device_index, rank % 4);
+  for (int rank = 0; rank < 8; ++rank)
+    EXPECT_EQ(solution.places[static_cast<std::size_t>(rank)].device_index, rank % 4);
   EXPECT_EQ(solution.table[6].device, "cuda:2 Test GPU GPU-1-2");
   EXPECT_EQ(solution.table[6].group_index, 1);
   EXPECT_EQ(solution.table[6].tp_rank, 2);

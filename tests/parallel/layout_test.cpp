@@ -61,6 +61,8 @@ TEST(Layout, SeveralGroups) {
   EXPECT_EQ(group.first_tp_rank(), world.rank() % 2);
   EXPECT_EQ(group.members().size(), 2);
   EXPECT_EQ(group.members().rank(), world.rank() % 2);
+  EXPECT_EQ(group.leaders().size(), group.is_leader() ? 2 : 1);
+  EXPECT_EQ(group.leaders().rank(), group.is_leader() ? world.rank() / 2 : 0);
   const auto rows = world.all_gather(group.table()[3].device + group.table()[3].host);
   EXPECT_EQ(rows.front(), rows.back());
 }

@@ -1,5 +1,5 @@
-// The GPU group against pretended_gpu.cpp: it polls, has a time limit, aborts on faults, leaves nothing behind. Real sums
-// over real GPUs need real GPUs.
+// The GPU group against pretended_gpu.cpp: it polls, has a time limit, aborts on faults, leaves nothing behind. Real
+// sums over real GPUs need real GPUs.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -15,7 +15,8 @@ at::Tensor ordered_sum(const std::vector<at::Tensor>& parts) {
   std::vector<const std::byte*> pointers;
   for (const at::Tensor& part : parts) pointers.push_back(static_cast<const std::byte*>(part.const_data_ptr()));
   at::Tensor out = at::empty_like(parts[0]);
-  add_in_shard_order(out.scalar_type(), pointers, static_cast<std::byte*>(out.data_ptr()), static_cast<std::size_t>(out.numel()));
+  add_in_shard_order(out.scalar_type(), pointers, static_cast<std::byte*>(out.data_ptr()),
+                     static_cast<std::size_t>(out.numel()));
   return out;
 }
 
@@ -29,7 +30,8 @@ TEST(OrderedSum, AddsAsAtenDoesOneAfterAnother) {
         const bool narrow = type == at::kBFloat16 || type == at::kHalf;
         at::Tensor expected = parts[0].to(narrow ? at::kFloat : type).clone();
         for (int s = 1; s < shards; ++s) expected += parts[static_cast<std::size_t>(s)].to(expected.scalar_type());
-        EXPECT_TRUE(at::equal(ordered_sum(parts), expected.to(type))) << c10::toString(type) << " " << count << " " << shards;
+        EXPECT_TRUE(at::equal(ordered_sum(parts), expected.to(type)))
+            << c10::toString(type) << " " << count << " " << shards;
       }
     }
   }
@@ -44,14 +46,16 @@ TEST(OrderedSum, OrderMattersAndIsTheShards) {
 
 TEST(OrderedSum, MayWriteOverAContribution) {
   at::Tensor a = at::arange(1000, at::kFloat), b = a * 3;
-  add_in_shard_order(at::kFloat, {static_cast<const std::byte*>(a.data_ptr()), static_cast<const std::byte*>(b.data_ptr())},
+  add_in_shard_order(at::kFloat,
+                     {static_cast<const std::byte*>(a.data_ptr()), static_cast<const std::byte*>(b.data_ptr())},
                      static_cast<std::byte*>(b.data_ptr()), 1000);
   EXPECT_TRUE(at::equal(b, a * 4));
 }
 
 TEST(OrderedSum, IntegersWrapAndOtherTypesAreRefused) {
   const at::Tensor most = at::full({2}, std::numeric_limits<std::int64_t>::max(), at::kLong);
-  EXPECT_EQ(ordered_sum({most, at::ones({2}, at::kLong)})[0].item<std::int64_t>(), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(ordered_sum({most, at::ones({2}, at::kLong)})[0].item<std::int64_t>(),
+            std::numeric_limits<std::int64_t>::min());
   EXPECT_THROW(ordered_sum({at::ones({2}, at::kByte)}), Error);
 }
 

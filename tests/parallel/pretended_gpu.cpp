@@ -31,7 +31,9 @@ ncclResult_t begin_call() {
   return pretended_gpu.questions_left == 0 ? ncclSuccess : ncclInProgress;
 }
 
-std::size_t width(ncclDataType_t type) { return type == ncclFloat64 || type == ncclInt64 ? 8 : type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4; }
+std::size_t width(ncclDataType_t type) {
+  return type == ncclFloat64 || type == ncclInt64 ? 8 : type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4;
+}
 
 }  // namespace
 
@@ -61,7 +63,9 @@ cudaError_t cudaStreamQuery(cudaStream_t) {
   if (pretended_gpu.stream_fails) return cudaErrorIllegalAddress;
   return pretended_gpu.stream_busy-- > 0 ? cudaErrorNotReady : cudaSuccess;
 }
-const char* cudaGetErrorString(cudaError_t error) { return error == cudaErrorIllegalAddress ? "an illegal memory access" : "ok"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorIllegalAddress ? "an illegal memory access" : "ok";
+}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 7, sizeof *id);
@@ -78,8 +82,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
   ++pretended_gpu.questions;
   *result = ncclSuccess;
-  if (pretended_gpu.peer_lost) *result = ncclRemoteError;
-  else if (pretended_gpu.questions_left > 0 && --pretended_gpu.questions_left > 0) *result = ncclInProgress;
+  if (pretended_gpu.peer_lost)
+    *result = ncclRemoteError;
+  else if (pretended_gpu.questions_left > 0 && --pretended_gpu.questions_left > 0)
+    *result = ncclInProgress;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
@@ -89,24 +95,33 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclRemoteError ? "remote process exited" : result == ncclInvalidUsage ? "invalid usage" : "system error";
+  return result == ncclRemoteError    ? "remote process exited"
+         : result == ncclInvalidUsage ? "invalid usage"
+                                      : "system error";
 }
 const char* ncclGetLastError(ncclComm_t) { return "net.cc:12 peer\nwent away"; }
 
 // Every rank gives the same data, so a sum is a product with the number of ranks.
-ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm, cudaStream_t) {
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
+                           ncclComm_t comm, cudaStream_t) {
   if (type == ncclFloat32) {
-    for (std::size_t i = 0; i < count; ++i) static_cast<float*>(to)[i] = static_cast<const float*>(from)[i] * static_cast<float>(comm->num_ranks);
+    for (std::size_t i = 0; i < count; ++i)
+      static_cast<float*>(to)[i] = static_cast<const float*>(from)[i] * static_cast<float>(comm->num_ranks);
   }
   return begin_call();
 }
-ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t) {
-  for (int r = 0; r < comm->num_ranks; ++r) std::memcpy(static_cast<char*>(to) + static_cast<std::size_t>(r) * count * width(type), from, count * width(type));
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t) {
+  for (int r = 0; r < comm->num_ranks; ++r)
+    std::memcpy(static_cast<char*>(to) + static_cast<std::size_t>(r) * count * width(type), from, count * width(type));
   return begin_call();
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
   return ncclAllReduce(from, to, count, type, op, comm, stream);
 }
-ncclResult_t ncclBroadcast(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) { return begin_call(); }
+ncclResult_t ncclBroadcast(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return begin_call();
+}
 
 }  // extern "C"

@@ -84,7 +84,7 @@ TEST(ProcessGroup, RoundsSixteenBitSumsOnce) {
 
 TEST(ProcessGroup, LongTensorsOfUnevenLengthHaveTheBitsOfThePlainSum) {
   // Around 64 KiB over the shards (the small way), around 4 MiB (a piece), and lengths that four shards do not divide.
-  for (const std::int64_t count : {0, 1, 2, 3, 4095, 4096, 4097, 50'001, 1'048'575, 1'048'577, 2'500'003}) {
+  for (const std::int64_t count : {0, 1, 3, 4095, 4096, 4097, 50'001, 1'048'575, 1'048'577}) {
     for (const auto type : {at::kFloat, at::kHalf, at::kLong}) {
       if (type != at::kFloat && count > 100'000) continue;
       on_four_shards([&](ProcessGroup& group) {
@@ -104,17 +104,19 @@ TEST(ProcessGroup, LongTensorsOfUnevenLengthHaveTheBitsOfThePlainSum) {
 
 TEST(ProcessGroup, LongGathersScattersAndBroadcasts) {
   on_four_shards([](ProcessGroup& group) {
-    const auto part = [](int shard) { return at::arange(1'300'001, at::kInt).mul_(shard + 1).view({-1, 1}); };
+    const auto part = [](int shard) { return at::arange(1'050'001, at::kInt).mul_(shard + 1).view({-1, 1}); };
     const at::Tensor all = group.all_gather(part(group.tp_rank()));
     EXPECT_TRUE(at::equal(all, at::cat({part(0), part(1), part(2), part(3)})));
     at::Tensor tensor = part(group.tp_rank());
     group.broadcast(tensor, 2);
     EXPECT_TRUE(at::equal(tensor, part(2)));
-    const auto rows = [](int shard) { return at::cos(at::arange(4 * 400'003, at::kFloat) * (shard + 1)).view({-1, 1}); };
+    const auto rows = [](int shard) {
+      return at::cos(at::arange(4 * 300'003, at::kFloat) * (shard + 1)).view({-1, 1});
+    };
     at::Tensor sum = rows(0);
     for (int shard = 1; shard < 4; ++shard) sum += rows(shard);
     const at::Tensor own = group.reduce_scatter(rows(group.tp_rank()));
-    EXPECT_TRUE(at::equal(own, sum.narrow(0, 400'003 * group.tp_rank(), 400'003)));
+    EXPECT_TRUE(at::equal(own, sum.narrow(0, 300'003 * group.tp_rank(), 300'003)));
   });
 }
 
@@ -127,9 +129,15 @@ TEST(ProcessGroup, AnySequenceOfCallsKeepsItsOrder) {
       at::Tensor tensor = at::full({count}, static_cast<double>(group.tp_rank() + call), at::kFloat);
       const float sum = 6.0f + 4.0f * static_cast<float>(call);
       switch (random() % 4) {
-        case 0: group.all_reduce_sum(tensor); break;
-        case 1: tensor = group.reduce_scatter(tensor); break;
-        case 2: tensor = group.all_gather(tensor).view({4, count}).sum(0); break;
+        case 0:
+          group.all_reduce_sum(tensor);
+          break;
+        case 1:
+          tensor = group.reduce_scatter(tensor);
+          break;
+        case 2:
+          tensor = group.all_gather(tensor).view({4, count}).sum(0);
+          break;
         default:
           group.broadcast(tensor, root);
           tensor += static_cast<double>(sum - static_cast<float>(root + call));

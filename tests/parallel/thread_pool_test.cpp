@@ -38,8 +38,8 @@ TEST(ThreadPool, RunsEveryTileOnce) {
   }
 }
 
-// 100,000 short runs with pauses in which workers fall asleep: a lost wake-up would hang, a late one would run a tile of
-// another run (whose sum would be wrong).
+// 100,000 short runs with pauses in which workers fall asleep: a lost wake-up would hang, a late one would run a tile
+// of another run (whose sum would be wrong).
 TEST(ThreadPool, ShortRunsNeverMix) {
   ThreadPool pool(4);
   std::int64_t expected = 0;
@@ -121,7 +121,8 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
   EXPECT_LT(cpu_seconds() - before, 0.03);
 }
 
-// Nobody waits for a worker that has not woken: with far more threads than cores a run of two tiles costs what two cost.
+// Nobody waits for a worker that has not woken: with far more threads than cores a run of two tiles costs what two
+// cost.
 TEST(ThreadPool, OversubscribedItCostsNoMoreThanItsTiles) {
   ThreadPool pool(32);
   const double before = cpu_seconds();

@@ -124,7 +124,8 @@ TEST(UnitTickets, DifferentListsAreRefused) {
   EXPECT_THROW(UnitTickets(world, {1}, Schedule::kDynamic, world.size(), world.size()), Error);
 }
 
-// The kind that MPI without windows gets is tested through MCA settings in endings_test.py; here is what the others give.
+// The kind that MPI without windows gets is tested through MCA settings in endings_test.py; here is what the others
+// give.
 TEST(SharedCounters, AddOverAllRanks) {
   const auto world = Communicator::world();
   const auto counters = make_shared_counters(world, 3);

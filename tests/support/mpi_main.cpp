@@ -18,14 +18,15 @@ int main(int argc, char** argv) {
     struct OnlyFailures : testing::EmptyTestEventListener {
       void OnTestPartResult(const testing::TestPartResult& result) override {
         if (!result.failed()) return;
-        std::fprintf(stderr, "rank %d: %s:%d: %s\n", magister::log_world_rank(), result.file_name(), result.line_number(),
-                     result.summary());
+        std::fprintf(stderr, "rank %d: %s:%d: %s\n", magister::log_world_rank(), result.file_name(),
+                     result.line_number(), result.summary());
       }
     };
     listeners.Append(new OnlyFailures);
   }
   const int failed = RUN_ALL_TESTS();
-  // A rank whose test threw leaves the others inside a collective call: the job must end, not wait for CTest's patience.
+  // A rank whose test threw leaves the others inside a collective call: the job must end, not wait for CTest's
+  // patience.
   const auto begin = std::chrono::steady_clock::now();
   world.wait_for_all([&] {
     if (failed != 0 && std::chrono::steady_clock::now() - begin > std::chrono::seconds(10)) magister::abort_job(1);

@@ -39,7 +39,7 @@ std::string mpi_library_version();
 // call on it is a local no-op. Frees its communicator locally unless MPI is already finalized; never collective.
 class Communicator {
  public:
-  Communicator();  // alone
+  Communicator();               // alone
   static Communicator world();  // duplicates MPI_COMM_WORLD. Collective over the world
   Communicator(Communicator&& other) noexcept;
   Communicator& operator=(Communicator&& other) noexcept;

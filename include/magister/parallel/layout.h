@@ -12,21 +12,22 @@ namespace magister {
 
 // What layout: says in the experiment, resolved (no "auto" left) by resolve_layout().
 struct LayoutConfig {
-  int gpus_per_group = 0;            // 0 = auto
-  std::vector<int> devices;          // empty = auto
-  bool cpu_only = false;             // devices: cpu
-  int shards_per_rank = 1;           // CPU only
-  // Said by the task, not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU, said in the log.
+  int gpus_per_group = 0;    // 0 = auto
+  std::vector<int> devices;  // empty = auto
+  bool cpu_only = false;     // devices: cpu
+  int shards_per_rank = 1;   // CPU only
+  // Said by the task, not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU, said in the
+  // log.
   bool gpus_usable = false;
 };
 
 struct GpuDevice {
-  int index = 0;          // CUDA runtime index inside this process
+  int index = 0;  // CUDA runtime index inside this process
   std::string name;
   std::string uuid;
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;  // as NVML says, total_bytes without it
-  int compute_capability = 0;  // 90 for 9.0
+  int compute_capability = 0;    // 90 for 9.0
 };
 
 // GPUs visible to this process, honouring CUDA_VISIBLE_DEVICES. Empty without a driver or in a CPU-only build.
@@ -45,13 +46,14 @@ struct DeviceRow {
   std::string device;  // "cpu shard 0 (1 thread)" or "cuda:0 NVIDIA H200 UUID"
 };
 
-// This rank's place. members(): the ranks of its group; leaders(): the tp_rank-0 ranks of all groups ("alone" elsewhere).
+// This rank's place. members(): the ranks of its group; leaders(): the tp_rank-0 ranks of all groups ("alone"
+// elsewhere).
 class GpuGroup {
  public:
-  // Decides and checks everything; throws Error(kConfig), the same on every rank, with every value it saw when the layout
-  // does not divide or two ranks see one GPU, and Error(kUsage) when this looks like a singleton launch inside a larger
-  // scheduler allocation. Group size `auto` is one rank's devices. Threads: each shard's part of the cores that its rank
-  // may use, shared fairly with the other ranks of the host. Collective over world.
+  // Decides and checks everything; throws Error(kConfig), the same on every rank, with every value it saw when the
+  // layout does not divide or two ranks see one GPU, and Error(kUsage) when this looks like a singleton launch inside a
+  // larger scheduler allocation. Group size `auto` is one rank's devices. Threads: each shard's part of the cores that
+  // its rank may use, shared fairly with the other ranks of the host. Collective over world.
   static GpuGroup resolve(const Communicator& world, const LayoutConfig& config);
 
   int group_index() const { return group_index_; }
@@ -65,13 +67,14 @@ class GpuGroup {
   bool on_gpu() const { return on_gpu_; }
   int device_index() const { return device_index_; }
   const Communicator& members() const { return members_; }
+  const Communicator& leaders() const { return leaders_; }
   const std::vector<DeviceRow>& table() const { return table_; }  // whole world, on every rank
 
  private:
   int group_index_ = 0, num_groups_ = 1, tp_size_ = 1, shards_per_rank_ = 1, first_tp_rank_ = 0;
   int threads_per_shard_ = 1, device_index_ = -1;
   bool on_gpu_ = false;
-  Communicator members_;
+  Communicator members_, leaders_;
   std::vector<DeviceRow> table_;
 };
 

@@ -1,7 +1,7 @@
 // ProcessGroup: the collectives that one GPU group runs on tensors. Three backends chosen by layout: `threads` (CPU
-// shards inside a rank), `mpi` (CPU shards over ranks), `nccl` (GPUs). Same results for `threads` and `mpi`, bit for bit:
-// both add the shards' contributions in shard order 0, 1, 2, ... (a tree over N would round differently for each N).
-// T = any shape. All calls: Collective over the group; every shard passes the same shape and dtype.
+// shards inside a rank), `mpi` (CPU shards over ranks), `nccl` (GPUs). Same results for `threads` and `mpi`, bit for
+// bit: both add the shards' contributions in shard order 0, 1, 2, ... (a tree over N would round differently for each
+// N). T = any shape. All calls: Collective over the group; every shard passes the same shape and dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,20 +54,20 @@ class ProcessGroup {
 std::unique_ptr<ProcessGroup> make_single_process_group();
 
 // CPU groups of this rank's shards: tp_rank = members.rank() * shards_per_rank + i. Collective over members (they talk
-// through a duplicate of it). A group that is destroyed while others of its rank wait (its shard threw) releases them with
-// ShardAbandoned; the other ranks end with the job.
+// through a duplicate of it). A group that is destroyed while others of its rank wait (its shard threw) releases them
+// with ShardAbandoned; the other ranks end with the job.
 std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communicator& members, int shards_per_rank);
 // Shards of this rank alone; shard i is used by thread i.
 std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards);
 // One shard a rank. Collective over members.
 std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members);
 
-// One GPU per rank; the unique id travels over MPI. Calls are enqueued on the device's default stream, as ATen's are, and
-// return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes
-// (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws. bf16 and f16 sums travel as fp32. For a given
-// machine the bits are reproducible: NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 and 8 channels
-// (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise.
-// Throws Error(kConfig) in a build without NCCL or without that device. Collective over members.
+// One GPU per rank; the unique id travels over MPI. Calls are enqueued on the device's default stream, as ATen's are,
+// and return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes
+// (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws. bf16 and f16 sums travel as fp32. For a
+// given machine the bits are reproducible: NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 and 8 channels
+// (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise. Throws Error(kConfig) in a build without
+// NCCL or without that device. Collective over members.
 std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index);
 
 }  // namespace magister

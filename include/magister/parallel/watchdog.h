@@ -13,8 +13,8 @@ namespace magister {
 
 class Watchdog {
  public:
-  // on_stall (of tests) gets the message, once a phase, in the watchdog's thread; without it the message is logged and the
-  // job ended. Time during which this whole process was stopped (SIGSTOP, a suspended job) does not count.
+  // on_stall (of tests) gets the message, once a phase, in the watchdog's thread; without it the message is logged and
+  // the job ended. Time during which this whole process was stopped (SIGSTOP, a suspended job) does not count.
   explicit Watchdog(std::chrono::milliseconds default_deadline, bool poke_mpi_progress,
                     std::function<void(const std::string& message)> on_stall = {});
   ~Watchdog();  // joins its thread; local
