@@ -1,0 +1,93 @@
+// Runs a model on sequences of token ids by both forward passes, sharded over threads, and writes the logits.
+// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...  -> OUT_DIR/fast.SHARDS.f32, plain.SHARDS.f32: [T, V]
+// Oracle: families_test.py compares them with transformers. One load a number of shards; sequences are packed.
+#include <ATen/ATen.h>
+
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "magister/core/error.h"
+#include "magister/io/tensor_file.h"
+#include "magister/model/model_config.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+
+namespace magister {
+namespace {
+
+struct Logits {
+  at::Tensor fast_TV, plain_TV;
+};
+
+// One shard's columns of the logits.
+void run_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
+               std::unique_ptr<ProcessGroup> group, Logits& out) {
+  ThreadPool pool(1);
+  Transformer model(description, file, *group, pool, at::kFloat);
+  model.self_test();
+  const LmHead& head = model.lm_head();
+  const auto begin = static_cast<std::int64_t>(head.vocab.begin), size = static_cast<std::int64_t>(head.vocab.size());
+  const at::Tensor fast_TD = model.forward(batch), plain_TD = model.forward_reference(batch);
+  out.fast_TV.narrow(1, begin, size).copy_(at::mm(fast_TD, head.weight_vD.t()));
+  out.plain_TV.narrow(1, begin, size).copy_(at::mm(plain_TD, head.weight_vD.t()));
+}
+
+Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards) {
+  const std::vector<std::int64_t> shape = {batch.num_tokens(), description.config.vocab_size};
+  const float nothing = std::numeric_limits<float>::quiet_NaN();  // columns that no shard writes must show
+  Logits logits{at::full(shape, nothing), at::full(shape, nothing)};
+  auto groups = make_thread_process_groups(shards);
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(shards));
+  for (int shard = 0; shard < shards; ++shard) {
+    const auto index = static_cast<std::size_t>(shard);
+    threads.emplace_back([&, index] {
+      try {
+        run_shard(description, file, batch, std::move(groups[index]), logits);
+      } catch (...) {
+        errors[index] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return logits;
+}
+
+void write_f32(const std::filesystem::path& path, const at::Tensor& tensor) {
+  std::ofstream(path, std::ios::binary)
+      .write(static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
+}
+
+void run(const std::vector<std::string>& arguments) {
+  std::ifstream tokens(arguments.at(1));
+  const auto sequences = nlohmann::json::parse(tokens).get<std::vector<std::vector<TokenId>>>();
+  const PackedBatch batch = pack_sequences(sequences);
+  const auto file = TensorFile::open(arguments.at(0));
+  const ModelDescription description = describe_model(arguments.at(0), *file);
+  const std::filesystem::path out(arguments.at(2));
+  for (std::size_t i = 3; i < arguments.size(); ++i) {
+    const Logits logits = run_sharded(description, *file, batch, std::stoi(arguments[i]));
+    write_f32(out / fmt::format("fast.{}.f32", arguments[i]), logits.fast_TV);
+    write_f32(out / fmt::format("plain.{}.f32", arguments[i]), logits.plain_TV);
+  }
+}
+
+}  // namespace
+}  // namespace magister
+
+int main(int argc, char** argv) {
+  try {
+    magister::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,73 @@
+"""Both forward passes of every tiny model, over 1, 2 and 3 shards, against transformers in fp32.
+
+Sequences longer than every window and trained length are packed with short ones. Log-probabilities and log-sum-exp
+within 1e-4, the most probable token equal wherever the gap to the second exceeds that; shards among themselves, too.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+import tiny_models  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+PROBE = os.environ.get("FAMILIES_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/model/families_probe")
+LENGTHS = (1, 2, 7, 33, 20, 130)  # 130: over a tile of queries; over max_position_embeddings where that is 24
+TOLERANCE = 1e-4
+
+
+def logprobs(logits):
+    logits = torch.from_numpy(logits).double()
+    return (logits - logits.logsumexp(-1, keepdim=True)).numpy(), logits.logsumexp(-1).numpy()
+
+
+def difference(found, expected):
+    """Largest |difference| of log-probabilities and of log-sum-exp; infinite for a wrong best token."""
+    found_lp, found_lse = logprobs(found)
+    expected_lp, expected_lse = logprobs(expected)
+    best = np.sort(expected_lp, axis=1)
+    clear = best[:, -1] - best[:, -2] > TOLERANCE
+    if (found_lp.argmax(1) != expected_lp.argmax(1))[clear].any() or not np.isfinite(found).all():
+        return np.inf
+    return max(np.abs(found_lp - expected_lp).max(), np.abs(found_lse - expected_lse).max())
+
+
+def check_variant(name, work):
+    """-> messages of failure."""
+    path = tiny_models.make(work, name)
+    model = tiny_models.load_reference(path)
+    token_lists = tiny_models.sequences(model.config.vocab_size, LENGTHS)
+    expected = np.concatenate(tiny_models.reference_logits(path, token_lists, model))
+    (work / "tokens.json").write_text(json.dumps(token_lists))
+    sizes = [size for size in (1, 2, 3) if size <= model.config.num_attention_heads]
+    done = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), *map(str, sizes)],
+                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode != 0:
+        return [f"{name}: exit code {done.returncode}: {done.stderr.strip()}"]
+    worst = {}
+    for kind in ("fast", "plain"):
+        for size in sizes:
+            found = np.fromfile(work / f"{kind}.{size}.f32", dtype=np.float32).reshape(expected.shape)
+            worst[f"{kind} over {size}"] = difference(found, expected)
+    print(f"{name:26s} {max(worst.values()):.2g}")
+    return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE]
+
+
+def main():
+    names = sys.argv[1:] or tiny_models.variants()
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="magister_families_") as folder:
+        for name in names:
+            failures += check_variant(name, pathlib.Path(folder))
+    print("\n".join(f"FAILS: {failure}" for failure in failures))
+    print(f"{len(names)} models, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
