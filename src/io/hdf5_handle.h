@@ -1,4 +1,5 @@
 // Owners of HDF5 identifiers. Move-only; the destructor closes, logs nothing and throws nothing.
+// Calls go through MAGISTER_CHECK_HDF5 or MAGISTER_READ_HDF5, whose message names the file, the call and HDF5's own reason.
 #pragma once
 
 #include <hdf5.h>
@@ -44,17 +45,35 @@ using H5Type = Hdf5Handle<&H5Tclose>;
 using H5Attribute = Hdf5Handle<&H5Aclose>;
 using H5Properties = Hdf5Handle<&H5Pclose>;
 
-// Turns off HDF5's own printing of errors: ours name the file and the call.
-inline void silence_hdf5() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+// Turns off HDF5's own printing of errors (ours name the file and the call) and the loading of filter plug-ins, which a
+// foreign file could ask for.
+inline void silence_hdf5() {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  H5PLset_loading_state(0);
+}
+
+// The innermost entry of HDF5's error stack: the one that names errno.
+inline std::string hdf5_reason() {
+  std::string reason = "no reason given";
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD,
+           [](unsigned depth, const H5E_error2_t* entry, void* text) -> herr_t {
+             if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
+             return 0;
+           },
+           &reason);
+  return printable(reason);
+}
 
 // Checks the result of an HDF5 call: negative is an error.
 template <typename T>
-T check_hdf5(T result, const char* call, const std::string& path) {
-  MAGISTER_CHECK(result >= 0, ExitCode::kInputOutput, "{}: {} failed (the HDF5 file cannot be used); check the disk and the "
-                 "file", printable(path), call);
+T check_hdf5(T result, const char* call, const std::string& path, ExitCode code) {
+  MAGISTER_CHECK(result >= 0, code, "{}: {} failed: {} (the HDF5 file cannot be used); check the disk and the file",
+                 printable(path), std::string(call).substr(0, std::string(call).find('(')), hdf5_reason());
   return result;
 }
 
 }  // namespace magister
 
-#define MAGISTER_CHECK_HDF5(call, path) ::magister::check_hdf5((call), #call, (path))
+// Writing a file of ours, and reading one that may be damaged.
+#define MAGISTER_CHECK_HDF5(call, path) ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kInputOutput)
+#define MAGISTER_READ_HDF5(call, path) ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kData)

@@ -1,4 +1,4 @@
-// pread, pwrite, fdatasync, fsync, rename, each checked.
+// pread, pwrite, fdatasync, fsync, fallocate, rename, statvfs, each checked.
 #include "io/posix_file.h"
 
 #include <fcntl.h>
@@ -13,28 +13,45 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/core/log.h"
 
 namespace magister {
 namespace {
 
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 [[noreturn]] void fail_io(const std::string& path, const std::string& doing, int error) {
-  std::string room;
-  struct statvfs space {};
-  if ((error == ENOSPC || error == EDQUOT) && statvfs(std::filesystem::path(path).parent_path().c_str(), &space) == 0) {
-    room = fmt::format(", {} bytes are free", static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize);
-  }
+  const bool full = error == ENOSPC || error == EDQUOT;
+  const std::string room = full ? fmt::format(", {} bytes are free", free_bytes_beside(path)) : "";
   fail(ExitCode::kInputOutput, "{}: {} failed: {}{} (committed units are safe); {} and run the same command again",
-       printable(path), doing, std::strerror(error), room,
-       error == ENOSPC || error == EDQUOT ? "free space" : "check the disk");
+       printable(path), doing, std::strerror(error), room, full ? "free space" : "check the disk");
+}
+
+int open_flags(PosixFile::Access access) {
+  // O_NONBLOCK: opening a FIFO must not wait for its other end.
+  switch (access) {
+    case PosixFile::Access::kRead: return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+    case PosixFile::Access::kReadWrite: return O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    case PosixFile::Access::kCreate: return O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  }
+  return O_RDONLY;
 }
 
 }  // namespace
 
 PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
-  // A link may be followed to read, never to write.
-  const int mode = access == Access::kRead ? O_RDONLY : O_RDWR | O_NOFOLLOW;
-  descriptor_ = ::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail_io(path, "opening", errno);
+  do {
+    descriptor_ = ::open(path.c_str(), open_flags(access), 0640);
+  } while (descriptor_ < 0 && errno == EINTR);
+  const int error = errno;
+  MAGISTER_CHECK(descriptor_ >= 0 || access == Access::kRead || error != ELOOP, ExitCode::kInputOutput,
+                 "{}: is a symbolic link (results are written only where their name says); move it away", printable(path));
+  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be {}: {} (nothing can be done with it); check the "
+                 "path and its permissions", printable(path), access == Access::kCreate ? "created" : "opened",
+                 std::strerror(error));
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(std::exchange(descriptor_, -1));
@@ -50,6 +67,12 @@ PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
   return *this;
+}
+
+std::uint64_t PosixFile::num_bytes() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail_io(path_, "asking for the size", errno);
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 void PosixFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -76,17 +99,31 @@ void PosixFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const 
   }
 }
 
+void PosixFile::preallocate() {
+  int result = 0;
+  do {
+    result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(num_bytes()));
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return;
+  // fallocate and not posix_fallocate: where the file system cannot, the latter writes every block, which is no favour.
+  if (errno != EOPNOTSUPP && errno != ENOSYS) fail_io(path_, fmt::format("reserving {} bytes", num_bytes()), errno);
+  log_warning("{}: this file system cannot reserve space; a full disk would show only when rows are written", path_);
+}
+
 void PosixFile::sync_data() {
-  if (::fdatasync(descriptor_) != 0) fail_io(path_, "fdatasync", errno);
+  while (::fdatasync(descriptor_) != 0) {
+    if (errno != EINTR) fail_io(path_, "fdatasync", errno);
+  }
 }
 
 void PosixFile::sync() {
-  if (::fsync(descriptor_) != 0) fail_io(path_, "fsync", errno);
+  while (::fsync(descriptor_) != 0) {
+    if (errno != EINTR) fail_io(path_, "fsync", errno);
+  }
 }
 
 void sync_folder_of(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
+  const std::string folder = folder_of(path);
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail_io(folder, "opening the folder", errno);
   const int result = ::fsync(descriptor);
@@ -97,8 +134,20 @@ void sync_folder_of(const std::string& path) {
 }
 
 void rename_durably(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_io(from, "renaming to " + to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_io(from, "renaming to " + printable(to), errno);
   sync_folder_of(to);
+}
+
+std::uint64_t free_bytes_beside(const std::string& path) {
+  struct statvfs space {};
+  if (statvfs(folder_of(path).c_str(), &space) != 0) return 0;
+  return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+}
+
+void require_free_bytes(const std::string& path, std::uint64_t bytes) {
+  const std::uint64_t free = free_bytes_beside(path);
+  MAGISTER_CHECK(bytes <= free, ExitCode::kInputOutput, "{}: needs {} bytes, {} are free (the work would stop in its middle); "
+                 "free space or write elsewhere", printable(path), bytes, free);
 }
 
 }  // namespace magister

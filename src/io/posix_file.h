@@ -1,4 +1,5 @@
 // A file descriptor with one owner, and whole reads and writes at offsets whose errors name path, place and reason.
+// Short writes and interrupted calls go on; a full disk says how much room is left. Source: POSIX.1-2017 pread, pwrite.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,14 @@ namespace magister {
 
 class PosixFile {
  public:
+  enum class Access {
+    kRead,       // follows symbolic links
+    kReadWrite,  // refuses them: what is written stands where its name says
+    kCreate,     // must not exist; readable by owner and group as far as the umask allows
+  };
+
   PosixFile() = default;
-  // Refuses a symbolic link and everything that is no regular file. Throws Error(kInputOutput).
-  enum class Access { kRead, kReadWrite };
+  // Refuses everything that is no regular file. Throws Error(kInputOutput).
   explicit PosixFile(const std::string& path, Access access = Access::kReadWrite);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept
@@ -22,8 +28,12 @@ class PosixFile {
 
   const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }  // after a rename
+  std::uint64_t num_bytes() const;
+  // Any thread.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
+  // Blocks for every byte of the file now, so that a full disk shows here and not in the middle of the work.
+  void preallocate();
   void sync_data();  // fdatasync
   void sync();       // fsync
 
@@ -36,5 +46,10 @@ class PosixFile {
 void sync_folder_of(const std::string& path);
 // rename + sync_folder_of. Throws Error(kInputOutput).
 void rename_durably(const std::string& from, const std::string& to);
+
+// Free bytes for an unprivileged user on the file system of `path`, which need not exist yet, only its folder.
+std::uint64_t free_bytes_beside(const std::string& path);
+// Throws Error(kInputOutput) with both numbers when `bytes` do not fit beside `path`.
+void require_free_bytes(const std::string& path, std::uint64_t bytes);
 
 }  // namespace magister

@@ -5,34 +5,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "io/posix_file.h"
-#include "io/results_layout.h"
+#include "io/results_columns.h"
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "magister/io/crc32c.h"
 
 namespace magister {
-namespace fs = std::filesystem;
 
 struct ResultsFile::Columns {
   std::string final_path;
-  PosixFile file;
-  std::vector<PlacedColumn> columns;
-  std::map<std::string, std::size_t> by_path;
+  ResultsColumns at;
   std::vector<std::uint64_t> pending;
-  std::uint64_t num_units = 0;
   const Communicator* world = nullptr;
-
-  const PlacedColumn& at(const std::string& path) const {
-    const auto found = by_path.find(path);
-    MAGISTER_CHECK(found != by_path.end(), ExitCode::kInternal, "{}: there is no column {} (nothing can be written there); "
-                   "report this", final_path, path);
-    return columns[found->second];
-  }
 };
 
 namespace {
@@ -65,9 +52,20 @@ std::vector<PlacedColumn> from_text(const std::string& text) {
   return columns;
 }
 
+// Whether a regular file stands there. Anything else in its place is refused: results must not follow a link out of the
+// folder, and a folder of that name would only show at the end of the work.
 bool exists(const std::string& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  if (::lstat(path.c_str(), &status) != 0) {
+    MAGISTER_CHECK(errno == ENOENT || errno == ENOTDIR, ExitCode::kInputOutput, "{}: cannot be looked at: {} (what stands "
+                   "there decides how the run begins); check the path and its permissions", printable(path),
+                   std::strerror(errno));
+    return false;
+  }
+  MAGISTER_CHECK(S_ISREG(status.st_mode), ExitCode::kInputOutput, "{}: is {} (results are written into regular files only); "
+                 "move it away", printable(path), S_ISDIR(status.st_mode) ? "a folder" : S_ISLNK(status.st_mode)
+                 ? "a symbolic link" : "no regular file");
+  return true;
 }
 
 std::string text_of(const AttributeValue& value) {
@@ -76,18 +74,9 @@ std::string text_of(const AttributeValue& value) {
   return std::to_string(std::get<std::uint8_t>(value));
 }
 
-void check_column(const std::vector<PlacedColumn>& columns, const std::string& path, const std::string& file) {
-  const bool there = std::any_of(columns.begin(), columns.end(), [&](const auto& c) { return c.spec.path == path; });
-  MAGISTER_CHECK(there, ExitCode::kData, "{}: dataset {} is missing (the file was changed); put it aside with --fresh",
-                 printable(file), path);
-}
-
 }  // namespace
 
-ResultsFile::ResultsFile(std::unique_ptr<Columns> columns) : columns_(std::move(columns)) {
-  for (std::size_t i = 0; i < columns_->columns.size(); ++i) columns_->by_path[columns_->columns[i].spec.path] = i;
-  columns_->num_units = columns_->at("/commit/done").spec.num_rows;
-}
+ResultsFile::ResultsFile(std::unique_ptr<Columns> columns) : columns_(std::move(columns)) {}
 ResultsFile::ResultsFile(ResultsFile&&) noexcept = default;
 ResultsFile::~ResultsFile() = default;
 
@@ -107,38 +96,41 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
     MAGISTER_CHECK(state_on_disk(final_path) == State::kAbsent, ExitCode::kInputOutput,
                    "{}: results appeared while the run was planned (another run works here); look at it first",
                    printable(final_path));
-    ::unlink(path.c_str());  // of a run that died while creating: nothing was computed yet
+    if (exists(path)) ::unlink(path.c_str());  // of a run that died while creating: nothing was computed yet
+    require_free_bytes(path, layout_bytes(spec));
     fail_point("results.create.begin");
     write_layout(path, spec);
-    ::chmod(path.c_str(), 0640);
+    if (spec.preallocate) PosixFile(path).preallocate();
     fail_point("results.create.closed");
     layout = to_text(read_layout(path));
   }
   world.broadcast(layout, 0);
-  columns->columns = from_text(layout);
-  columns->file = PosixFile(path);
-  ResultsFile file(std::move(columns));
-  for (std::uint64_t i = 0; i < file.num_units(); ++i) file.columns_->pending.push_back(i);
+  columns->at = ResultsColumns(PosixFile(path), from_text(layout));
+  const std::uint64_t num_units = columns->at.num_units();
+  for (std::uint64_t i = 0; i < num_units; ++i) columns->pending.push_back(i);
   // Flags and checksums are zero from the start, in blocks of their own and not by the grace of a sparse file.
   if (world.rank() == 0) {
-    file.write("/commit/done", 0, std::vector<std::byte>(file.num_units()));
-    file.write("/commit/crc32c", 0, std::vector<std::byte>(file.num_units() * 4));
+    columns->at.write("/commit/done", 0, std::vector<std::byte>(num_units));
+    columns->at.write("/commit/crc32c", 0, std::vector<std::byte>(num_units * 4));
   }
-  return file;
+  return ResultsFile(std::move(columns));
 }
 
 void ResultsFile::freeze() {
   const Communicator& world = *columns_->world;
   fail_point("results.freeze.begin");
-  columns_->file.sync();
+  columns_->at.file().sync();
   world.barrier();
   if (world.rank() == 0) {
+    const std::uint32_t crc = columns_->at.plan_checksum();
+    columns_->at.write("/commit/plan_crc32c", 0, std::as_bytes(std::span(&crc, 1)));
+    columns_->at.file().sync();
     fail_point("results.freeze.synced");
     rename_durably(creating(columns_->final_path), partial(columns_->final_path));
     fail_point("results.freeze.renamed");
   }
   world.barrier();
-  columns_->file.set_path(partial(columns_->final_path));
+  columns_->at.file().set_path(partial(columns_->final_path));
 }
 
 ResultsFile ResultsFile::resume(const Communicator& world, const std::string& final_path,
@@ -147,28 +139,24 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
   columns->final_path = final_path;
   columns->world = &world;
   const std::string path = partial(final_path);
-  std::string layout;
+  std::string layout, done;
   if (world.rank() == 0) {
     check_attributes(path, expected);
-    const auto placed = read_layout(path);
-    for (const char* name : {"/commit/unit_begin", "/commit/done", "/commit/crc32c", "/samples/offset"}) {
-      check_column(placed, name, path);
-    }
-    layout = to_text(placed);
+    columns->at = ResultsColumns(PosixFile(path), read_layout(path));
+    const std::vector<std::string> faults = structure_faults(columns->at, read_attributes(path));
+    MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the file was changed or damaged, and nothing is overwritten); put "
+                   "it aside with --fresh", printable(path), faults.empty() ? "" : faults.front());
+    layout = to_text(columns->at.all());
+    done.resize(columns->at.num_units());
+    columns->at.read(columns->at.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
   }
   world.broadcast(layout, 0);
-  columns->columns = from_text(layout);
-  columns->file = PosixFile(path);
-  ResultsFile file(std::move(columns));
-  std::string done(file.num_units(), '\0');
-  if (world.rank() == 0) file.read("/commit/done", 0, std::as_writable_bytes(std::span(done)));
   world.broadcast(done, 0);
+  if (world.rank() != 0) columns->at = ResultsColumns(PosixFile(path), from_text(layout));
   for (std::uint64_t i = 0; i < done.size(); ++i) {
-    MAGISTER_CHECK(done[i] == 0 || done[i] == 1, ExitCode::kData, "{}: unit {} has the done flag {} (0 and 1 are allowed; the "
-                   "file was changed); put it aside with --fresh", printable(path), i, static_cast<int>(done[i]));
-    if (done[i] == 0) file.columns_->pending.push_back(i);
+    if (done[i] == 0) columns->pending.push_back(i);
   }
-  return file;
+  return ResultsFile(std::move(columns));
 }
 
 void ResultsFile::check_attributes(const std::string& path,
@@ -184,96 +172,52 @@ void ResultsFile::check_attributes(const std::string& path,
 }
 
 void ResultsFile::write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data) {
-  const PlacedColumn& column = columns_->at(column_path);
-  const std::uint64_t row_bytes = column.row_bytes(), rows = data.size() / row_bytes;
-  MAGISTER_CHECK(data.size() % row_bytes == 0 && first_row + rows <= column.spec.num_rows, ExitCode::kInternal,
-                 "{}: rows {} to {} do not fit {} with {} rows (neighbours would be overwritten); report this",
-                 columns_->final_path, first_row, first_row + rows, column_path, column.spec.num_rows);
-  columns_->file.write_at(column.offset + first_row * row_bytes, data);
+  columns_->at.write(column_path, first_row, data);
 }
 
 void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const {
-  const PlacedColumn& column = columns_->at(column_path);
-  const std::uint64_t row_bytes = column.row_bytes(), rows = data.size() / row_bytes;
-  MAGISTER_CHECK(data.size() % row_bytes == 0 && first_row + rows <= column.spec.num_rows, ExitCode::kData,
-                 "{}: rows {} to {} of {} are asked for, but it has {} (the file is damaged); put it aside with --fresh",
-                 columns_->final_path, first_row, first_row + rows, column_path, column.spec.num_rows);
-  columns_->file.read_at(column.offset + first_row * row_bytes, data);
+  columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
 const std::vector<std::uint64_t>& ResultsFile::pending_units() const { return columns_->pending; }
-std::uint64_t ResultsFile::num_units() const { return columns_->num_units; }
+std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }
+Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.unit(unit_index); }
+std::uint32_t ResultsFile::checksum(const Unit& unit) const { return columns_->at.checksum(unit); }
+void ResultsFile::commit(const Unit& unit) { commit(std::span(&unit, 1)); }
 
-Unit ResultsFile::unit(std::uint64_t unit_index) const {
-  const auto pair_at = [&](const char* column, std::uint64_t row) {
-    std::uint64_t pair[2] = {};
-    read(column, row, std::as_writable_bytes(std::span(pair)));
-    MAGISTER_CHECK(pair[0] <= pair[1], ExitCode::kData, "{}: {} goes from {} back to {} at {} (the file is damaged); put it "
-                   "aside with --fresh", columns_->final_path, column, pair[0], pair[1], row);
-    return IndexRange{pair[0], pair[1]};
-  };
-  const auto one_at = [&](std::uint64_t row) {
-    std::uint64_t value = 0;
-    read("/samples/offset", row, std::as_writable_bytes(std::span(&value, 1)));
-    return value;
-  };
-  Unit unit;
-  unit.index = unit_index;
-  unit.samples = pair_at("/commit/unit_begin", unit_index);
-  unit.rows = {one_at(unit.samples.begin), one_at(unit.samples.end)};
-  MAGISTER_CHECK(unit.rows.begin <= unit.rows.end, ExitCode::kData, "{}: unit {} has rows {} to {} (the offsets are damaged); "
-                 "put the file aside with --fresh", columns_->final_path, unit_index, unit.rows.begin, unit.rows.end);
-  return unit;
-}
-
-std::uint32_t ResultsFile::checksum(const Unit& unit) const {
-  std::vector<std::byte> piece;
-  std::uint32_t crc = 0;
-  for (const auto extent : {ColumnSpec::Extent::kSamples, ColumnSpec::Extent::kRows}) {
-    for (const PlacedColumn& column : columns_->columns) {
-      if (column.spec.extent != extent) continue;
-      const IndexRange range = extent == ColumnSpec::Extent::kSamples ? unit.samples : unit.rows;
-      const std::uint64_t rows_a_piece = std::max<std::uint64_t>(1, (4 << 20) / column.row_bytes());
-      for (std::uint64_t row = range.begin; row < range.end; row += rows_a_piece) {
-        piece.resize(std::min(rows_a_piece, range.end - row) * column.row_bytes());
-        read(column.spec.path, row, piece);
-        crc = crc32c(crc, piece);
-      }
-    }
-  }
-  return crc;
-}
-
-void ResultsFile::commit(const Unit& unit) {
+// The checksum is taken of what the file gives back, not of what was handed to write(): it speaks for the bytes on disk.
+void ResultsFile::commit(std::span<const Unit> units) {
   fail_point("results.commit.rows_written");
-  const std::uint32_t crc = checksum(unit);
-  write("/commit/crc32c", unit.index, std::as_bytes(std::span(&crc, 1)));
+  for (const Unit& unit : units) {
+    const std::uint32_t crc = checksum(unit);
+    write("/commit/crc32c", unit.index, std::as_bytes(std::span(&crc, 1)));
+  }
   fail_point("results.commit.crc_written");
-  columns_->file.sync_data();
+  columns_->at.file().sync_data();
   fail_point("results.commit.synced");
   const std::uint8_t done = 1;
-  write("/commit/done", unit.index, std::as_bytes(std::span(&done, 1)));
+  for (const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&done, 1)));
   fail_point("results.commit.done_written");
 }
 
 void ResultsFile::complete(const Communicator& world) {
-  columns_->file.sync();
+  columns_->at.file().sync();
   world.barrier();
   if (world.rank() == 0) {
-    std::string done(num_units(), '\0');
-    read("/commit/done", 0, std::as_writable_bytes(std::span(done)));
-    const auto hole = done.find_first_not_of('\1');
-    MAGISTER_CHECK(hole == std::string::npos, ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); "
-                   "run the same command again", columns_->final_path, hole);
+    const std::string& final_path = columns_->final_path;
+    const auto done = columns_->at.rows<std::uint8_t>("/commit/done", 0, num_units());
+    const auto hole = std::find_if(done.begin(), done.end(), [](std::uint8_t flag) { return flag != 1; });
+    MAGISTER_CHECK(hole == done.end(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
+                   "same command again", printable(final_path), hole - done.begin());
     fail_point("results.complete.begin");
-    write_complete(partial(columns_->final_path));
+    write_complete(partial(final_path));
     fail_point("results.complete.attribute_written");
-    columns_->file.sync();
+    columns_->at.file().sync();
     fail_point("results.complete.synced");
-    MAGISTER_CHECK(!exists(columns_->final_path), ExitCode::kInputOutput,
+    MAGISTER_CHECK(!exists(final_path), ExitCode::kInputOutput,
                    "{}: appeared during the run (a complete file is never overwritten); move one of the two away",
-                   printable(columns_->final_path));
-    rename_durably(partial(columns_->final_path), columns_->final_path);
+                   printable(final_path));
+    rename_durably(partial(final_path), final_path);
     fail_point("results.complete.renamed");
   }
   world.barrier();

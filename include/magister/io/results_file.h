@@ -1,6 +1,7 @@
 // ResultsFile: one HDF5 file that all group leaders fill at once and that survives kill -9 at any moment.
 // Layout is fixed and metadata frozen before any work; rows are written at fixed offsets; a unit is committed by its
-// crc32c and its done flag, in this order: rows, crc, fdatasync, flag. States on disk: X.h5.creating (thrown away) -> X.h5.partial (resumable) -> X.h5 (complete, never opened for writing).
+// crc32c and its done flag, in this order: rows, crc, fdatasync, flag. States on disk: X.h5.creating (thrown away) ->
+// X.h5.partial (resumable) -> X.h5 (complete, never opened for writing).
 #pragma once
 
 #include <cstddef>
@@ -38,8 +39,10 @@ struct ResultsSpec {
   std::vector<ColumnSpec> columns;          // without /commit, which the writer adds
   std::vector<std::pair<std::string, AttributeValue>> attributes;  // root attributes in order, without `complete`
   std::uint64_t num_units = 0;
-  // Path of the 1-D column and title for the NXdata default group that H5Web and silx draw; empty: none.
+  // Path of the 1-D column for the NXdata default group that H5Web and silx draw; empty: none.
   std::string default_plot_column;
+  // Reserve the file's blocks before any work: a full disk then shows at once (else the file is sparse).
+  bool preallocate = false;
 };
 
 // The lock that refuses a second run on the same results within a second and waits out the orphans of a killed one.
@@ -59,14 +62,16 @@ class ResultsLock {
 class ResultsFile {
  public:
   enum class State { kAbsent, kPartial, kComplete };
-  // What is on disk for this final path ("runs/x/teacher.h5"). A stale .creating counts as absent. Local.
+  // What is on disk for this final path ("runs/x/teacher.h5"). A stale .creating counts as absent. A folder, a symbolic
+  // link or anything else that is no regular file in their place is Error(kInputOutput). Local.
   static State state_on_disk(const std::string& final_path);
 
-  // Creates X.h5.creating with everything in `spec` and opens it for writing columns with write_fixed().
-  // Collective over world.
+  // Creates X.h5.creating with everything in `spec` and opens it for writing the fixed columns with write(). Refused when
+  // the disk has no room for it. Collective over world.
   static ResultsFile create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec);
   // Opens X.h5.partial and checks it against the expected attributes (plan, config, model, tokenizer, data set hashes);
-  // a mismatch is Error(kConfig) that names the attribute and both values. Reads the done flags.
+  // a mismatch is Error(kConfig) that names the attribute and both values; a file that does not open, is cut short, or
+  // whose shapes, offsets or flags were changed is Error(kData). It is never overwritten. Reads the done flags.
   // Collective over world.
   static ResultsFile resume(const Communicator& world, const std::string& final_path,
                             const std::vector<std::pair<std::string, AttributeValue>>& expected);
@@ -81,7 +86,7 @@ class ResultsFile {
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
 
-  // After every rank wrote its fixed columns: fsync, rename .creating -> .partial, fsync the directory.
+  // After every rank wrote its fixed columns: their crc32c, fsync, rename .creating -> .partial, fsync the directory.
   // Collective over world.
   void freeze();
 
@@ -96,6 +101,8 @@ class ResultsFile {
   // Reads the unit's rows back from the page cache, takes their crc32c over all kSamples and kRows columns in the
   // order of the spec, writes crc, fdatasync, writes done. Local, called by the leader that wrote the rows.
   void commit(const Unit& unit);
+  // Several at the price of one fdatasync.
+  void commit(std::span<const Unit> units);
 
   // All units done: verifies flags, sets complete = 1, fsync, rename .partial -> X.h5, fsync the directory.
   // Collective over world.

@@ -1,0 +1,50 @@
+// Little-endian standard types on every machine: equal specs give equal bytes.
+#include "io/hdf5_types.h"
+
+namespace magister {
+
+H5Type hdf5_type(ColumnType type, std::uint64_t width) {
+  switch (type) {
+    case ColumnType::kU8: return H5Type(H5Tcopy(H5T_STD_U8LE));
+    case ColumnType::kI32: return H5Type(H5Tcopy(H5T_STD_I32LE));
+    case ColumnType::kU32: return H5Type(H5Tcopy(H5T_STD_U32LE));
+    case ColumnType::kU64: return H5Type(H5Tcopy(H5T_STD_U64LE));
+    case ColumnType::kF32: return H5Type(H5Tcopy(H5T_IEEE_F32LE));
+    case ColumnType::kF16: {
+      // IEEE half: sign 15, 5 bits of exponent from 10 with bias 15, 10 bits of mantissa.
+      H5Type half(H5Tcopy(H5T_IEEE_F32LE));
+      H5Tset_fields(half.get(), 15, 10, 5, 0, 10);
+      H5Tset_size(half.get(), 2);
+      H5Tset_ebias(half.get(), 15);
+      return half;
+    }
+    case ColumnType::kUtf8: {
+      H5Type text(H5Tcopy(H5T_C_S1));
+      H5Tset_size(text.get(), std::max<std::uint64_t>(width, 1));
+      H5Tset_strpad(text.get(), H5T_STR_NULLPAD);
+      H5Tset_cset(text.get(), H5T_CSET_UTF8);
+      return text;
+    }
+  }
+  fail(ExitCode::kInternal, "column type {} is unknown (a case is missing); report this", static_cast<int>(type));
+}
+
+const char* extent_name(ColumnSpec::Extent extent) {
+  switch (extent) {
+    case ColumnSpec::Extent::kFixed: return "fixed";
+    case ColumnSpec::Extent::kSamples: return "samples";
+    case ColumnSpec::Extent::kRows: return "rows";
+  }
+  return "?";
+}
+
+H5Properties file_access() {
+  H5Properties access(H5Pcreate(H5P_FILE_ACCESS));
+#if H5_VERSION_GE(1, 10, 7)
+  H5Pset_file_locking(access.get(), false, true);
+#endif
+  H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
+  return access;
+}
+
+}  // namespace magister

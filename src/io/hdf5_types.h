@@ -1,0 +1,20 @@
+// How columns look to HDF5, for the file that writes layouts and the one that reads them: types, names of extents, and
+// the properties every file of ours is opened with.
+#pragma once
+
+#include <algorithm>
+
+#include "io/hdf5_handle.h"
+#include "magister/io/results_file.h"
+
+namespace magister {
+
+// width: bytes of a string.
+H5Type hdf5_type(ColumnType type, std::uint64_t width);
+// "fixed", "samples", "rows": the attribute `extent` of a dataset.
+const char* extent_name(ColumnSpec::Extent extent);
+// HDF5's own lock on opening is off: a viewer that looks at a running job's file must not make its end fail, and file
+// systems without flock would refuse every open. Our own lock stands beside the file (ResultsLock).
+H5Properties file_access();
+
+}  // namespace magister
