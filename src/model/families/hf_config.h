@@ -15,7 +15,7 @@ namespace magister {
 
 class HfConfig {
  public:
-  static constexpr std::uint64_t kMaxBytes = 16 << 20;  // real ones have 1-10 kB
+  static constexpr std::uint64_t kMaxBytes = 1 << 20;  // real ones have 1-10 kB; nested brackets cost 100 B each once parsed
 
   explicit HfConfig(const std::string& path);
   ~HfConfig();

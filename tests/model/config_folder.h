@@ -1,0 +1,86 @@
+// A folder for one test that takes a config.json, a base config of each family to change, and the form of a refusal.
+// Tensors that suit a config stand in memory (MemoryTensorFile).
+#pragma once
+
+#include "magister/model/model_config.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "model/families/family.h"
+#include "model/memory_tensor_file.h"
+
+namespace magister {
+
+using nlohmann::json;
+
+inline json base_config(const std::string& type) {
+  json config = json::parse(R"({
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 24,
+    "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+    "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": [2, 3], "torch_dtype": "bfloat16",
+    "use_cache": true, "attention_dropout": 0.0, "transformers_version": "4.44.0"})");
+  config["model_type"] = type;
+  const std::map<std::string, const char*> classes = {{"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
+                                                      {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
+  config["architectures"] = json::array({classes.at(type)});
+  return config;
+}
+
+class Folder : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = std::string(info->test_suite_name()) + "." + info->name();
+    std::replace(name.begin(), name.end(), '/', '_');
+    folder_ = std::filesystem::temp_directory_path() / ("magister_model_config_" + name + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& text) {
+    const std::string path = (folder_ / "config.json").string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  ModelConfig describe(const json& config) { return describe_config(write(config.dump())).config; }
+
+  // Describes the folder with tensors in memory that suit its config, after `change`.
+  ModelDescription describe_with_tensors(const json& config, const std::function<void(MemoryTensorFile&)>& change) {
+    const ModelDescription expected = describe_config(write(config.dump()));
+    MemoryTensorFile file;
+    for (const auto& tensor : expected_tensors(expected.config, expected.names)) file.add(tensor.name, tensor.shape);
+    change(file);
+    return describe_model(folder_.string(), file);
+  }
+
+  template <typename Call>
+  static void expect_refused(Call call, const std::vector<std::string>& words) {
+    try {
+      call();
+      ADD_FAILURE() << "accepted; expected a message with " << words.front();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
+      const std::string message = error.what();
+      for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
+      EXPECT_EQ(message.find('\n'), std::string::npos);
+      EXPECT_NE(message.find("; "), std::string::npos) << "no advice in: " << message;
+    }
+  }
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace magister
