@@ -1,136 +1,72 @@
-// `check`: what a reader would have to trust otherwise, unit by unit in bounded memory.
-#include <cmath>
-
-#include "io/results_reader.h"
-#include "magister/core/error.h"
-#include "magister/io/results_tools.h"
+// `check`: what a reader would have to trust otherwise. Structure first (nothing else can be read without it), then units
+// one by one: their bytes against their checksum, their rows against the rules.
+#include "io/results_check.h"
 
 namespace magister {
 namespace {
 
-constexpr std::size_t kMaxFaults = 20;
-
-class Faults {
- public:
-  template <typename... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    if (++count_ <= kMaxFaults) faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
+void check_attributes(const ResultsReader& file, FaultList& faults) {
+  const char* const texts[] = {"format", "software", "software_version", "experiment", "config_sha256", "model_sha256",
+                               "tokenizer_sha256", "dataset_sha256", "plan_sha256"};
+  const char* const numbers[] = {"format_version", "num_samples", "num_tokens"};
+  for (const char* name : texts) {
+    const AttributeValue* value = find_attribute(file.attributes(), name);
+    if (value == nullptr || !std::holds_alternative<std::string>(*value)) faults.add("attribute {} is missing or no text", name);
   }
-  std::vector<std::string> take() {
-    if (count_ > kMaxFaults) faults_.push_back(fmt::format("and {} more", count_ - kMaxFaults));
-    return std::move(faults_);
-  }
-
- private:
-  std::vector<std::string> faults_;
-  std::size_t count_ = 0;
-};
-
-void check_structure(const ResultsReader& file, Faults& faults) {
-  const std::uint64_t n = file.number("num_samples"), T = file.number("num_tokens"), u = file.num_units();
-  const auto rows = [&](const char* column, std::uint64_t want) {
-    const std::uint64_t have = file.at(column).spec.num_rows;
-    if (have != want) faults.add("{} has {} rows, {} are expected", column, have, want);
-  };
-  rows("/samples/key", n);
-  rows("/samples/source_index", n);
-  rows("/samples/offset", n + 1);
-  for (const PlacedColumn& column : file.columns()) {
-    if (column.spec.extent == ColumnSpec::Extent::kRows) rows(column.spec.path.c_str(), T);
-  }
-  rows("/commit/unit_begin", u + 1);
-  rows("/commit/crc32c", u);
-  if (file.text("format").rfind("magister.", 0) != 0) faults.add("format is \"{}\"", printable(file.text("format")));
-  std::uint64_t before = 0;
-  constexpr std::uint64_t kPiece = 1 << 16;
-  for (std::uint64_t begin = 0; begin <= n; begin += kPiece) {
-    const auto offsets = file.read<std::uint64_t>("/samples/offset", begin, std::min(begin + kPiece, n + 1));
-    for (std::size_t i = 0; i < offsets.size(); ++i) {
-      if (offsets[i] < before || offsets[i] > T) faults.add("offset of sample {} is {}, after {}, of {} rows", begin + i, offsets[i], before, T);
-      before = offsets[i];
+  for (const char* name : numbers) {
+    const AttributeValue* value = find_attribute(file.attributes(), name);
+    if (value == nullptr || !std::holds_alternative<std::uint64_t>(*value)) {
+      faults.add("attribute {} is missing or no number", name);
+    } else if (std::string(name) == "format_version" && std::get<std::uint64_t>(*value) != 1) {
+      faults.add("format_version is {}; this program knows 1", std::get<std::uint64_t>(*value));
     }
   }
-  if (before != T) faults.add("the offsets end at {}, the rows at {}", before, T);
-  const auto borders = file.read<std::uint64_t>("/commit/unit_begin", 0, u + 1);
-  if (borders.front() != 0 || borders.back() != n) faults.add("the units cover samples {} to {}, not 0 to {}", borders.front(), borders.back(), n);
-}
-
-struct Rows {
-  std::uint64_t begin = 0, k = 0, vocabulary = 0;
-  std::vector<std::int32_t> id, top_id;
-  std::vector<float> top_logprob, target, tail, entropy, logsumexp;
-  bool half = false;
-};
-
-void check_row(const Rows& rows, std::uint64_t t, bool last, Faults& faults) {
-  const std::uint64_t row = rows.begin + t;
-  const std::int32_t* id = rows.top_id.data() + t * rows.k;
-  const float* logprob = rows.top_logprob.data() + t * rows.k;
-  for (std::uint64_t i = 0; i < rows.k; ++i) {
-    if (id[i] < 0) faults.add("row {}: entry {} has id {}", row, i, id[i]);
-    if (!(logprob[i] <= 0)) faults.add("row {}: entry {} has log-probability {}", row, i, logprob[i]);
-    if (i > 0 && !(logprob[i - 1] >= logprob[i])) faults.add("row {}: entries {} and {} are out of order", row, i - 1, i);
-    if (i > 0 && !rows.half && logprob[i - 1] == logprob[i] && id[i - 1] >= id[i]) faults.add("row {}: tie of entries {} and {} is out of order", row, i - 1, i);
-  }
-  if (!std::isfinite(rows.logsumexp[t]) || !(rows.entropy[t] >= 0) || !(rows.tail[t] >= 0 && rows.tail[t] <= 1)) {
-    faults.add("row {}: logsumexp {}, entropy {}, tail_mass {}", row, rows.logsumexp[t], rows.entropy[t], rows.tail[t]);
-  }
-  if (std::isnan(rows.target[t]) != last) faults.add("row {}: target_logprob is {}, {} its sample's last", row, rows.target[t], last ? "and it is" : "but it is not");
-  if (last) return;
-  for (std::uint64_t i = 0; i < rows.k; ++i) {
-    if (id[i] != rows.id[t + 1]) continue;
-    const float tolerance = rows.half ? 1e-3f * std::max(1.0f, -rows.target[t]) : 0.0f;
-    if (std::abs(logprob[i] - rows.target[t]) > tolerance) {
-      faults.add("row {}: its next token {} has log-probability {} as kept entry and {} as target (shifted rows?)", row, id[i], logprob[i], rows.target[t]);
-    }
+  const AttributeValue* complete = find_attribute(file.attributes(), "complete");
+  if (complete == nullptr || (*complete != AttributeValue(std::uint8_t{0}) && *complete != AttributeValue(std::uint8_t{1}))) {
+    faults.add("attribute complete is neither 0 nor 1");
   }
 }
 
-void check_teacher_rows(const ResultsReader& file, const Unit& unit, Faults& faults) {
-  const std::uint64_t begin = unit.rows.begin, end = unit.rows.end;
-  Rows rows;
-  rows.begin = begin;
-  rows.k = file.at("/teacher/top_id").spec.width;
-  rows.half = file.at("/teacher/top_logprob").spec.type == ColumnType::kF16;
-  rows.id = file.read<std::int32_t>("/tokens/id", begin, end);
-  rows.top_id = file.read<std::int32_t>("/teacher/top_id", begin, end);
-  rows.top_logprob = file.read_logprobs(begin, end);
-  rows.target = file.read<float>("/teacher/target_logprob", begin, end);
-  rows.tail = file.read<float>("/teacher/tail_mass", begin, end);
-  rows.entropy = file.read<float>("/teacher/entropy", begin, end);
-  rows.logsumexp = file.read<float>("/teacher/logsumexp", begin, end);
-  const auto offsets = file.read<std::uint64_t>("/samples/offset", unit.samples.begin, unit.samples.end + 1);
-  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
-    for (std::uint64_t row = offsets[s]; row < offsets[s + 1]; ++row) {
-      check_row(rows, row - begin, row + 1 == offsets[s + 1], faults);
+// Number of committed units.
+std::uint64_t check_units(const ResultsReader& file, bool rules, FaultList& faults) {
+  const ResultsColumns& columns = file.columns();
+  const auto done = columns.rows<std::uint8_t>("/commit/done", 0, columns.num_units());
+  const auto stored = columns.rows<std::uint32_t>("/commit/crc32c", 0, columns.num_units());
+  std::uint64_t num_done = 0;
+  for (std::uint64_t index = 0; index < done.size(); ++index) {
+    if (done[index] != 1) continue;
+    ++num_done;
+    const Unit unit = columns.unit(index);
+    const std::uint32_t found = columns.checksum(unit);
+    if (stored[index] != found) {
+      faults.add("unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was committed",
+                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored[index]);
     }
+    if (rules) check_teacher_rows(file, unit, faults);
   }
+  return num_done;
 }
 
 }  // namespace
 
 std::vector<std::string> check_results(const std::string& path) {
-  const ResultsReader file(path);
-  Faults faults;
-  check_structure(file, faults);
-  std::uint64_t num_done = 0;
-  const bool teacher = file.find("/teacher/top_id") != nullptr;
-  for (std::uint64_t u = 0; u < file.num_units(); ++u) {
-    const auto done = file.read<std::uint8_t>("/commit/done", u, u + 1)[0];
-    if (done > 1) faults.add("unit {} has the done flag {}", u, done);
-    if (done != 1) continue;
-    ++num_done;
-    try {
-      const Unit unit = file.unit(u);
-      const auto stored = file.read<std::uint32_t>("/commit/crc32c", u, u + 1)[0];
-      const std::uint32_t found = file.checksum(unit);
-      if (stored != found) faults.add("unit {} (samples {} to {}): its bytes have checksum {:08x}, {:08x} is stored", u, unit.samples.begin, unit.samples.end, found, stored);
-      if (teacher) check_teacher_rows(file, unit, faults);
-    } catch (const Error& error) {
-      faults.add("{}", error.what());
-    }
+  const ResultsReader file(existing_results_path(path));
+  FaultList faults;
+  check_attributes(file, faults);
+  for (const std::string& fault : structure_faults(file.columns(), file.attributes())) faults.add("{}", fault);
+  const AttributeValue* format = find_attribute(file.attributes(), "format");
+  const bool teacher = format != nullptr && *format == AttributeValue("magister.teacher_logits");
+  if (!teacher) faults.add("format is not magister.teacher_logits; this program knows no other");
+  // Offsets that lie would only make every unit look damaged.
+  if (faults.count() > 0) return faults.take();
+  const bool rules = check_teacher_columns(file, faults);
+  if (rules) check_teacher_samples(file, faults);
+  const std::uint64_t num_units = file.columns().num_units(), num_done = check_units(file, rules, faults);
+  if (file.complete() && num_done != num_units) {
+    faults.add("complete is 1, but {} of {} units are committed", num_done, num_units);
+  } else if (!file.complete() && faults.count() == 0) {
+    faults.add("sound but not finished: {} of {} units are committed; run the command that made it again", num_done, num_units);
   }
-  if (file.complete() && num_done != file.num_units()) faults.add("complete is 1, but {} of {} units are done", num_done, file.num_units());
   return faults.take();
 }
 

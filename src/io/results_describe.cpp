@@ -1,4 +1,4 @@
-// `info`: what stands in a results file, for people and for programs.
+// `info`: what stands in a results file, for people and for programs. Both come from one JSON object.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -24,49 +24,117 @@ const char* type_name(ColumnType type) {
   return "?";
 }
 
-ordered_json collect(const ResultsReader& file) {
+// Units, samples and tokens that are committed. Borders are looked up only where done and not done meet.
+void add_progress(const ResultsReader& file, ordered_json& all) {
+  const ResultsColumns& columns = file.columns();
+  const std::uint64_t u = columns.num_units();
+  const auto done = columns.rows<std::uint8_t>("/commit/done", 0, u);
+  const auto offset_at = [&](std::uint64_t sample) { return columns.rows<std::uint64_t>("/samples/offset", sample, 1)[0]; };
+  const auto sample_at = [&](std::uint64_t unit) { return columns.rows<std::uint64_t>("/commit/unit_begin", unit, 1)[0]; };
+  std::uint64_t units = 0, samples = 0, tokens = 0;
+  for (std::uint64_t begin = 0, end; begin < u; begin = end) {
+    for (end = begin + 1; end < u && done[end] == done[begin]; ++end) {}
+    if (done[begin] != 1) continue;
+    units += end - begin;
+    samples += sample_at(end) - sample_at(begin);
+    tokens += offset_at(sample_at(end)) - offset_at(sample_at(begin));
+  }
+  all["samples"] = columns.num_samples();
+  all["tokens"] = offset_at(columns.num_samples());
+  all["units"] = u;
+  all["samples_done"] = samples;
+  all["tokens_done"] = tokens;
+  all["units_done"] = units;
+}
+
+ordered_json describe_column(const PlacedColumn& column) {
+  ordered_json shape = {column.spec.num_rows};
+  if (column.spec.width > 0 && column.spec.type != ColumnType::kUtf8) shape.push_back(column.spec.width);
+  ordered_json entry = {{"path", column.spec.path}, {"type", type_name(column.spec.type)}, {"shape", shape}};
+  if (column.spec.type == ColumnType::kUtf8) entry["string_bytes"] = column.spec.width;
+  entry["bytes"] = column.num_bytes();
+  entry["file_offset"] = column.offset;
+  if (!column.spec.units.empty()) entry["units"] = column.spec.units;
+  entry["comment"] = column.spec.comment;
+  return entry;
+}
+
+ordered_json describe(const ResultsReader& file) {
   ordered_json all;
   all["path"] = file.path();
-  const auto done = file.read<std::uint8_t>("/commit/done", 0, file.num_units());
-  all["units"] = file.num_units();
-  all["units_done"] = std::count(done.begin(), done.end(), 1);
+  all["state"] = file.complete() ? "complete" : "partial";
+  all["file_bytes"] = file.columns().file().num_bytes();
+  add_progress(file, all);
   ordered_json attributes = ordered_json::object();
   for (const auto& [name, value] : file.attributes()) {
     std::visit([&, key = name](const auto& v) { attributes[key] = v; }, value);
   }
-  all["attributes"] = attributes;
+  all["attributes"] = std::move(attributes);
   ordered_json datasets = ordered_json::array();
-  for (const PlacedColumn& column : file.columns()) {
-    ordered_json shape = {column.spec.num_rows};
-    if (column.spec.width > 0 && column.spec.type != ColumnType::kUtf8) shape.push_back(column.spec.width);
-    ordered_json entry = {{"path", column.spec.path}, {"type", type_name(column.spec.type)}, {"shape", shape},
-                          {"bytes", column.num_bytes()}, {"comment", column.spec.comment}};
-    if (!column.spec.units.empty()) entry["units"] = column.spec.units;
-    datasets.push_back(std::move(entry));
-  }
-  all["datasets"] = datasets;
+  for (const PlacedColumn& column : file.columns().all()) datasets.push_back(describe_column(column));
+  all["datasets"] = std::move(datasets);
   return all;
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  const char* const names[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(names); ++unit) value /= 1000;
+  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, names[unit]);
+}
+
+std::string dataset_lines(const ordered_json& datasets) {
+  std::string text = fmt::format("  {:<26} {:<9} {:<16} {:>10}  {}\n", "dataset", "type", "shape", "size", "comment");
+  for (const ordered_json& entry : datasets) {
+    std::string type = entry["type"], shape;
+    if (entry.contains("string_bytes")) type += "[" + entry["string_bytes"].dump() + "]";
+    for (const ordered_json& extent : entry["shape"]) shape += (shape.empty() ? "" : " x ") + extent.dump();
+    const std::string units = entry.contains("units") ? ", " + entry["units"].get<std::string>() : "";
+    text += fmt::format("  {:<26} {:<9} {:<16} {:>10}  {}\n", printable(entry["path"].get<std::string>()), type, shape,
+                        human_bytes(entry["bytes"].get<std::uint64_t>()),
+                        printable(entry["comment"].get<std::string>() + units, 400));
+  }
+  return text;
+}
+
+// Foreign YAML line by line, so that no control character reaches the terminal.
+std::string experiment_lines(const std::string& yaml) {
+  std::string text = "experiment\n";
+  for (std::size_t begin = 0; begin < yaml.size();) {
+    const std::size_t end = std::min(yaml.find('\n', begin), yaml.size());
+    text += "  " + printable(std::string_view(yaml).substr(begin, end - begin), 400) + "\n";
+    begin = end + 1;
+  }
+  return text;
+}
+
+std::string as_text(const ordered_json& all) {
+  const auto number = [&](const char* name) { return all[name].get<std::uint64_t>(); };
+  std::string text = fmt::format("{}: {}, {} in all\n", printable(all["path"].get<std::string>(), 4096),
+                                 all["state"] == "complete" ? "complete" : "partial, not all units are committed",
+                                 human_bytes(number("file_bytes")));
+  for (const char* name : {"units", "samples", "tokens"}) {
+    text += fmt::format("  {:<18} {} of {}\n", name, number((std::string(name) + "_done").c_str()), number(name));
+  }
+  text += "attributes\n";
+  const ordered_json& attributes = all["attributes"];
+  for (const auto& [name, value] : attributes.items()) {
+    if (name == "experiment" || name == "columns") continue;
+    text += fmt::format("  {:<18} {}\n", printable(name), value.is_string() ? printable(value.get<std::string>()) : value.dump());
+  }
+  text += "datasets\n" + dataset_lines(all["datasets"]);
+  if (attributes.contains("experiment") && attributes["experiment"].is_string()) {
+    text += experiment_lines(attributes["experiment"]);
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string describe_results(const std::string& path, bool json) {
-  const ResultsReader file(path);
-  const ordered_json all = collect(file);
-  const auto replace = ordered_json::error_handler_t::replace;
-  if (json) return all.dump(-1, ' ', false, replace);
-  std::string text = fmt::format("{}: {}, {} of {} units\n", printable(path), file.complete() ? "complete" : "not complete",
-                                 all["units_done"].get<std::uint64_t>(), all["units"].get<std::uint64_t>());
-  for (const auto& [name, value] : all["attributes"].items()) {
-    if (name == "experiment" || name == "columns") continue;
-    text += fmt::format("  {:<18} {}\n", name, value.is_string() ? printable(value.get<std::string>()) : value.dump());
-  }
-  for (const auto& entry : all["datasets"]) {
-    text += fmt::format("  {:<26} {:<6} {:<16} {}{}\n", entry["path"].get<std::string>(), entry["type"].get<std::string>(),
-                        entry["shape"].dump(), entry["comment"].get<std::string>(),
-                        entry.contains("units") ? " [" + entry["units"].get<std::string>() + "]" : "");
-  }
-  return text;
+  const ordered_json all = describe(ResultsReader(existing_results_path(path)));
+  return json ? all.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n" : as_text(all);
 }
 
 }  // namespace magister

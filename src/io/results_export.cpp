@@ -1,11 +1,17 @@
-// `export`: one JSON line a sample, streamed, written beside its final name and renamed at the end.
+// `export`: one JSON line a sample, streamed column by column, written beside its final name and renamed at the end.
+// JSON: RFC 8259. Floats by std::to_chars: the shortest decimal that reads back to the same float.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <memory>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "io/results_reader.h"
 #include "magister/core/error.h"
@@ -14,102 +20,172 @@
 namespace magister {
 namespace {
 
-// Shortest text that reads back to the same float; JSON has no NaN or infinity.
-void append_number(std::string& line, float value) {
-  if (std::isfinite(value)) {
-    fmt::format_to(std::back_inserter(line), "{}", value);
-  } else {
-    line += "null";
-  }
-}
-
-void append_number(std::string& line, std::int32_t value) { fmt::format_to(std::back_inserter(line), "{}", value); }
+using Sink = std::function<void(std::string_view)>;
 
 template <typename T>
-void append_list(std::string& line, const T* values, std::uint64_t count) {
-  line += '[';
-  for (std::uint64_t i = 0; i < count; ++i) {
-    if (i > 0) line += ',';
-    append_number(line, values[i]);
-  }
-  line += ']';
+void append_number(std::string& line, T value) {
+  char digits[40];
+  line.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
 template <typename T>
-void append_rows(std::string& line, const std::vector<T>& values, std::uint64_t width) {
-  line += '[';
-  for (std::uint64_t row = 0; row * width < values.size(); ++row) {
-    if (row > 0) line += ',';
-    append_list(line, values.data() + row * width, width);
-  }
-  line += ']';
-}
-
-std::string quoted(const std::vector<std::byte>& key) {
-  std::string text = "\"";
-  for (const std::byte byte : key) {
-    const char c = static_cast<char>(byte);
-    if (c == '\0') break;
-    if (c == '"' || c == '\\') text += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      text += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+void append_values(std::string& line, std::span<const std::byte> bytes, std::size_t row_values, bool& first_row) {
+  for (std::size_t at = 0, index = 0; at < bytes.size(); at += sizeof(T), ++index) {
+    const bool opens = row_values > 0 && index % row_values == 0;
+    if (opens) line += std::exchange(first_row, false) ? "[" : ",[";
+    else if (row_values > 0 || !std::exchange(first_row, false)) line += ',';
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isfinite(value)) append_number(line, value);
+      else line += "null";
     } else {
-      text += c;
+      append_number(line, value);
+    }
+    if (row_values > 0 && (index + 1) % row_values == 0) line += ']';
+  }
+}
+
+// A key without its padding, as a JSON string.
+std::string json_text(std::string_view padded) {
+  const std::string text(padded.substr(0, padded.find_last_not_of('\0') + 1));
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Writes what a column holds of one sample; the line goes to the sink whenever it is long.
+class JsonlWriter {
+ public:
+  JsonlWriter(const ResultsReader& file, Sink sink) : file_(file), sink_(std::move(sink)) {
+    key_ = &file_.column("/samples/key", ColumnType::kUtf8);
+    add("source_index", file_.column("/samples/source_index", ColumnType::kU64));
+    add("token_ids", file_.column("/tokens/id", ColumnType::kI32));
+    for (const PlacedColumn* column : file_.columns().unit_columns()) {
+      const std::string& path = column->spec.path;
+      if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
+      MAGISTER_CHECK(column->spec.type != ColumnType::kUtf8, ExitCode::kData, "{}: text column {} cannot be exported (this "
+                     "program knows texts as keys only); use a newer one", printable(file_.path()), printable(path));
+      add(path.substr(path.rfind('/') + 1), *column);
     }
   }
-  return text + "\"";
+
+  void write_all() {
+    const PlacedColumn& offset = file_.columns().at("/samples/offset");
+    std::optional<std::uint64_t> begin;  // of the sample's rows
+    std::uint64_t sample = 0;
+    file_.columns().for_each_piece(offset, {0, offset.spec.num_rows}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+      for (std::size_t at = 0; at < bytes.size(); at += 8) {
+        std::uint64_t end;
+        std::memcpy(&end, bytes.data() + at, sizeof end);
+        if (begin) write_sample(sample++, {*begin, end});
+        begin = end;
+      }
+    });
+    sink_(line_);
+  }
+
+ private:
+  struct Member {
+    std::string prefix;  // ,"name":
+    const PlacedColumn* column;
+  };
+
+  void add(const std::string& name, const PlacedColumn& column) {
+    members_.push_back({"," + json_text(name) + ":", &column});
+  }
+
+  void write_sample(std::uint64_t sample, IndexRange rows) {
+    MAGISTER_CHECK(rows.begin <= rows.end, ExitCode::kData, "{}: sample {} has rows {} to {} (the file is damaged); run check",
+                   printable(file_.path()), sample, rows.begin, rows.end);
+    std::string key(key_->row_bytes(), '\0');
+    file_.columns().read(*key_, sample, std::as_writable_bytes(std::span(key)));
+    line_ += "{\"key\":" + json_text(key);
+    for (const Member& member : members_) {
+      line_ += member.prefix;
+      const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
+      if (!of_samples) line_ += '[';
+      bool first_row = true;
+      file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
+                                     [&](std::uint64_t, std::span<const std::byte> bytes) {
+        append(*member.column, bytes, first_row);
+        flush_if_long();
+      });
+      if (!of_samples) line_ += ']';
+    }
+    line_ += "}\n";
+    flush_if_long();
+  }
+
+  void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
+    const std::size_t row_values = column.spec.width;
+    switch (column.spec.type) {
+      case ColumnType::kU8: return append_values<std::uint8_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kI32: return append_values<std::int32_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kU32: return append_values<std::uint32_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kU64: return append_values<std::uint64_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kF32: return append_values<float>(line_, bytes, row_values, first_row);
+      case ColumnType::kF16:
+        to_floats(ColumnType::kF16, bytes, floats_);
+        return append_values<float>(line_, std::as_bytes(std::span(floats_)), row_values, first_row);
+      case ColumnType::kUtf8: return;  // refused in the constructor
+    }
+  }
+
+  void flush_if_long() {
+    if (line_.size() < (1 << 20)) return;
+    sink_(line_);
+    line_.clear();
+  }
+
+  const ResultsReader& file_;
+  Sink sink_;
+  const PlacedColumn* key_;
+  std::vector<Member> members_;
+  std::vector<float> floats_;
+  std::string line_;
+};
+
+// A reader that went away (a closed pipe) wants no more, which is no fault.
+void write_to_standard_output(std::string_view piece) {
+  if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() || errno == EPIPE) return;
+  fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere", std::strerror(errno));
 }
 
-std::string sample_line(const ResultsReader& file, std::uint64_t sample) {
-  const auto rows = file.read<std::uint64_t>("/samples/offset", sample, sample + 2);
-  const std::uint64_t begin = rows[0], end = rows[1];
-  const auto numbers = [&](std::string& line, const char* name) {
-    const auto values = file.read<float>(std::string("/teacher/") + name, begin, end);
-    line += fmt::format(",\"{}\":", name);
-    append_list(line, values.data(), values.size());
-  };
-  std::string line = "{\"key\":" + quoted(file.read_bytes(file.at("/samples/key"), sample, sample + 1));
-  line += fmt::format(",\"source_index\":{}", file.read<std::uint64_t>("/samples/source_index", sample, sample + 1)[0]);
-  const auto tokens = file.read<std::int32_t>("/tokens/id", begin, end);
-  line += ",\"tokens\":";
-  append_list(line, tokens.data(), tokens.size());
-  const std::uint64_t k = file.at("/teacher/top_id").spec.width;
-  line += ",\"top_id\":";
-  append_rows(line, file.read<std::int32_t>("/teacher/top_id", begin, end), k);
-  line += ",\"top_logprob\":";
-  append_rows(line, file.read_logprobs(begin, end), k);
-  for (const char* name : {"logsumexp", "target_logprob", "entropy", "tail_mass"}) numbers(line, name);
-  return line + "}\n";
+void refuse_existing(const std::string& out) {
+  struct stat status {};
+  MAGISTER_CHECK(::lstat(out.c_str(), &status) != 0, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give another "
+                 "name or move it away", printable(out));
+}
+
+void export_to_file(const ResultsReader& file, const std::string& out) {
+  refuse_existing(out);
+  const std::string creating = out + ".creating";
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(creating, ignored))) ::unlink(creating.c_str());
+  PosixFile target(creating, PosixFile::Access::kCreate);
+  try {
+    std::uint64_t position = 0;
+    JsonlWriter(file, [&](std::string_view piece) {
+      target.write_at(position, std::as_bytes(std::span(piece)));
+      position += piece.size();
+    }).write_all();
+    target.sync();
+    refuse_existing(out);
+    rename_durably(creating, out);
+  } catch (...) {
+    ::unlink(creating.c_str());  // gone already when only the folder's fsync failed
+    throw;
+  }
 }
 
 }  // namespace
 
-void export_jsonl(const std::string& path, const std::string& out_path) {
-  const ResultsReader file(path);
-  MAGISTER_CHECK(file.complete(), ExitCode::kData, "{}: is not complete (rows would be missing); finish the run first",
-                 printable(path));
-  const bool to_stdout = out_path == "-";
-  const std::string temporary = out_path + ".creating";
-  using OpenFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  OpenFile out(to_stdout ? stdout : std::fopen(temporary.c_str(), "wb"), to_stdout ? std::fflush : std::fclose);
-  const auto check = [&](bool good) {
-    if (good) return;
-    const std::string reason = std::strerror(errno);
-    if (!to_stdout) ::unlink(temporary.c_str());
-    fail(ExitCode::kInputOutput, "{}: cannot be written ({}; the export is not whole); free space or give another name with --out",
-         printable(out_path), reason);
-  };
-  check(out != nullptr);
-  const std::uint64_t num_samples = file.number("num_samples");
-  for (std::uint64_t sample = 0; sample < num_samples; ++sample) {
-    const std::string line = sample_line(file, sample);
-    check(std::fwrite(line.data(), 1, line.size(), out.get()) == line.size());
-  }
-  check(std::fflush(out.get()) == 0);
-  if (to_stdout) return;
-  check(::fsync(::fileno(out.get())) == 0);
-  out.reset();
-  check(std::rename(temporary.c_str(), out_path.c_str()) == 0);
+void export_jsonl(const std::string& path, const std::string& out) {
+  const ResultsReader file(existing_results_path(path));
+  MAGISTER_CHECK(file.complete(), ExitCode::kData, "{}: is not complete (rows would be missing); finish its run first",
+                 printable(file.path()));
+  if (out != "-") return export_to_file(file, out);
+  JsonlWriter(file, write_to_standard_output).write_all();
+  if (std::fflush(stdout) != 0) write_to_standard_output("\n");
 }
 
 }  // namespace magister

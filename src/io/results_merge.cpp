@@ -1,207 +1,257 @@
-// `merge`: the parts of an array job become one file, unit by unit, each checksum verified on the way.
+// `merge`: the parts of an array job become one file. The whole goes through the same states and commits as a run's file
+// (ResultsFile), so a kill at any moment leaves what the same command goes on with.
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "io/results_reader.h"
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
+#include "magister/io/crc32c.h"
 #include "magister/io/results_tools.h"
 
 namespace magister {
 namespace {
 
-// Attributes that belong to a part and not to the whole.
-bool of_the_part(const std::string& name) {
-  for (const char* own : {"experiment", "config_sha256", "plan_sha256", "num_samples", "num_tokens", "slice_begin",
-                          "slice_end", "complete", "columns", "default"}) {
+constexpr std::uint64_t kCommitBytes = 64 << 20;  // one fdatasync for so many
+
+// A part, and where its samples, rows and units begin in the whole.
+struct Part {
+  ResultsReader file;
+  std::uint64_t first_sample = 0, first_row = 0, first_unit = 0;
+  std::uint64_t slice_begin = 0, slice_end = 0, num_samples = 0, num_rows = 0, num_units = 0;
+};
+
+// Attributes that belong to a part and not to the whole, and those that the writer adds itself.
+bool is_of_part(const std::string& name) {
+  for (const char* own : {"experiment", "plan_sha256", "num_samples", "num_tokens", "slice_begin", "slice_end"}) {
     if (name == own) return true;
   }
-  return false;
+  return std::find(std::begin(kLayoutAttributes), std::end(kLayoutAttributes), name) != std::end(kLayoutAttributes);
 }
 
-// The experiment with its slice set to the whole: equal for all parts of one array job.
-std::string whole_experiment(const std::string& yaml) {
+Part open_part(const std::string& path) {
+  Part part{ResultsReader(path)};
+  MAGISTER_CHECK(part.file.complete(), ExitCode::kData, "{}: is not complete (its rows would be missing); finish its run first",
+                 printable(path));
+  const std::vector<std::string> faults = structure_faults(part.file.columns(), part.file.attributes());
+  MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the part is damaged); compute it again", printable(path),
+                 faults.empty() ? "" : faults.front());
+  part.slice_begin = part.file.number("slice_begin");
+  part.slice_end = part.file.number("slice_end");
+  const ResultsColumns& columns = part.file.columns();
+  part.num_samples = columns.num_samples();
+  part.num_rows = columns.rows<std::uint64_t>("/samples/offset", part.num_samples, 1)[0];
+  part.num_units = columns.num_units();
+  return part;
+}
+
+// Why two attribute values differ, short.
+std::string shown(const AttributeValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return printable(*text, 80);
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
+  return std::to_string(std::get<std::uint8_t>(value));
+}
+
+// Every attribute but those of the slice, in both directions, and every dataset's type.
+void check_same_run(const ResultsReader& first, const ResultsReader& other) {
+  for (const auto& [one, two] : {std::pair(&first, &other), std::pair(&other, &first)}) {
+    for (const auto& [name, value] : one->attributes()) {
+      if (is_of_part(name)) continue;
+      const AttributeValue* also = find_attribute(two->attributes(), name);
+      MAGISTER_CHECK(also != nullptr && *also == value, ExitCode::kData,
+                     "{}: {} is {}, in {} it is {} (rows of different runs would be mixed); merge the slices of one experiment",
+                     printable(one->path()), printable(name), shown(value), printable(two->path()),
+                     also == nullptr ? "absent" : shown(*also));
+    }
+  }
+  const auto& ours = first.columns().all();
+  const auto& theirs = other.columns().all();
+  const bool same = std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const auto& a, const auto& b) {
+    return a.spec.path == b.spec.path && a.spec.type == b.spec.type && a.spec.extent == b.spec.extent &&
+           (a.spec.width == b.spec.width || a.spec.type == ColumnType::kUtf8);
+  });
+  MAGISTER_CHECK(same, ExitCode::kData, "{}: its datasets have other names or types than those of {} (they cannot be joined); "
+                 "merge the slices of one experiment", printable(other.path()), printable(first.path()));
+}
+
+// The positions that the part's samples name are those of its slice.
+void check_slice(const Part& part) {
+  if (part.num_samples == 0 && part.slice_begin == part.slice_end) return;
+  const ResultsColumns& columns = part.file.columns();
+  part.file.column("/samples/source_index", ColumnType::kU64);
+  const bool covers = part.num_samples > 0 && part.slice_begin < part.slice_end &&
+                      columns.rows<std::uint64_t>("/samples/source_index", 0, 1)[0] == part.slice_begin &&
+                      columns.rows<std::uint64_t>("/samples/source_index", part.num_samples - 1, 1)[0] + 1 == part.slice_end;
+  MAGISTER_CHECK(covers, ExitCode::kData, "{}: its samples are not those of its records {} to {} (the part is damaged); compute "
+                 "it again", printable(part.file.path()), part.slice_begin, part.slice_end);
+}
+
+// The slices follow each other from the first record to the last, and so do the places in the whole.
+void check_cover(std::vector<Part>& parts) {
+  std::uint64_t next = 0, samples = 0, rows = 0, units = 0;
+  for (Part& part : parts) {
+    MAGISTER_CHECK(part.slice_begin == next, ExitCode::kData, "{}: holds records {} to {}, but record {} comes next ({}); give "
+                   "every slice once", printable(part.file.path()), part.slice_begin, part.slice_end, next,
+                   part.slice_begin < next ? "records would be there twice" : "records would be missing");
+    check_slice(part);
+    next = part.slice_end;
+    part.first_sample = std::exchange(samples, samples + part.num_samples);
+    part.first_row = std::exchange(rows, rows + part.num_rows);
+    part.first_unit = std::exchange(units, units + part.num_units);
+  }
+  const std::uint64_t all = parts.front().file.number("source_records");
+  MAGISTER_CHECK(next == all, ExitCode::kData, "{}: ends at record {} of {} and no part goes on there (records would be "
+                 "missing); give every slice once", printable(parts.back().file.path()), next, all);
+}
+
+// The experiment without its slice: what a run over everything would have resolved to.
+std::string without_slice(const std::string& yaml) {
   std::string out;
   for (std::size_t begin = 0; begin < yaml.size();) {
     const std::size_t end = std::min(yaml.find('\n', begin), yaml.size() - 1) + 1;
-    std::string line = yaml.substr(begin, end - begin);
-    const std::size_t first = line.find_first_not_of(" -");
-    if (first != std::string::npos && line.compare(first, 6, "slice:") == 0) line = line.substr(0, first) + "slice: 0/1\n";
-    out += line;
+    const std::size_t word = yaml.find_first_not_of(' ', begin);
+    if (yaml.compare(word, 6, "slice:") != 0) out += yaml.substr(begin, end - begin);
     begin = end;
   }
   return out;
 }
 
-void check_same(const ResultsReader& first, const ResultsReader& part) {
-  MAGISTER_CHECK(part.complete(), ExitCode::kData, "{}: is not complete (its rows would be missing); finish its run first",
-                 printable(part.path()));
-  MAGISTER_CHECK(whole_experiment(first.text("experiment")) == whole_experiment(part.text("experiment")), ExitCode::kData,
-                 "{}: its experiment differs from that of {} (rows of different runs would be mixed); merge the parts of one "
-                 "array job", printable(part.path()), printable(first.path()));
-  for (const auto& [name, value] : first.attributes()) {
-    if (of_the_part(name)) continue;
-    const AttributeValue* other = part.find_attribute(name);
-    MAGISTER_CHECK(other != nullptr && *other == value, ExitCode::kData, "{}: its {} differs from that of {} (rows of "
-                   "different runs would be mixed); merge the parts of one array job", printable(part.path()), name,
-                   printable(first.path()));
-  }
-  for (const PlacedColumn& column : first.columns()) {
-    const PlacedColumn& other = part.at(column.spec.path);
-    const bool same_width = other.spec.width == column.spec.width || column.spec.type == ColumnType::kUtf8;
-    MAGISTER_CHECK(other.spec.type == column.spec.type && same_width, ExitCode::kData, "{}: dataset {} has another type than in "
-                   "{} (they cannot be joined); merge the parts of one array job", printable(part.path()), column.spec.path,
-                   printable(first.path()));
-  }
-}
-
-// Slices in order, without gap or overlap, from the first record to the last.
-void check_cover(const std::vector<ResultsReader>& parts) {
-  std::uint64_t next = 0;
-  for (const ResultsReader& part : parts) {
-    const std::uint64_t begin = part.number("slice_begin"), end = part.number("slice_end");
-    MAGISTER_CHECK(begin == next, ExitCode::kData, "{}: holds records {} to {}, but {} comes next ({}); give every part of the "
-                   "array job once", printable(part.path()), begin, end, next,
-                   begin < next ? "records would be doubled" : "records would be missing");
-    next = end;
-  }
-  const std::uint64_t all = parts.front().number("source_records");
-  MAGISTER_CHECK(next == all, ExitCode::kData, "the parts end at record {} of {} (records would be missing); give every part of "
-                 "the array job once", next, all);
-}
-
-ResultsSpec spec_of_whole(const std::vector<ResultsReader>& parts) {
-  const ResultsReader& first = parts.front();
+ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
+  const ResultsReader& first = parts.front().file;
+  const Part& last = parts.back();
+  const std::uint64_t num_samples = last.first_sample + last.num_samples, num_rows = last.first_row + last.num_rows;
   ResultsSpec spec;
-  std::uint64_t num_samples = 0, num_tokens = 0, key_bytes = 1;
-  std::string plans;
-  for (const ResultsReader& part : parts) {
-    num_samples += part.number("num_samples");
-    num_tokens += part.number("num_tokens");
-    spec.num_units += part.num_units();
-    key_bytes = std::max(key_bytes, part.at("/samples/key").spec.width);
-    plans += part.text("plan_sha256") + "\n";
-  }
-  for (const PlacedColumn& placed : first.columns()) {
-    if (placed.spec.path.starts_with("/commit/")) continue;
+  spec.num_units = last.first_unit + last.num_units;
+  spec.default_plot_column = read_default_plot(first.path());
+  for (const PlacedColumn& placed : first.columns().all()) {
     ColumnSpec column = placed.spec;
-    if (column.extent == ColumnSpec::Extent::kRows) column.num_rows = num_tokens;
-    if (column.extent == ColumnSpec::Extent::kSamples) column.num_rows = num_samples;
-    if (column.path == "/samples/offset") column.num_rows = num_samples + 1;
-    if (column.type == ColumnType::kUtf8) column.width = key_bytes;
+    if (column.path.starts_with("/commit/")) continue;
+    MAGISTER_CHECK(column.extent != ColumnSpec::Extent::kFixed || column.path == "/samples/offset", ExitCode::kData,
+                   "{}: dataset {} belongs to no sample (this program does not know how to join it); use a newer one",
+                   printable(first.path()), printable(column.path));
+    column.num_rows = column.extent == ColumnSpec::Extent::kRows ? num_rows : num_samples;
+    if (column.path == "/samples/offset") ++column.num_rows;
+    for (const Part& part : parts) column.width = std::max(column.width, part.file.columns().at(column.path).spec.width);
     spec.columns.push_back(std::move(column));
   }
-  const std::string experiment = whole_experiment(first.text("experiment"));
-  // The order that a run writes them in.
-  for (const char* name : {"format", "format_version", "software", "software_version"}) {
-    spec.attributes.emplace_back(name, *first.find_attribute(name));
+  for (const auto& entry : first.attributes()) {
+    if (!is_of_part(entry.first)) spec.attributes.push_back(entry);
   }
-  spec.attributes.emplace_back("experiment", experiment);
-  spec.attributes.emplace_back("config_sha256", sha256_hex(experiment));
-  for (const char* name : {"model_sha256", "tokenizer_sha256", "dataset_sha256", "dtype", "tp_size", "source_records"}) {
-    spec.attributes.emplace_back(name, *first.find_attribute(name));
-  }
-  spec.attributes.emplace_back("slice_begin", std::uint64_t{0});
-  spec.attributes.emplace_back("slice_end", first.number("source_records"));
+  std::string plans = "merged\n";
+  for (const Part& part : parts) plans += part.file.text("plan_sha256") + "\n";
+  spec.attributes.emplace_back("experiment", without_slice(first.text("experiment")));
   spec.attributes.emplace_back("plan_sha256", sha256_hex(plans));
   spec.attributes.emplace_back("num_samples", num_samples);
-  spec.attributes.emplace_back("num_tokens", num_tokens);
-  spec.default_plot_column = first.find("/teacher/entropy") != nullptr ? "/teacher/entropy" : "";
+  spec.attributes.emplace_back("num_tokens", num_rows);
+  spec.attributes.emplace_back("slice_begin", std::uint64_t{0});
+  spec.attributes.emplace_back("slice_end", first.number("source_records"));
   return spec;
 }
 
-// Where a part's first sample, row and unit go.
-struct Shift {
-  std::uint64_t samples = 0, rows = 0, units = 0;
-};
-
-void copy_range(const ResultsReader& part, const PlacedColumn& column, IndexRange range, std::uint64_t shift,
-                std::uint64_t out_row_bytes, ResultsFile& out) {
-  const std::uint64_t row_bytes = column.row_bytes(), piece = std::max<std::uint64_t>(1, (4 << 20) / row_bytes);
-  for (std::uint64_t row = range.begin; row < range.end; row += piece) {
-    const std::uint64_t end = std::min(row + piece, range.end);
-    std::vector<std::byte> bytes = part.read_bytes(column, row, end);
-    if (out_row_bytes != row_bytes) {  // keys of another width: padded with NUL
-      std::vector<std::byte> wide((end - row) * out_row_bytes);
-      for (std::uint64_t i = 0; i < end - row; ++i) {
-        std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(i * row_bytes), row_bytes,
-                    wide.begin() + static_cast<std::ptrdiff_t>(i * out_row_bytes));
-      }
-      bytes = std::move(wide);
-    }
-    out.write(column.spec.path, shift + row, bytes);
-  }
-}
-
-void copy_borders(const ResultsReader& part, const Shift& shift, ResultsFile& out) {
-  const auto shifted = [&](const char* column, std::uint64_t count, std::uint64_t at, std::uint64_t by) {
-    constexpr std::uint64_t kPiece = 1 << 18;
-    for (std::uint64_t begin = 0; begin < count; begin += kPiece) {
-      auto values = part.read<std::uint64_t>(column, begin, std::min(begin + kPiece, count));
+void copy_borders(const Part& part, ResultsFile& out) {
+  const auto shifted = [&](const char* path, std::uint64_t at, std::uint64_t by) {
+    const PlacedColumn& column = part.file.columns().at(path);
+    part.file.columns().for_each_piece(column, {0, column.spec.num_rows}, [&](std::uint64_t row, std::span<const std::byte> bytes) {
+      std::vector<std::uint64_t> values(bytes.size() / 8);
+      std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
       for (std::uint64_t& value : values) value += by;
-      out.write(column, at + begin, std::as_bytes(std::span(values)));
-    }
+      out.write(path, at + row, std::as_bytes(std::span(values)));
+    });
   };
-  // One more than there are: the next part, or nobody, overwrites the last border with the same number.
-  shifted("/samples/offset", part.number("num_samples") + 1, shift.samples, shift.rows);
-  shifted("/commit/unit_begin", part.num_units() + 1, shift.units, shift.samples);
+  // With their ends: the next part begins with the same number.
+  shifted("/samples/offset", part.first_sample, part.first_row);
+  shifted("/commit/unit_begin", part.first_unit, part.first_sample);
 }
 
-void copy_units(const ResultsReader& part, const Shift& shift, std::uint64_t key_bytes, ResultsFile& out) {
-  for (std::uint64_t u = 0; u < part.num_units(); ++u) {
-    const Unit unit = part.unit(u);
-    MAGISTER_CHECK(part.checksum(unit) == part.read<std::uint32_t>("/commit/crc32c", u, u + 1)[0], ExitCode::kData,
-                   "{}: unit {} does not match its checksum (its bytes were changed); compute this part again",
-                   printable(part.path()), u);
-    for (const PlacedColumn& column : part.columns()) {
-      const std::uint64_t width = column.spec.type == ColumnType::kUtf8 ? key_bytes : column.row_bytes();
-      if (column.spec.extent == ColumnSpec::Extent::kSamples) copy_range(part, column, unit.samples, shift.samples, width, out);
-      if (column.spec.extent == ColumnSpec::Extent::kRows) copy_range(part, column, unit.rows, shift.rows, width, out);
-    }
-    out.commit(out.unit(shift.units + u));
+// Strings of another width: padded with NUL.
+std::vector<std::byte> widened(std::span<const std::byte> rows, std::uint64_t width, std::uint64_t new_width) {
+  std::vector<std::byte> wide(rows.size() / width * new_width);
+  for (std::size_t row = 0; row * width < rows.size(); ++row) {
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(row * width), width,
+                wide.begin() + static_cast<std::ptrdiff_t>(row * new_width));
   }
+  return wide;
+}
+
+// One unit of a part to its place; the checksum is taken of the very bytes that are copied. -> bytes copied.
+std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec& spec, ResultsFile& out) {
+  const ResultsColumns& columns = part.file.columns();
+  const Unit unit = columns.unit(index);
+  std::uint32_t crc = 0;
+  std::uint64_t num_bytes = 0;
+  for (const PlacedColumn* column : columns.unit_columns()) {
+    const auto same = [&](const ColumnSpec& other) { return other.path == column->spec.path; };
+    const std::uint64_t width = column->spec.width, new_width = std::find_if(spec.columns.begin(), spec.columns.end(), same)->width;
+    const bool of_samples = column->spec.extent == ColumnSpec::Extent::kSamples;
+    const std::uint64_t shift = of_samples ? part.first_sample : part.first_row;
+    columns.for_each_piece(*column, ResultsColumns::extent_in(unit, *column), [&](std::uint64_t row, std::span<const std::byte> bytes) {
+      crc = crc32c(crc, bytes);
+      num_bytes += bytes.size();
+      if (width == new_width) return out.write(column->spec.path, shift + row, bytes);
+      out.write(column->spec.path, shift + row, widened(bytes, width, new_width));
+    });
+  }
+  const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
+  MAGISTER_CHECK(crc == stored, ExitCode::kData, "{}: the bytes of unit {} have crc32c {:08x}, not {:08x} as when it was "
+                 "committed (the part is damaged); compute it again", printable(part.file.path()), index, crc, stored);
+  return num_bytes;
+}
+
+void copy_pending(const std::vector<Part>& parts, const ResultsSpec& spec, ResultsFile& out) {
+  std::vector<Unit> batch;
+  std::uint64_t batch_bytes = 0;
+  const auto commit = [&] {
+    if (!batch.empty()) out.commit(batch);
+    batch.clear();
+    batch_bytes = 0;
+  };
+  auto part = parts.begin();
+  for (const std::uint64_t index : out.pending_units()) {
+    while (index >= part->first_unit + part->num_units) ++part;
+    batch_bytes += copy_unit(*part, index - part->first_unit, spec, out);
+    batch.push_back(out.unit(index));
+    if (batch_bytes >= kCommitBytes) commit();
+  }
+  commit();
+}
+
+ResultsFile create_whole(const Communicator& alone, const std::string& path, const ResultsSpec& spec, const std::vector<Part>& parts) {
+  ResultsFile out = ResultsFile::create(alone, path, spec);
+  for (const Part& part : parts) copy_borders(part, out);
+  out.freeze();
+  return out;
 }
 
 }  // namespace
 
 void merge_results(const std::string& out_path, const std::vector<std::string>& part_paths) {
-  MAGISTER_CHECK(!part_paths.empty(), ExitCode::kUsage, "merge needs at least one part (there is nothing to join); give the "
-                 "parts after the output");
-  std::vector<ResultsReader> parts;
-  for (const std::string& path : part_paths) parts.emplace_back(path);
-  for (const ResultsReader& part : parts) check_same(parts.front(), part);
-  std::stable_sort(parts.begin(), parts.end(), [](const ResultsReader& a, const ResultsReader& b) {
-    return std::pair(a.number("slice_begin"), a.number("slice_end")) < std::pair(b.number("slice_begin"), b.number("slice_end"));
+  MAGISTER_CHECK(!part_paths.empty(), ExitCode::kUsage, "no part (there is nothing to join); give the parts after {}",
+                 printable(out_path));
+  std::vector<Part> parts;
+  for (const std::string& path : part_paths) parts.push_back(open_part(path));
+  for (const Part& part : parts) check_same_run(parts.front().file, part.file);
+  // Any order given, one order written: parts of one slice_begin are empty but for the last.
+  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.slice_begin, a.slice_end) < std::pair(b.slice_begin, b.slice_end);
   });
   check_cover(parts);
-  MAGISTER_CHECK(ResultsFile::state_on_disk(out_path) == ResultsFile::State::kAbsent, ExitCode::kInputOutput,
-                 "{}: is there already, complete or partial (nothing is overwritten); give another name", printable(out_path));
+  const ResultsSpec spec = spec_of_whole(parts);
   const Communicator alone;
   const ResultsLock lock(alone, out_path);
-  const ResultsSpec spec = spec_of_whole(parts);
-  std::uint64_t key_bytes = 1;
-  for (const ColumnSpec& column : spec.columns) {
-    if (column.type == ColumnType::kUtf8) key_bytes = column.width;
-  }
+  const ResultsFile::State state = ResultsFile::state_on_disk(out_path);
+  MAGISTER_CHECK(state != ResultsFile::State::kComplete, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give "
+                 "another name or move it away", printable(out_path));
+  ResultsFile out = state == ResultsFile::State::kPartial ? ResultsFile::resume(alone, out_path, spec.attributes)
+                                                          : create_whole(alone, out_path, spec, parts);
   try {
-    ResultsFile out = ResultsFile::create(alone, out_path, spec);
-    Shift shift;
-    for (const ResultsReader& part : parts) {
-      copy_borders(part, shift, out);
-      copy_units(part, shift, key_bytes, out);
-      shift = {shift.samples + part.number("num_samples"), shift.rows + part.number("num_tokens"),
-               shift.units + part.num_units()};
-    }
-    out.freeze();
-    out.complete(alone);
-  } catch (...) {
-    // A merge is repeated from its parts: nothing half-written stays.
-    ::unlink((out_path + ".creating").c_str());
-    ::unlink((out_path + ".partial").c_str());
+    copy_pending(parts, spec, out);
+  } catch (const Error& error) {
+    // A damaged part must be computed again, and then this is another whole. After a full disk the same command goes on.
+    if (error.code() == ExitCode::kData) ::unlink((out_path + ".partial").c_str());
     throw;
   }
+  out.complete(alone);
 }
 
 }  // namespace magister

@@ -2,39 +2,13 @@
 // The file's own text (attributes, names) is foreign: it was checked for size when it was read, and is printed escaped.
 #include <cstring>
 
-#include "io/results_columns.h"
+#include "io/results_reader.h"
 #include "magister/core/error.h"
-#include "magister/core/log.h"
 
 namespace magister {
 namespace {
 
 using Faults = std::vector<std::string>;
-
-const AttributeValue* find_attribute(const Attributes& attributes, const std::string& name) {
-  for (const auto& [key, value] : attributes) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-// The columns that every results file has, with their types; false when one is missing.
-bool check_required(const ResultsColumns& columns, Faults& faults) {
-  const std::pair<const char*, ColumnType> required[] = {
-      {"/samples/offset", ColumnType::kU64}, {"/commit/unit_begin", ColumnType::kU64}, {"/commit/done", ColumnType::kU8},
-      {"/commit/crc32c", ColumnType::kU32},  {"/commit/plan_crc32c", ColumnType::kU32}};
-  for (const auto& [path, type] : required) {
-    const PlacedColumn* column = columns.find(path);
-    if (column == nullptr) {
-      faults.push_back(fmt::format("dataset {} is missing", path));
-    } else if (column->spec.type != type || column->spec.width != 0) {
-      faults.push_back(fmt::format("dataset {} has another type or shape than magister gives it", path));
-    } else if (column->spec.num_rows == 0 && type == ColumnType::kU64) {
-      faults.push_back(fmt::format("dataset {} is empty; it holds at least its end", path));
-    }
-  }
-  return faults.empty();
-}
 
 void check_rows(const ResultsColumns& columns, const Attributes& attributes, Faults& faults) {
   const std::uint64_t n = columns.num_samples(), u = columns.num_units();
@@ -109,13 +83,31 @@ void check_flags(const ResultsColumns& columns, Faults& faults) {
 
 }  // namespace
 
-std::vector<std::string> structure_faults(const ResultsColumns& columns, const Attributes& attributes) {
+std::vector<std::string> missing_columns(const ResultsColumns& columns) {
+  const std::pair<const char*, ColumnType> required[] = {
+      {"/samples/offset", ColumnType::kU64}, {"/commit/unit_begin", ColumnType::kU64}, {"/commit/done", ColumnType::kU8},
+      {"/commit/crc32c", ColumnType::kU32},  {"/commit/plan_crc32c", ColumnType::kU32}};
   Faults faults;
+  for (const auto& [path, type] : required) {
+    const PlacedColumn* column = columns.find(path);
+    if (column == nullptr) {
+      faults.push_back(fmt::format("dataset {} is missing", path));
+    } else if (column->spec.type != type || column->spec.width != 0) {
+      faults.push_back(fmt::format("dataset {} has another type or shape than magister gives it", path));
+    } else if (column->spec.num_rows == 0 && type == ColumnType::kU64) {
+      faults.push_back(fmt::format("dataset {} is empty; it holds at least its end", path));
+    }
+  }
+  return faults;
+}
+
+std::vector<std::string> structure_faults(const ResultsColumns& columns, const Attributes& attributes) {
+  Faults faults = missing_columns(columns);
   const AttributeValue* layout = find_attribute(attributes, "layout_sha256");
   if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all()))) {
     faults.push_back("types or shapes of the datasets are not those the file was made with (layout_sha256)");
   }
-  if (!check_required(columns, faults)) return faults;
+  if (!faults.empty()) return faults;
   check_rows(columns, attributes, faults);
   check_places(columns, faults);
   if (!faults.empty()) return faults;
