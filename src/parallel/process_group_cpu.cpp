@@ -130,7 +130,7 @@ class CpuProcessGroup final : public ProcessGroup {
 
   void all_reduce_sum(at::Tensor& tensor) override {
     check(tensor, "all_reduce_sum");
-    if (tp_size() == 1) return;
+    if (tp_size() == 1 || tensor.nbytes() == 0) return;
     auto* data = static_cast<std::byte*>(tensor.data_ptr());
     const std::size_t bytes = tensor.nbytes(), item = tensor.element_size();
     if (bytes * static_cast<std::size_t>(tp_size()) <= kSmallBytes) return sum_small(tensor, data, bytes);
@@ -168,7 +168,7 @@ class CpuProcessGroup final : public ProcessGroup {
     auto* to = static_cast<std::byte*>(out.data_ptr());
     const std::size_t bytes = part.nbytes();
     auto* from = static_cast<std::byte*>(const_cast<void*>(part.const_data_ptr()));  // read only
-    for (std::size_t done = 0; done < bytes || done == 0; done += kPieceBytes) {
+    for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
       const std::size_t piece = std::min(kPieceBytes, bytes - done);
       meet({from + done, piece, part.scalar_type(), "all_gather"}, [&] { shards_->gather({0, piece}); });
       for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
@@ -191,7 +191,7 @@ class CpuProcessGroup final : public ProcessGroup {
     auto* from = static_cast<std::byte*>(const_cast<void*>(whole.const_data_ptr()));  // read only
     const std::size_t block = out.nbytes(), item = whole.element_size();
     const std::size_t step = std::max<std::size_t>(kPieceBytes / static_cast<std::size_t>(tp_size()) / 64, 1) * 64;
-    for (std::size_t done = 0; done < block || done == 0; done += step) {
+    for (std::size_t done = 0; done < block; done += step) {
       std::vector<ByteRange> shares;
       for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
         shares.push_back({j * block + done, j * block + std::min(block, done + step)});
@@ -211,7 +211,7 @@ class CpuProcessGroup final : public ProcessGroup {
     check(tensor, "broadcast");
     MAGISTER_CHECK(root >= 0 && root < tp_size(), ExitCode::kInternal,
                    "broadcast from shard {} of {} (there is none); report this", root, tp_size());
-    if (tp_size() == 1) return;
+    if (tp_size() == 1 || tensor.nbytes() == 0) return;
     const int root_rank = root / shards_->num_threads;
     const bool from_here = shards_->ranks.rank() == root_rank;
     const auto root_thread = static_cast<std::size_t>(root % shards_->num_threads);

@@ -115,6 +115,9 @@ TEST(ProcessGroup, LongGathersScattersAndBroadcasts) {
     };
     at::Tensor sum = rows(0);
     for (int shard = 1; shard < 4; ++shard) sum += rows(shard);
+    at::Tensor nothing = at::empty({0, 3});
+    group.broadcast(nothing, 1);
+    EXPECT_EQ(group.all_gather(nothing).numel() + group.reduce_scatter(nothing).numel(), 0);
     const at::Tensor own = group.reduce_scatter(rows(group.tp_rank()));
     EXPECT_TRUE(at::equal(own, sum.narrow(0, 300'003 * group.tp_rank(), 300'003)));
   });
