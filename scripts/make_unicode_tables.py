@@ -5,9 +5,9 @@ usage: make_unicode_tables.py [OUTPUT]
 The reference is the Python package `tokenizers` itself, asked about every code point, so that both sides use the same
 version of Unicode. Run again when scripts/requirements.txt moves to another version.
 """
-import os, sys
+import ctypes, os, sys, unicodedata
 import tokenizers
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
@@ -22,6 +22,31 @@ def matched_by(pattern):
 def digits():
     split = pre_tokenizers.Digits(individual_digits=True)
     return {c for c in POINTS if len(split.pre_tokenize_str("a" + chr(c) + "a")) == 3}
+
+def word_characters():
+    """What keeps a single_word added token from matching: characters of \\w beside it."""
+    tokenizer = Tokenizer(models.BPE(vocab={"x": 0}, merges=[]))
+    tokenizer.add_tokens([AddedToken("@", single_word=True, normalized=False)])
+    at = tokenizer.token_to_id("@")
+    found = tokenizer.encode_batch([chr(c) + "@" for c in POINTS])
+    return {c for c, encoding in zip(POINTS, found) if at not in encoding.ids and c != ord("@")}
+
+def unknown_to_nfc():
+    """Marks and compositions that utf8proc knows and the reference's older normaliser does not: it leaves them alone."""
+    nfc = normalizers.NFC().normalize_str
+    library = ctypes.CDLL("libutf8proc.so.2")
+    library.utf8proc_get_property.restype = ctypes.POINTER(ctypes.c_int16 * 2)  # category, combining class, ...
+    found = set()
+    for c in POINTS:
+        if library.utf8proc_get_property(c).contents[1] != 0:
+            low, high = "a" + chr(c) + "\u0334", "a\u0300" + chr(c)  # classes 1 and 230: a known mark changes places
+            mark = chr(c)
+            if nfc(low) == low and nfc("b\u0345" + mark) == "b\u0345" + mark and unicodedata.combining(mark) != 1: found.add(c)
+        parts = unicodedata.decomposition(chr(c))
+        if parts and "<" not in parts:
+            pair = unicodedata.normalize("NFD", chr(c))
+            if nfc(pair) != unicodedata.normalize("NFC", pair): found |= {c, ord(pair[-1])}
+    return found
 
 def ranges(points):
     out = []
@@ -44,6 +69,8 @@ def main():
     lines += table("kNumberRanges", matched_by(r"\p{N}"), r"\p{N}")
     lines += table("kDigitRanges", digits(), "what the Digits pre-tokenizer splits off")
     lines += table("kSpaceRanges", matched_by(r"\s"), r"\s")
+    lines += table("kWordRanges", word_characters(), r"\w beside a single_word token")
+    lines += table("kUnknownToNfcRanges", unknown_to_nfc(), "left alone by the reference's NFC")
     with open(path, "w") as file: file.write("\n".join(lines))
 
 if __name__ == "__main__": main()

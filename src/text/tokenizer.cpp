@@ -58,7 +58,7 @@ void Tokenizer::Model::finish() {
 
 namespace {
 
-bool is_word(char32_t c) { return is_letter(c) || is_number(c) || c == '_'; }
+bool is_word(char32_t c) { return (char_class(c) & kWord) != 0; }
 
 bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
   if (end < text.size() && is_word(code_point_at(text, end).value)) return true;

@@ -29,6 +29,8 @@ std::vector<std::uint8_t> build_classes() {
   mark(kNumberRanges, kNumber);
   mark(kDigitRanges, kDigit);
   mark(kSpaceRanges, kSpace);
+  mark(kWordRanges, kWord);
+  mark(kUnknownToNfcRanges, kUnknownToNfc);
   return classes;
 }
 
@@ -57,7 +59,10 @@ void append_utf8(std::string& text, char32_t c) {
   }
 }
 
-std::string nfc(std::string_view text) {
+namespace {
+
+std::string compose(std::string_view text) {
+  if (text.empty()) return {};
   utf8proc_uint8_t* composed = nullptr;
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
@@ -66,6 +71,23 @@ std::string nfc(std::string_view text) {
   MAGISTER_CHECK(size >= 0, ExitCode::kData, "a text cannot be normalised: {} (it cannot be tokenised); mend the text",
                  utf8proc_errmsg(size));
   return {reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size)};
+}
+
+}  // namespace
+
+std::string nfc(std::string_view text) {
+  std::string out;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = code_point_at(text, at);
+    if ((char_class(point.value) & kUnknownToNfc) != 0) {
+      out += compose(text.substr(begin, at - begin));
+      out += text.substr(at, point.bytes);
+      begin = at + point.bytes;
+    }
+    at += point.bytes;
+  }
+  return out + compose(text.substr(begin));
 }
 
 }  // namespace magister

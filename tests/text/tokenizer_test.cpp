@@ -1,0 +1,175 @@
+// Scanners against PCRE2, and tokenizer files that are refused with the place and the reason.
+#include "magister/text/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "magister/core/error.h"
+#include "text/pre_tokenizer.h"
+#include "text/unicode.h"
+
+namespace magister {
+namespace {
+
+TEST(Scanners, EqualPcre2OnRandomText) {
+  // Code points that both Unicode versions know: the patterns' ASCII, Latin, Greek, Cyrillic, digits of several scripts,
+  // spaces of several kinds.
+  const std::vector<char32_t> alphabet = {'a', 'Z', 's', 'S', 't', 'r', 'e', 'v', 'm', 'l', 'd', '\'', '\'', ' ', ' ', '\n',
+                                          '\r', '\t', '1', '2', '.', '-', '(', 0xA0, 0xE9, 0x17F, 0x3B1, 0x416, 0x661,
+                                          0xBD, 0x2003, 0x3000, 0x4E2D, 0x301, 0x1F600, 0x200B, 0x180E};
+  std::mt19937 random(5);
+  for (const char* pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern}) {
+    const auto scanner = make_split(pattern, SplitBehavior::kIsolated, false, "test");
+    const auto plain = make_split(pattern, SplitBehavior::kIsolated, false, "test", /*force_pcre2=*/true);
+    for (int round = 0; round < 20000; ++round) {
+      std::string text;
+      for (std::uint32_t i = random() % 16; i > 0; --i) append_utf8(text, alphabet[random() % alphabet.size()]);
+      std::vector<std::string_view> fast, slow;
+      scanner->split(text, fast);
+      plain->split(text, slow);
+      ASSERT_EQ(fast, slow) << pattern << "\n" << text;
+    }
+  }
+}
+
+// A small working file; each case below breaks one thing.
+std::string working_file() {
+  std::string vocab;
+  int id = 0;
+  for (int byte = 33; byte < 127; ++byte) {
+    const std::string c(1, static_cast<char>(byte));
+    vocab += (id > 0 ? ",\"" : "\"") + (c == "\"" || c == "\\" ? "\\" + c : c) + "\":" + std::to_string(id);
+    ++id;
+  }
+  return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":96,"content":"<s>","special":true}],)"
+         R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
+         R"("post_processor":null,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" + vocab +
+         R"(,"ab":95},"merges":["a b"]}})";
+}
+
+std::string replaced(const std::string& from, const std::string& to) {
+  std::string text = working_file();
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(TokenizerJson, TheWorkingFileWorks) {
+  const Tokenizer tokenizer = Tokenizer::from_json(working_file(), "tokenizer.json");
+  EXPECT_EQ(tokenizer.encode("abb<s>"), (std::vector<TokenId>{95, 'b' - 33, 96}));
+  EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{95, 96}), "ab<s>");
+  EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{95, 96}, true), "ab");
+  EncodeOptions text_only;
+  text_only.special_tokens_in_text = false;
+  EXPECT_EQ(tokenizer.encode("<s>", text_only).size(), 3u);
+  EXPECT_EQ(tokenizer.token_to_id("<s>"), 96);
+  EXPECT_EQ(tokenizer.vocab_size(), 97);
+}
+
+struct Broken {
+  const char* from;
+  std::string to;
+  const char* expected;  // part of the message
+};
+
+TEST(TokenizerJson, RefusesByName) {
+  const std::vector<Broken> cases = {
+      {R"("type":"BPE")", R"("type":"Unigram")", "Unigram"},
+      {R"("type":"BPE")", R"("type":"WordPiece")", "WordPiece"},
+      {R"("normalizer":null)", R"("normalizer":{"type":"Lowercase"})", "Lowercase"},
+      {R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Strip"}]})", "Strip"},
+      {R"("normalizer":null)", R"("normalizer":7)", "object"},
+      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})", R"({"type":"Metaspace"})", "Metaspace"},
+      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})", "null", "ByteLevel"},
+      {R"("use_regex":true)", R"("use_regex":"yes")", "true or false"},
+      {R"("use_regex":true)", R"("use_rgex":true)", "use_rgex"},
+      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})",
+       R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"(["},"behavior":"Isolated"},{"type":"ByteLevel"}]})",
+       "cannot be compiled"},
+      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})",
+       R"({"type":"Split","pattern":{"Regex":"a"},"behavior":"Sideways"})", "Sideways"},
+      {R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})",
+       R"({"type":"Split","pattern":{},"behavior":"Isolated"})", "either String or Regex"},
+      {R"("post_processor":null)", R"("post_processor":{"type":"BertProcessing"})", "BertProcessing"},
+      {R"("post_processor":null)",
+       R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<x>","type_id":0}}],"special_tokens":{}})",
+       "<x>"},
+      {R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"WordPiece"})", "WordPiece"},
+      {R"("merges":["a b"])", R"("merges":["a zz"])", "zz"},
+      {R"("merges":["a b"])", R"("merges":["ab"])", "pair"},
+      {R"("merges":["a b"])", R"("merges":[["a"]])", "pair"},
+      {R"("merges":["a b"])", R"("merges":["b a"])", "\"ba\""},
+      {R"("merges":["a b"])", R"("merges":["a b"],"byte_fallback":true)", "byte_fallback"},
+      {R"("merges":["a b"])", R"("merges":["a b"],"dropout":0.1)", "dropout"},
+      {R"("merges":["a b"])", R"("merges":["a b"],"unk_token":"!")", "unk_token"},
+      {R"("merges":["a b"])", R"("merges":["a b"],"surprise":1)", "surprise"},
+      {R"("ab":95)", R"("ab":94,"cd":94)", "94"},
+      {R"("ab":95)", R"("ab":-1)", "token id"},
+      {R"("ab":95)", R"("ab":2147483648)", "token id"},
+      {R"("ab":95)", R"("ab":99999999)", "99999999"},
+      {R"("ab":95)", R"("ab":1.5)", "whole number"},
+      {R"("id":96,)", "", "\"id\""},
+      {R"("version":"1.0")", R"("version":"1.0","extra":1)", "extra"},
+  };
+  for (const Broken& broken : cases) {
+    try {
+      Tokenizer::from_json(replaced(broken.from, broken.to), "tokenizer.json");
+      ADD_FAILURE() << "accepted: " << broken.to;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
+      const std::string message = error.what();
+      EXPECT_NE(message.find(broken.expected), std::string::npos) << broken.to << "\n" << message;
+      EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
+      EXPECT_NE(message.find("; "), std::string::npos) << message;
+    }
+  }
+}
+
+TEST(TokenizerJson, RefusesDamagedFiles) {
+  const std::string whole = working_file();
+  for (std::size_t length = 0; length < whole.size(); length += 37) {
+    EXPECT_THROW(Tokenizer::from_json(whole.substr(0, length), "t"), Error) << length;
+  }
+  EXPECT_THROW(Tokenizer::from_json(std::string(100000, '['), "t"), Error);
+  EXPECT_THROW(Tokenizer::from_json("{\"a\":\"\xFF\"}", "t"), Error);
+  EXPECT_THROW(Tokenizer::from_json("[]", "t"), Error);
+}
+
+TEST(Tokenizer, RefusesTextAndIdsThatAreNone) {
+  const Tokenizer tokenizer = Tokenizer::from_json(working_file(), "t");
+  EXPECT_THROW(tokenizer.encode("a\xC3"), Error);
+  EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{97}), Error);
+  EXPECT_THROW(tokenizer.decode(std::vector<TokenId>{-1}), Error);
+}
+
+TEST(TokenizerGguf, RefusesByName) {
+  GgufVocabulary good;
+  good.model = "gpt2";
+  good.pre = "smollm";
+  good.tokens = {"a", "b", "ab"};
+  good.token_types = {1, 1, 1};
+  good.merges = {"a b"};
+  EXPECT_EQ(Tokenizer::from_gguf(good, "g").encode("ab"), (std::vector<TokenId>{2}));
+  const auto refused = [&](auto change, const char* expected) {
+    GgufVocabulary bad = good;
+    change(bad);
+    try {
+      Tokenizer::from_gguf(bad, "model.gguf");
+      ADD_FAILURE() << "accepted: " << expected;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  };
+  refused([](auto& v) { v.model = "llama"; }, "\"llama\"");
+  refused([](auto& v) { v.pre = "tekken"; }, "\"tekken\"");
+  refused([](auto& v) { v.tokens[1] = "a"; }, "twice");
+  refused([](auto& v) { v.token_types.pop_back(); }, "token types");
+  refused([](auto& v) { v.merges = {"ab"}; }, "no pair");
+  refused([](auto& v) { v.merges = {"a c"}; }, "\"c\"");
+  refused([](auto& v) { v.add_bos = true; }, "BOS");
+  refused([](auto& v) { v.tokens.clear(); v.token_types.clear(); v.merges.clear(); }, "empty");
+}
+
+}  // namespace
+}  // namespace magister
