@@ -1,4 +1,4 @@
-// pread into a buffer that grows with the longest line.
+// pread into a buffer that grows with the longest line. No mapping: a file that shrinks under us is an error, no SIGBUS.
 #include "io/line_reader.h"
 
 #include <fcntl.h>
@@ -23,24 +23,31 @@ LineReader::LineReader(const std::string& path, std::uint64_t begin, std::uint64
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
-    fail(ExitCode::kInputOutput, "{}: is no regular file (a data set is read by several ranks at once); give a file",
-         printable(path));
+    fail(ExitCode::kInputOutput, "{}: is {} (a data set is regular files, which several ranks read at once); {}",
+         printable(path), S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device",
+         S_ISDIR(status.st_mode) ? "name its files, for example with *.jsonl" : "write the records into a file");
   }
-  file_bytes_ = static_cast<std::uint64_t>(status.st_size);
+  version_.bytes = static_cast<std::uint64_t>(status.st_size);
+  version_.modified_nanoseconds = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 LineReader::~LineReader() { ::close(descriptor_); }
 
-std::size_t LineReader::read_raw(char* out, std::size_t num_bytes) {
+void LineReader::require(const FileVersion& expected) const {
+  MAGISTER_CHECK(version_ == expected, ExitCode::kInputOutput,
+                 "{}: changed during the run (it had {} bytes and has {}; records would not be those that were planned); leave "
+                 "the data alone and start again", printable(path_), expected.bytes, version_.bytes);
+}
+
+std::size_t LineReader::read_at(std::uint64_t offset, std::span<char> out) const {
   std::size_t done = 0;
-  while (done < num_bytes) {
-    const ssize_t n = ::pread(descriptor_, out + done, num_bytes - done, static_cast<off_t>(position_));
+  while (done < out.size()) {
+    const ssize_t n = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput, "{}: reading at byte {} failed ({}; records would be lost); check the disk",
-                   printable(path_), position_, std::strerror(errno));
+                   printable(path_), offset + done, std::strerror(errno));
     if (n == 0) break;
     done += static_cast<std::size_t>(n);
-    position_ += static_cast<std::uint64_t>(n);
   }
   return done;
 }
@@ -52,9 +59,15 @@ bool LineReader::fill() {
     begin_ = 0;
   }
   if (buffer_.size() < end_ + kChunkBytes) buffer_.resize(end_ + kChunkBytes);
-  const std::size_t n = read_raw(buffer_.data() + end_, kChunkBytes);
+  const std::size_t n = read_at(position_, {buffer_.data() + end_, kChunkBytes});
+  position_ += n;
   end_ += n;
   return n > 0;
+}
+
+void LineReader::check_length(std::uint64_t num_bytes, std::uint64_t line_number) const {
+  MAGISTER_CHECK(num_bytes <= max_line_bytes_, ExitCode::kData, "{}:{}: the line is longer than {} bytes (it is no record); "
+                 "check that the file is JSONL or plain text", printable(path_), line_number, max_line_bytes_);
 }
 
 bool LineReader::next(std::string_view& line, std::uint64_t line_number) {
@@ -64,12 +77,12 @@ bool LineReader::next(std::string_view& line, std::uint64_t line_number) {
     if (found != nullptr) {
       const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - buffer_.data());
       line = {buffer_.data() + begin_, at - begin_};
+      check_length(line.size(), line_number);
       begin_ = at + 1;
       return true;
     }
     const std::size_t pending = end_ - begin_;
-    MAGISTER_CHECK(pending <= max_line_bytes_, ExitCode::kData, "{}:{}: the line is longer than {} bytes (it is no record); "
-                   "check that the file is JSONL or plain text", printable(path_), line_number, max_line_bytes_);
+    check_length(pending, line_number);
     if (!fill()) {
       line = {buffer_.data() + begin_, pending};
       begin_ = end_;

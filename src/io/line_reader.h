@@ -1,33 +1,47 @@
-// Lines of a file from any byte on, through one buffer: memory is bounded by the longest line.
+// Bytes and lines of a file from any place on, through one buffer: memory is bounded by the longest line.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace magister {
 
+// What tells whether a file is still the one that was counted.
+struct FileVersion {
+  std::uint64_t bytes = 0;
+  std::int64_t modified_nanoseconds = 0;
+  bool operator==(const FileVersion&) const = default;
+};
+
 class LineReader {
  public:
   // Throws Error(kInputOutput) for anything that is not a readable regular file; a FIFO does not block.
-  LineReader(const std::string& path, std::uint64_t begin, std::uint64_t max_line_bytes);
+  LineReader(const std::string& path, std::uint64_t begin = 0, std::uint64_t max_line_bytes = 0);
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  std::uint64_t file_bytes() const { return file_bytes_; }
-  // The next line without its '\n', valid until the next call; false at the end. A last line needs no '\n'.
-  // line_number is for messages only.
+  FileVersion version() const { return version_; }
+  // Throws Error(kInputOutput) when the file is another than this.
+  void require(const FileVersion& expected) const;
+
+  // The next line without its '\n', valid until the next call; false at the end. A last line needs no '\n'. A line of more
+  // than max_line_bytes is Error(kData); line_number is for that message only.
   bool next(std::string_view& line, std::uint64_t line_number);
-  // Raw bytes into `out` from the current position (no lines were read before): fewer only at the end of the file.
-  std::size_t read_raw(char* out, std::size_t num_bytes);
+  // Bytes from `offset` on: fewer than asked for only at the end of the file. Does not move next().
+  std::size_t read_at(std::uint64_t offset, std::span<char> out) const;
 
  private:
   bool fill();
+  void check_length(std::uint64_t num_bytes, std::uint64_t line_number) const;
+
   std::string path_;
   int descriptor_ = -1;
-  std::uint64_t file_bytes_ = 0, position_ = 0, max_line_bytes_;
+  FileVersion version_;
+  std::uint64_t position_, max_line_bytes_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0;  // unread part of the buffer
 };

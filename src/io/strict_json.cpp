@@ -72,6 +72,16 @@ void StrictJson::read(std::string_view text) {
   nlohmann::json::sax_parse(text.begin(), text.end(), events);
 }
 
+void StrictJson::restart(const std::string& where) {
+  where_ = where;
+  depth_ = 0;
+}
+
+void StrictJson::on_whole(bool negative, std::uint64_t magnitude) {
+  std::string digits = (negative ? "-" : "") + std::to_string(magnitude);
+  on_value(Kind::kWhole, digits);
+}
+
 bool StrictJson::number_float(number_float_t, const string_t& digits) {
   std::string text = digits;
   return on_value(Kind::kFraction, text), true;

@@ -2,6 +2,7 @@
 // No document tree is built, so memory does not grow with the text. Source: RFC 8259, nlohmann-json's SAX interface.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -31,12 +32,17 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   void read(std::string_view text);
 
  protected:
+  // Before another text.
+  void restart(const std::string& where);
+
   enum class Kind { kNull, kBool, kWhole, kFraction, kText, kObject, kArray };
   static const char* name_of(Kind kind);  // "a number with a fraction"
 
   // A scalar, or the begin of an object or array; depth() is the number of open objects and arrays around it, key() the
   // last key at that depth. `text` belongs to the callee for kText and kWhole (its digits).
   virtual void on_value(Kind kind, std::string& text) = 0;
+  // Whole numbers, for those who read many; the default hands their digits to on_value.
+  virtual void on_whole(bool negative, std::uint64_t magnitude);
   virtual void on_key(const std::string& name) {}
   virtual void on_end() {}  // of an object or array; depth() is already that of its surroundings
 
@@ -49,8 +55,10 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
  private:
   bool null() final { return scalar(Kind::kNull); }
   bool boolean(bool) final { return scalar(Kind::kBool); }
-  bool number_integer(number_integer_t value) final { return scalar(Kind::kWhole, std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) final { return scalar(Kind::kWhole, std::to_string(value)); }
+  bool number_integer(number_integer_t value) final {
+    return on_whole(value < 0, value < 0 ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value)), true;
+  }
+  bool number_unsigned(number_unsigned_t value) final { return on_whole(false, value), true; }
   bool number_float(number_float_t, const string_t& digits) final;
   bool string(string_t& value) final { return on_value(Kind::kText, value), true; }
   bool binary(binary_t&) final { return false; }  // not in JSON text

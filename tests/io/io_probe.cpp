@@ -42,13 +42,15 @@ json shown(const magister::MetadataValue& value) {
   }, value);
 }
 
-int list(const std::string& path) {
+int list(const std::string& path, bool with_content) {
   const auto begin = std::chrono::steady_clock::now();
   const auto file = TensorFile::open(path);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   json out = {{"seconds", seconds.count()}, {"tensors", json::array()}, {"metadata", json::object()}, {"paths", file->paths()}};
-  for (const auto& info : file->tensors()) out["tensors"].push_back({info.name, to_string(info.type), info.shape, info.num_bytes});
-  for (const auto& [key, value] : file->metadata()) out["metadata"][key] = shown(value);
+  if (with_content) {
+    for (const auto& info : file->tensors()) out["tensors"].push_back({info.name, to_string(info.type), info.shape, info.num_bytes});
+    for (const auto& [key, value] : file->metadata()) out["metadata"][key] = shown(value);
+  }
   std::cout << out.dump() << "\n";
   return 0;
 }
@@ -134,7 +136,7 @@ int records(const std::string& settings_text) {
 int main(int argc, char** argv) {
   const std::string command = argc > 2 ? argv[1] : "";
   try {
-    if (command == "list") return list(argv[2]);
+    if (command == "list" || command == "open") return list(argv[2], command == "list");
     if (command == "windows") return windows(argv[2]);
     if (command == "memory" && argc > 3) return memory(argv[2], argv[3]);
     if (command == "records") return records(argv[2]);
@@ -142,6 +144,6 @@ int main(int argc, char** argv) {
     std::cerr << error.what() << "\n";
     return static_cast<int>(error.code());
   }
-  std::cerr << "usage: io_probe list FILE | windows FILE < LINES | memory FILE DTYPE | records JSON\n";
+  std::cerr << "usage: io_probe list|open FILE | windows FILE < LINES | memory FILE DTYPE | records JSON\n";
   return 64;
 }
