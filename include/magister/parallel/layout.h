@@ -83,6 +83,7 @@ std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config);
 
 // Throws Error(kUsage) when MPI sees one rank but the scheduler's environment says that more were launched
 // (SLURM_NTASKS, PMI_SIZE, OMPI_COMM_WORLD_SIZE ...): a launcher that MPI does not know would make N lonely runs.
+// The innermost launcher decides, so `mpirun -np 1` inside a larger allocation is taken at its word.
 // MAGISTER_ALLOW_SINGLETON=1 in the environment silences it.
 void refuse_singleton_launch(int world_size);
 
