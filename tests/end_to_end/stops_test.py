@@ -129,7 +129,7 @@ class FullDisk(unittest.TestCase):
             os.mkdir(disk)
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", disk], check=True)
             try:
-                world = World(disk, records=6000)
+                world = World(disk, records=600)
                 reference = world.complete("x", 2)
                 world.forget("x")
                 # The check of free space passes (the file is sparse), then something else takes the space.
