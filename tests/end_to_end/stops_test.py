@@ -11,7 +11,7 @@ import unittest
 
 from tiny_world import World, ranks_of, wait_until
 
-SLOW = {"records": 1500}  # long enough to be met in the middle
+SLOW = {"records": 6000}  # long enough to be met in the middle
 
 
 class Stops(unittest.TestCase):
