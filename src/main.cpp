@@ -1,5 +1,5 @@
 // The only file outside a room: MPI around the application. Every rank returns the same exit code through MPI_Finalize,
-// or the job has ended in abort_job() before.
+// or the job has ended in abort_job() before. Signals are handled once MPI is up: what hangs before must be killable.
 #include <string>
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 int main(int argc, char** argv) {
   static magister::StopSign stop;  // signal handlers may see it until the process is gone
-  magister::install_signal_handlers(stop);
   const magister::MpiSession session(&argc, &argv);
+  magister::install_signal_handlers(stop);
   const magister::Communicator world = magister::Communicator::world();
   return magister::run_application(world, std::vector<std::string>(argv + 1, argv + argc), stop);
 }

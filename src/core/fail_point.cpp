@@ -1,12 +1,16 @@
-// Parses MAGISTER_FAIL_POINT once: "name[@nth][/rank]:action", several separated by commas.
+// Parses MAGISTER_FAIL_POINT once: "name[@nth][/rank]:action", several separated by commas. What cannot be parsed is an
+// error: a test with a slip in it must not pass because nothing happened.
 #include "magister/core/fail_point.h"
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,30 +26,52 @@ struct Point {
   std::atomic<int> reached{0};
 };
 
+// Cuts "<mark>number" off the end of the entry, when it is there.
+void take_number(std::string_view& entry, char mark, int least, int& value, std::string_view whole) {
+  const std::size_t at = entry.rfind(mark);
+  if (at == std::string_view::npos) return;
+  const std::string_view digits = entry.substr(at + 1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  MAGISTER_CHECK(error == std::errc{} && end == digits.data() + digits.size() && value >= least, ExitCode::kUsage,
+                 "MAGISTER_FAIL_POINT: \"{}\" has no whole number after {} (nothing would happen); write "
+                 "name[@nth][/rank]:action", printable(whole), mark);
+  entry = entry.substr(0, at);
+}
+
+std::unique_ptr<Point> parse_entry(std::string_view whole) {
+  auto point = std::make_unique<Point>();
+  const std::size_t colon = whole.rfind(':');
+  point->action = colon == std::string_view::npos ? "" : whole.substr(colon + 1);
+  const bool known = point->action == "kill" || point->action == "hang" || point->action == "throw" || point->action == "enospc";
+  MAGISTER_CHECK(known, ExitCode::kUsage, "MAGISTER_FAIL_POINT: \"{}\" has no action (nothing would happen); end it with :kill, "
+                 ":hang, :throw or :enospc", printable(whole));
+  std::string_view entry = whole.substr(0, colon);
+  take_number(entry, '/', 0, point->rank, whole);
+  take_number(entry, '@', 1, point->nth, whole);
+  point->name = entry;
+  MAGISTER_CHECK(!point->name.empty(), ExitCode::kUsage, "MAGISTER_FAIL_POINT: \"{}\" has no name (nothing would happen); write "
+                 "name[@nth][/rank]:action", printable(whole));
+  return point;
+}
+
 std::vector<std::unique_ptr<Point>> parse(const char* text) {
   std::vector<std::unique_ptr<Point>> points;
-  std::string rest = text == nullptr ? "" : text;
+  std::string_view rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
-    const std::size_t comma = rest.find(',');
-    std::string entry = rest.substr(0, comma);
-    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
-    auto point = std::make_unique<Point>();
-    const std::size_t colon = entry.rfind(':');
-    if (colon == std::string::npos) continue;
-    point->action = entry.substr(colon + 1);
-    entry.resize(colon);
-    if (const std::size_t slash = entry.find('/'); slash != std::string::npos) {
-      point->rank = std::atoi(entry.c_str() + slash + 1);
-      entry.resize(slash);
-    }
-    if (const std::size_t at = entry.find('@'); at != std::string::npos) {
-      point->nth = std::atoi(entry.c_str() + at + 1);
-      entry.resize(at);
-    }
-    point->name = entry;
-    points.push_back(std::move(point));
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    points.push_back(parse_entry(rest.substr(0, comma)));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return points;
+}
+
+// True: behave as if the disk were full.
+bool act(const Point& point) {
+  if (point.action == "kill") std::raise(SIGKILL);
+  while (point.action == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+  MAGISTER_CHECK(point.action != "throw", ExitCode::kInternal, "fail point {} on rank {} (a test asked for it); unset "
+                 "MAGISTER_FAIL_POINT", point.name, log_world_rank());
+  return point.action == "enospc";
 }
 
 }  // namespace
@@ -55,16 +81,7 @@ bool fail_point(const char* name) {
   if (points.empty()) [[likely]] return false;
   for (const auto& point : points) {
     if (point->name != name || (point->rank >= 0 && point->rank != log_world_rank())) continue;
-    if (point->reached.fetch_add(1) + 1 != point->nth) continue;
-    if (point->action == "kill") std::raise(SIGKILL);
-    if (point->action == "hang") {
-      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-    }
-    if (point->action == "throw") {
-      fail(ExitCode::kInternal, "fail point {} on rank {} (a test asked for it); unset MAGISTER_FAIL_POINT", name,
-           log_world_rank());
-    }
-    if (point->action == "enospc") return true;
+    if (point->reached.fetch_add(1) + 1 == point->nth && act(*point)) return true;
   }
   return false;
 }
