@@ -15,8 +15,8 @@
 namespace magister {
 namespace {
 
-// 256 rows x 1024 columns x 4 B = 1 MB: fits the L2 of server cores (2 MB) and half of a desktop's L3 slice.
-constexpr std::int64_t kSliceColumns = 1024;
+// 20 panels. 256 rows x 960 columns x 4 B = 1 MB: fits the L2 of server cores (2 MB) and half of a desktop's L3 slice.
+constexpr std::int64_t kSliceColumns = 20 * Linear::kPanel;
 constexpr std::int64_t kTileRows = 256;
 // Two logits that differ can have equal f32 log-probabilities after subtracting the log-sum-exp; then the lower id comes
 // first. So a few candidates beyond top_k are kept until the log-probabilities are known.
@@ -52,12 +52,12 @@ LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& 
   MAGISTER_CHECK(top_k >= 1 && top_k <= head.vocab_size, ExitCode::kConfig,
                  "top_k is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}", top_k,
                  head.vocab_size, head.vocab_size);
-  const std::int64_t columns = head.weight_vD.size(0);
+  const std::int64_t columns = head.projection.out_features();
   keep_ = std::min(columns, top_k + kTieSlack);
   capacity_ = keep_ + std::max<std::int64_t>(kSliceColumns, std::min<std::int64_t>(keep_, 4 * kSliceColumns));
   tile_rows_ = std::clamp<std::int64_t>(kMaxCandidateBytes / (capacity_ * 8), 16, kTileRows);
   for (std::int64_t begin = 0; begin < columns; begin += kSliceColumns) {
-    slices_.push_back({head.weight_vD.narrow(0, begin, std::min(kSliceColumns, columns - begin)), {}});
+    slices_.push_back(head.projection.outputs(begin, std::min(begin + kSliceColumns, columns)));
   }
 }
 
@@ -69,7 +69,7 @@ std::uint64_t LogitReducer::scratch_bytes() const {
 void LogitReducer::reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch,
                                std::int64_t* shares) const {
   const CpuKernels& kernels = cpu_kernels();
-  const std::int64_t D = head_.weight_vD.size(1);
+  const std::int64_t D = head_.projection.in_features();
   float* logits = scratch;
   auto* positions = reinterpret_cast<std::int32_t*>(logits + tile_rows_ * kSliceColumns);
   auto* entries = reinterpret_cast<Candidate*>(positions + kSliceColumns);
@@ -221,8 +221,9 @@ ReducedLogits LogitReducer::reduce_reference(const LmHead& head, const at::Tenso
                                              std::span<const TokenId> targets_T, std::int64_t top_k) {
   MAGISTER_CHECK(static_cast<std::int64_t>(head.vocab.size()) == head.vocab_size, ExitCode::kInternal,
                  "the plain head needs the whole vocabulary (this shard holds a part); use one shard");
+  const at::Tensor weight_VD = head.projection.plain_weight();
   const at::Tensor logits_TV =
-      at::mm(hidden_TD.to(head.weight_vD.scalar_type()), head.weight_vD.t()).to(at::kFloat).to(at::kDouble);
+      at::mm(hidden_TD.to(weight_VD.scalar_type()), weight_VD.t()).to(at::kFloat).to(at::kDouble);
   const at::Tensor logprob_TV = at::log_softmax(logits_TV, -1);
   const at::Tensor rounded_TV = logprob_TV.to(at::kFloat);
   // A stable descending sort keeps lower ids first among equal log-probabilities.

@@ -5,16 +5,45 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
+#include <numeric>
 
 #include "magister/model/cpu_kernels.h"
 
 namespace magister {
 
-LayerBuffers::LayerBuffers(std::int64_t num_tokens, const LayerShape& shape, int num_threads) {
+namespace {
+
+// A sequence of a page or more begins a page, so that its products run over whole pages; shorter ones share pages.
+std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
+  std::vector<std::int64_t> slots;
+  std::int64_t next = 0;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    if (length >= KvPages::kSlots) next = (next + KvPages::kSlots - 1) / KvPages::kSlots * KvPages::kSlots;
+    slots.push_back(next);
+    next += length;
+  }
+  slots.push_back(next);
+  return slots;
+}
+
+std::int64_t num_pages(const PackedBatch& batch) { return first_slots(batch).back() / KvPages::kSlots + 1; }
+
+}  // namespace
+
+LayerBuffers::LayerBuffers(const PackedBatch& batch, const LayerShape& shape, int num_threads)
+    : pages(static_cast<std::size_t>(num_pages(batch))),
+      kv(shape.kv_heads, static_cast<std::int64_t>(pages.size()), shape.head_dim) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
+  const std::int64_t num_tokens = batch.num_tokens();
   qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
   attention_TA = at::empty({num_tokens, shape.heads * shape.head_dim}, options);
+  std::iota(pages.begin(), pages.end(), 0);
+  const std::vector<std::int64_t> slots = first_slots(batch);
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    sequences.push_back({pages.data() + slots[s] / KvPages::kSlots, slots[s] % KvPages::kSlots});
+  }
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
   const std::int64_t tile = rows * (shape.hidden_size + 3 * shape.mlp);
   const std::int64_t attend = kQueryBlock * (kKeyBlock + shape.head_dim + 2);
@@ -29,20 +58,19 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, std::int64_
   std::vector<AttentionTile> tiles;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
-    for (std::int64_t query = begin; query < end; query += LayerBuffers::kQueryBlock) {
+    for (std::int64_t row = begin; row < end; row += LayerBuffers::kQueryBlock) {
       for (std::int64_t head = 0; head < num_heads; ++head) {
-        tiles.push_back({begin, query, std::min(query + LayerBuffers::kQueryBlock, end), head});
+        tiles.push_back({row, std::min(row + LayerBuffers::kQueryBlock, end), row - begin, s, head});
       }
     }
   }
-  const auto keys = [](const AttentionTile& tile) { return tile.query_end - tile.sequence_begin; };
   std::stable_sort(tiles.begin(), tiles.end(),
-                   [&](const AttentionTile& a, const AttentionTile& b) { return keys(a) > keys(b); });
+                   [](const AttentionTile& a, const AttentionTile& b) { return a.position > b.position; });
   return tiles;
 }
 
-void DecoderLayer::project_qkv(const float* hidden_TD, std::int64_t begin, std::int64_t end, const RopeRows& rope,
-                               LayerBuffers& buffers, int thread_index) const {
+void DecoderLayer::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                               const RopeRows& rope, LayerBuffers& buffers, int thread_index) const {
   const CpuKernels& kernels = cpu_kernels();
   const std::int64_t D = shape_.hidden_size, E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
   float* normed_RD = buffers.scratch_of(thread_index);
@@ -50,64 +78,87 @@ void DecoderLayer::project_qkv(const float* hidden_TD, std::int64_t begin, std::
                    normed_RD, D, rows, D);
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
   linear_tile(normed_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false);
-  const std::int64_t rotated_heads = shape_.heads + shape_.kv_heads;
+  std::int64_t s = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = qkv_RQ + r * width;
+    float* keys = row + shape_.heads * E;
     if (weights_.q_norm_E.defined()) {
       kernels.rms_norm(row, E, weights_.q_norm_E.const_data_ptr<float>(), shape_.rms_norm_eps, row, E, shape_.heads, E);
-      float* keys = row + shape_.heads * E;
       kernels.rms_norm(keys, E, weights_.k_norm_E.const_data_ptr<float>(), shape_.rms_norm_eps, keys, E,
                        shape_.kv_heads, E);
     }
-    for (std::int64_t head = 0; head < rotated_heads; ++head) {
+    for (std::int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
       kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], E / 2);
+    }
+    while (batch.cu_seqlens[s + 1] <= begin + r) ++s;
+    const float* values = keys + shape_.kv_heads * E;
+    for (std::int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
+      buffers.kv.write(kv, buffers.sequences[s], begin + r - batch.cu_seqlens[s], keys + kv * E, values + kv * E);
     }
   }
 }
 
+namespace {
+
+// Calls body(page, first slot in it, first key, count) for the pieces of keys [begin, end) that lie in one page or, with
+// `runs`, in pages that follow each other in memory.
+template <typename Body>
+void for_pages(const SequenceSlots& sequence, std::int64_t begin, std::int64_t end, bool runs, const Body& body) {
+  while (begin < end) {
+    const std::int64_t slot = sequence.offset + begin, page = slot / KvPages::kSlots, in_page = slot % KvPages::kSlots;
+    std::int64_t pages = 1;
+    const auto covered = [&] { return pages * KvPages::kSlots - in_page; };
+    while (runs && covered() < end - begin && sequence.pages[page + pages] == sequence.pages[page] + pages) ++pages;
+    const std::int64_t count = std::min(end - begin, covered());
+    body(sequence.pages[page], in_page, begin, count);
+    begin += count;
+  }
+}
+
+}  // namespace
+
 void DecoderLayer::attend(const AttentionTile& tile, LayerBuffers& buffers, int thread_index) const {
   const CpuKernels& kernels = cpu_kernels();
-  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features(), rows = tile.query_end - tile.query_begin;
-  const float* qkv_TQ = buffers.qkv_TQ.const_data_ptr<float>();
-  const float* queries = qkv_TQ + tile.query_begin * width + tile.head * E;
-  const std::int64_t kv = shape_.kv_of_head[static_cast<std::size_t>(tile.head)];
-  const float* keys = qkv_TQ + (shape_.heads + kv) * E;
-  const float* values = qkv_TQ + (shape_.heads + shape_.kv_heads + kv) * E;
+  const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
+  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features(), rows = tile.row_end - tile.row_begin;
+  const std::int64_t kv = shape_.kv_of_head[static_cast<std::size_t>(tile.head)], end = tile.position + rows;
+  const SequenceSlots& sequence = buffers.sequences[static_cast<std::size_t>(tile.sequence)];
+  const float* queries = buffers.qkv_TQ.const_data_ptr<float>() + tile.row_begin * width + tile.head * E;
+  constexpr std::int64_t kBlock = LayerBuffers::kKeyBlock;
 
   float* scores = buffers.scratch_of(thread_index);
-  float* output_RE = scores + LayerBuffers::kQueryBlock * LayerBuffers::kKeyBlock;
+  float* output_RE = scores + LayerBuffers::kQueryBlock * kBlock;
   float* maximum = output_RE + LayerBuffers::kQueryBlock * E;
   float* sum = maximum + LayerBuffers::kQueryBlock;
   std::fill(maximum, maximum + rows, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + rows, 0.0f);
+  std::fill(output_RE, output_RE + rows * E, 0.0f);
 
-  std::int64_t first_key = tile.sequence_begin;
-  if (shape_.sliding_window > 0) {
-    first_key = std::max(first_key, tile.query_begin - shape_.sliding_window + 1);
-  }
-  bool first = true;
-  for (std::int64_t block = first_key; block < tile.query_end; block += LayerBuffers::kKeyBlock) {
-    const std::int64_t block_end = std::min(block + LayerBuffers::kKeyBlock, tile.query_end), count = block_end - block;
-    sgemm(true, rows, count, E, 1.0f, queries, width, keys + block * width, width, 0.0f, scores, count);
+  // Blocks count from the sequence's first key, so that a row's sums do not depend on the tile it is in.
+  const std::int64_t window = shape_.sliding_window;
+  const std::int64_t first_key = window > 0 ? std::max<std::int64_t>(0, tile.position - window + 1) : 0;
+  for (std::int64_t block = first_key / kBlock * kBlock; block < end; block += kBlock) {
+    const std::int64_t begin = std::max(block, first_key), stop = std::min(block + kBlock, end), count = stop - begin;
+    for_pages(sequence, begin, stop, false, [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
+      multiply({queries, width, rows, buffers.kv.key_page(kv, page) + slot, KvPages::kSlots, E,
+                scores + key - begin, kBlock, keys});
+    });
     for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t query = tile.query_begin + r;
-      const std::int64_t visible_end = std::min(query + 1, block_end) - block;
-      std::int64_t visible_begin = 0;
-      if (shape_.sliding_window > 0) {
-        visible_begin = std::max<std::int64_t>(0, query - shape_.sliding_window + 1 - block);
-      }
-      const float correction = kernels.softmax_step(scores + r * count, count, visible_begin,
-                                                    std::max<std::int64_t>(visible_end, 0), shape_.attention_scale,
+      const std::int64_t position = tile.position + r, visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
+      const std::int64_t hidden = window > 0 ? std::max<std::int64_t>(0, position - window + 1 - begin) : 0;
+      const float correction = kernels.softmax_step(scores + r * kBlock, count, hidden, visible, shape_.attention_scale,
                                                     maximum + r, sum + r);
-      if (!first && correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);
+      if (correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);
     }
-    sgemm(false, rows, E, count, 1.0f, scores, count, values + block * width, width, first ? 0.0f : 1.0f, output_RE, E);
-    first = false;
+    for_pages(sequence, begin, stop, true, [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
+      multiply({scores + key - begin, kBlock, rows, buffers.kv.value_page(kv, page) + slot * E, E, keys, output_RE, E, E,
+                true});
+    });
   }
   float* attention_TA = buffers.attention_TA.data_ptr<float>();
   const std::int64_t out_width = shape_.heads * E;
   for (std::int64_t r = 0; r < rows; ++r) {
-    float* to = attention_TA + (tile.query_begin + r) * out_width + tile.head * E;
+    float* to = attention_TA + (tile.row_begin + r) * out_width + tile.head * E;
     const float inverse = 1.0f / sum[r];
     for (std::int64_t e = 0; e < E; ++e) to[e] = output_RE[r * E + e] * inverse;
   }

@@ -11,6 +11,7 @@
 #include "magister/model/batch.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/model/matmul.h"
+#include "model/kv_pages.h"
 
 namespace magister {
 
@@ -43,20 +44,24 @@ struct RopeRows {
 
 // Work buffers of one forward pass, allocated once a batch. All f32 CPU.
 struct LayerBuffers {
-  static constexpr std::int64_t kTileRows = 256;        // 256 x 3072 x 4 B = 3 MB of gate_up a tile; sgemm at 95-100 %
-  static constexpr std::int64_t kQueryBlock = 128;
-  static constexpr std::int64_t kKeyBlock = 512;        // scores 128 x 512 x 4 B = 256 kB a thread
+  static constexpr std::int64_t kTileRows = 256;   // 256 x 3072 x 4 B = 3 MB of gate_up a tile
+  static constexpr std::int64_t kQueryBlock = 48;  // masked keys of the diagonal are computed in vain: 24 a row on average
+  static constexpr std::int64_t kKeyBlock = 480;   // scores 48 x 480 x 4 B = 92 kB a thread
   at::Tensor qkv_TQ;        // [T, (H + 2K) E]
   at::Tensor attention_TA;  // [T, H E]
   at::Tensor scratch;       // [threads, scratch_floats]
-  LayerBuffers(std::int64_t num_tokens, const LayerShape& shape, int num_threads);
+  std::vector<std::int32_t> pages;       // 0, 1, 2, ...: the batch's pages in order
+  std::vector<SequenceSlots> sequences;  // [S]
+  KvPages kv;                            // this layer's; the next layer overwrites them
+  LayerBuffers(const PackedBatch& batch, const LayerShape& shape, int num_threads);
   float* scratch_of(int thread_index);
 };
 
 // Attention's queries in blocks of one sequence and one head, the expensive ones first.
 struct AttentionTile {
-  std::int64_t sequence_begin = 0, query_begin = 0, query_end = 0;  // packed rows
-  std::int64_t head = 0;
+  std::int64_t row_begin = 0, row_end = 0;  // packed rows
+  std::int64_t position = 0;                // of row_begin in its sequence
+  std::int64_t sequence = 0, head = 0;
 };
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, std::int64_t num_heads);
 
@@ -64,9 +69,9 @@ class DecoderLayer {
  public:
   DecoderLayer(LayerShape shape, LayerWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
 
-  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ. hidden_TD is read only.
-  void project_qkv(const float* hidden_TD, std::int64_t begin, std::int64_t end, const RopeRows& rope,
-                   LayerBuffers& buffers, int thread_index) const;
+  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and buffers.kv. hidden_TD is read only.
+  void project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                   const RopeRows& rope, LayerBuffers& buffers, int thread_index) const;
   // One tile of causal attention -> buffers.attention_TA.
   void attend(const AttentionTile& tile, LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream itself.

@@ -15,7 +15,8 @@ at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double 
 }
 
 at::Tensor plain_linear(const at::Tensor& x_TK, const Linear& linear) {
-  at::Tensor out = at::mm(x_TK.to(linear.weight_NK.scalar_type()), linear.weight_NK.t()).to(at::kFloat);
+  const at::Tensor weight_NK = linear.plain_weight();
+  at::Tensor out = at::mm(x_TK.to(weight_NK.scalar_type()), weight_NK.t()).to(at::kFloat);
   return linear.bias_N.defined() ? out + linear.bias_N : out;
 }
 

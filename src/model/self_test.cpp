@@ -46,12 +46,12 @@ void Transformer::self_test() {
   const std::int64_t T = batch.num_tokens(), D = shape.hidden_size;
   const RopeTables tables = layers_->rope_tables(batch);
   const at::Tensor hidden_TD = probe_block(T, D);
-  const bool exact = layer.weights().qkv_proj.weight_NK.scalar_type() == at::kFloat;
+  const bool exact = layer.weights().qkv_proj.dtype() == at::kFloat;
   const double tolerance = exact ? 1e-4 : 4e-2;  // of the range: fp32 sums in another order; bf16 has 8 bits
 
-  LayerBuffers buffers(T, shape, layers_->pool->num_threads());
+  LayerBuffers buffers(batch, shape, layers_->pool->num_threads());
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
-  layer.project_qkv(hidden_TD.const_data_ptr<float>(), 0, T, tables.rows, buffers, 0);
+  layer.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows, buffers, 0);
   for (const AttentionTile& tile : attention_tiles(batch, shape.heads)) layer.attend(tile, buffers, 0);
   layer.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
   layer.mlp(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
@@ -59,11 +59,11 @@ void Transformer::self_test() {
           layer.reference_attention(hidden_TD, batch, tables.gather_cos(), tables.gather_sin()), tolerance);
   compare("MLP", mlp_TD, layer.reference_mlp(hidden_TD), tolerance);
 
-  const std::int64_t columns = std::min<std::int64_t>(layers_->lm_head.weight_vD.size(0), 1000);
-  const Linear head{layers_->lm_head.weight_vD.narrow(0, 0, columns), {}};
+  const std::int64_t columns = std::min<std::int64_t>(layers_->lm_head.projection.out_features(), 1000);
+  const Linear head = layers_->lm_head.projection.outputs(0, columns);
   at::Tensor logits_Tc = at::empty({T, columns}, at::kFloat);
   linear_tile(hidden_TD.const_data_ptr<float>(), D, T, head, logits_Tc.data_ptr<float>(), columns, false);
-  const at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.weight_NK.to(at::kDouble).t()).to(at::kFloat);
+  const at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.plain_weight().to(at::kDouble).t()).to(at::kFloat);
   compare("head product", logits_Tc, plain_Tc, tolerance);
   for (std::int64_t t : {std::int64_t{0}, T - 1}) {
     SoftmaxState state;

@@ -72,25 +72,17 @@ void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
 }
 
 // Rows of the embedding that this shard holds, zero for the others: a sum over the shards completes them.
-void embed_rows(const at::Tensor& embedding_vD, IndexRange vocab, const PackedBatch& batch, std::int64_t begin,
-                std::int64_t end, float* hidden_TD) {
-  const std::int64_t D = embedding_vD.size(1);
+void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                float* hidden_TD) {
+  const std::int64_t D = embedding.in_features();
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t t = begin; t < end; ++t) {
     float* to = hidden_TD + t * D;
     const auto id = static_cast<std::uint64_t>(ids[t]);
-    if (id < vocab.begin || id >= vocab.end) {
-      std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
-      continue;
-    }
-    const auto row = static_cast<std::int64_t>(id - vocab.begin);
-    if (embedding_vD.scalar_type() == at::kFloat) {
-      std::memcpy(to, embedding_vD.const_data_ptr<float>() + row * D, static_cast<std::size_t>(D) * sizeof(float));
-    } else if (embedding_vD.scalar_type() == at::kBFloat16) {
-      cpu_kernels().from_bf16(static_cast<const std::uint16_t*>(embedding_vD.const_data_ptr()) + row * D, to, D);
+    if (id >= vocab.begin && id < vocab.end) {
+      embedding.copy_row(static_cast<std::int64_t>(id - vocab.begin), to);
     } else {
-      const auto* half = embedding_vD.const_data_ptr<at::Half>() + row * D;
-      for (std::int64_t i = 0; i < D; ++i) to[i] = static_cast<float>(half[i]);
+      std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
     }
   }
 }
@@ -119,7 +111,7 @@ at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bo
 
   const RopeTables tables = layers_->rope_tables(batch);
   const LayerShape& shape = layers_->decoder.front().shape();
-  LayerBuffers buffers(T, shape, pool.num_threads());
+  LayerBuffers buffers(batch, shape, pool.num_threads());
   const std::vector<AttentionTile> attention = attention_tiles(batch, shape.heads);
   if (!alone) partial_TD = at::empty({T, D}, f32);
   float* partial = alone ? hidden : partial_TD.data_ptr<float>();
@@ -133,13 +125,13 @@ at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bo
   };
 
   for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
-    embed_rows(layers_->embedding_vD, layers_->partition.vocab, batch, begin, end, hidden);
+    embed_rows(layers_->embedding, layers_->partition.vocab, batch, begin, end, hidden);
   });
   if (!alone) group.all_reduce_sum(hidden_TD);
   for (const DecoderLayer& layer : layers_->decoder) {
     if (should_stop && should_stop()) return {};
     for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
-      layer.project_qkv(hidden, begin, end, tables.rows, buffers, thread);
+      layer.project_qkv(hidden, batch, begin, end, tables.rows, buffers, thread);
     });
     pool.run(static_cast<std::int64_t>(attention.size()),
              [&](std::int64_t i, int thread) { layer.attend(attention[i], buffers, thread); });
@@ -167,7 +159,7 @@ at::Tensor Transformer::forward_reference(const PackedBatch& batch) {
   const IndexRange vocab = layers_->partition.vocab;
   const at::Tensor ids_T = batch.token_ids_T.to(at::kLong) - static_cast<std::int64_t>(vocab.begin);
   const at::Tensor mine_T = (ids_T >= 0) & (ids_T < static_cast<std::int64_t>(vocab.size()));
-  at::Tensor hidden_TD = at::embedding(layers_->embedding_vD, ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
+  at::Tensor hidden_TD = at::embedding(layers_->embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
   hidden_TD = hidden_TD * mine_T.unsqueeze(1);
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);

@@ -38,21 +38,24 @@ TransformerLayers load_layers(const ModelDescription& description, const TensorF
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
   WeightSource source(file, description, layers.partition, tp_rank, dtype);
-  layers.embedding_vD = source.load_embeddings();
+  layers.embedding = {source.load_embeddings(), {}};
+  const bool tied = description.names.lm_head.empty();
+  if (tied) layers.embedding = pack(layers.embedding);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     LayerWeights weights;
     weights.input_layernorm_D = source.load_input_layernorm(i);
-    weights.qkv_proj = source.load_qkv_proj(i);
+    weights.qkv_proj = pack(source.load_qkv_proj(i));
     weights.q_norm_E = source.load_q_norm(i);
     weights.k_norm_E = source.load_k_norm(i);
-    weights.o_proj = source.load_o_proj(i);
+    weights.o_proj = pack(source.load_o_proj(i));
     weights.post_attention_layernorm_D = source.load_post_attention_layernorm(i);
-    weights.gate_up_proj = source.load_gate_up_proj(i);
-    weights.down_proj = source.load_down_proj(i);
+    weights.gate_up_proj = pack(source.load_gate_up_proj(i));
+    weights.down_proj = pack(source.load_down_proj(i));
     layers.decoder.emplace_back(shape_of(description.config, layers.partition, i), std::move(weights));
   }
   layers.norm_D = source.load_norm();
-  layers.lm_head = {source.load_lm_head(layers.embedding_vD), layers.partition.vocab, description.config.vocab_size};
+  layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}), layers.partition.vocab,
+                    description.config.vocab_size};
   source.verify_all_used();
   layers.weight_bytes = source.loaded_bytes();
   return layers;
@@ -101,7 +104,8 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
                                int num_threads) {
   const auto heads = partition.heads.size(), kv_heads = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  const std::uint64_t a_token = 2 * D + (2 * heads + 2 * kv_heads) * E;  // residual, partial sum, qkv, attention
+  // Residual, partial sum, qkv, attention; keys and values in pages of which half may be empty.
+  const std::uint64_t a_token = 2 * D + (2 * heads + 6 * kv_heads) * E;
   const std::uint64_t a_thread = static_cast<std::uint64_t>(LayerBuffers::kTileRows) * (D + 3 * partition.mlp.size());
   return 4 * (static_cast<std::uint64_t>(num_tokens) * a_token + static_cast<std::uint64_t>(num_threads) * a_thread);
 }

@@ -26,7 +26,7 @@ struct RopeTables {
 struct TransformerLayers {
   ModelConfig config;
   Partition partition;
-  at::Tensor embedding_vD;
+  Linear embedding;  // [v, D]: the head's when tied, else plain
   at::Tensor norm_D;
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;

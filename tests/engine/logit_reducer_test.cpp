@@ -23,7 +23,7 @@ struct Problem {
     for (std::int64_t t = 0; t < T; ++t) targets.push_back(t % 5 == 4 ? -1 : static_cast<TokenId>(t * 31 % V));
   }
   LmHead head(std::int64_t begin, std::int64_t end) const {
-    return {weight_VD.narrow(0, begin, end - begin).contiguous(),
+    return {pack({weight_VD.narrow(0, begin, end - begin).contiguous(), {}}),
             {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)}, weight_VD.size(0)};
   }
   LmHead head() const { return head(0, weight_VD.size(0)); }

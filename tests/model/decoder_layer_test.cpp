@@ -37,7 +37,7 @@ class Layer : public testing::TestWithParam<Case> {
     weights.input_layernorm_D = at::randn({40}).abs();
     weights.post_attention_layernorm_D = at::randn({40}).abs();
     const auto linear = [&](std::int64_t out, std::int64_t in) {
-      return Linear{at::randn({out, in}) * 0.3, c.bias ? at::randn({out}) : at::Tensor{}};
+      return pack({at::randn({out, in}) * 0.3, c.bias ? at::randn({out}) : at::Tensor{}});
     };
     weights.qkv_proj = linear(shape.qkv_features(), 40);
     weights.o_proj = linear(40, c.heads * c.head_dim);
@@ -62,12 +62,12 @@ class Layer : public testing::TestWithParam<Case> {
 
   at::Tensor fast_attention() {
     const std::int64_t T = batch_.num_tokens();
-    LayerBuffers buffers(T, layer_->shape(), 1);
+    LayerBuffers buffers(batch_, layer_->shape(), 1);
     buffers.scratch.fill_(std::numeric_limits<float>::quiet_NaN());  // nothing stale may be read
     at::Tensor out_TD = at::empty({T, 40});
     for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
       const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
-      layer_->project_qkv(hidden_TD_.const_data_ptr<float>(), begin, end, rope_, buffers, 0);
+      layer_->project_qkv(hidden_TD_.const_data_ptr<float>(), batch_, begin, end, rope_, buffers, 0);
     }
     for (const auto& tile : attention_tiles(batch_, layer_->shape().heads)) layer_->attend(tile, buffers, 0);
     for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
@@ -88,10 +88,26 @@ TEST_P(Layer, AttentionEqualsPlainCode) {
   EXPECT_LE((fast_attention() - plain).abs().max().item<double>(), 2e-4);
 }
 
+// A sequence's bits depend neither on its neighbours in the batch nor on where its pages begin.
+TEST_P(Layer, ASequencesBitsAreItsOwn) {
+  const at::Tensor together_TD = fast_attention();
+  const PackedBatch whole = batch_;
+  const at::Tensor hidden_TD = hidden_TD_;
+  const RopeRows rope = rope_;
+  for (std::int64_t s = 0; s < whole.num_sequences(); ++s) {
+    const std::int64_t begin = whole.cu_seqlens[s], length = whole.cu_seqlens[s + 1] - begin;
+    batch_ = pack_sequences({std::vector<TokenId>(static_cast<std::size_t>(length), 0)});
+    hidden_TD_ = hidden_TD.narrow(0, begin, length);
+    rope_.cos.assign(rope.cos.begin() + begin, rope.cos.begin() + begin + length);
+    rope_.sin.assign(rope.sin.begin() + begin, rope.sin.begin() + begin + length);
+    ASSERT_TRUE(at::equal(fast_attention(), together_TD.narrow(0, begin, length))) << "sequence " << s;
+  }
+}
+
 TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
   const std::int64_t T = std::min<std::int64_t>(batch_.num_tokens(), LayerBuffers::kTileRows);
   const at::Tensor hidden = hidden_TD_.narrow(0, 0, T).contiguous();
-  LayerBuffers buffers(T, layer_->shape(), 1);
+  LayerBuffers buffers(batch_, layer_->shape(), 1);
   at::Tensor out = at::ones({T, 40});
   layer_->mlp(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
   EXPECT_LE((out - 1.0 - layer_->reference_mlp(hidden)).abs().max().item<double>(), 2e-4);

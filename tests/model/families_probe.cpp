@@ -32,8 +32,8 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   const LmHead& head = model.lm_head();
   const auto begin = static_cast<std::int64_t>(head.vocab.begin), size = static_cast<std::int64_t>(head.vocab.size());
   const at::Tensor fast_TD = model.forward(batch), plain_TD = model.forward_reference(batch);
-  out.fast_TV.narrow(1, begin, size).copy_(at::mm(fast_TD, head.weight_vD.t()));
-  out.plain_TV.narrow(1, begin, size).copy_(at::mm(plain_TD, head.weight_vD.t()));
+  out.fast_TV.narrow(1, begin, size).copy_(at::mm(fast_TD, head.projection.plain_weight().t()));
+  out.plain_TV.narrow(1, begin, size).copy_(at::mm(plain_TD, head.projection.plain_weight().t()));
 }
 
 Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards) {

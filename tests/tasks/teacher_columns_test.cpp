@@ -15,7 +15,7 @@ class Rows : public testing::Test {
  protected:
   void SetUp() override {
     at::manual_seed(11);
-    head_ = {at::randn({50, 8}), {0, 50}, 50};
+    head_ = {{at::randn({50, 8}), {}}, {0, 50}, 50};
     batch_ = pack_sequences({{3, 14, 15, 9, 2}, {}, {6}, {5, 35, 8}});
     for (std::int64_t t = 0; t < 9; ++t) {
       const bool last = t == 4 || t == 5 || t == 8;

@@ -1,6 +1,6 @@
-// CpuKernels: the row-wise loops of the fast CPU path, one source compiled for AVX2 and for AVX-512 and chosen once by
-// CPU feature. They run on one thread on a tile that stays in cache; matrix products are MKL's (see matmul.h).
-// Both builds use 16-lane arithmetic in the same order; they differ from each other only where the compiler may fuse.
+// CpuKernels: the inner loops of the fast CPU path, one source compiled for AVX2 and for AVX-512 and chosen once by CPU
+// feature. They run on one thread on a tile that stays in cache. Both builds use 16-lane arithmetic in the same order, and
+// fused multiply-adds in products; they differ from each other only where the compiler may fuse.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,30 @@ struct SoftmaxState {
   double weighted_sum = 0;  // of exp(z - maximum) * (z - maximum)
 };
 
+// How the weights of a product are stored; the arithmetic is f32.
+enum class WeightFormat { kF32, kBF16, kF16 };
+inline constexpr int kNumWeightFormats = 3;
+
+// C[r, n] = (C[r, n] or 0) + a[r, 0] * b[0, n] + a[r, 1] * b[1, n] + ..., fused, in this order: an element's bits depend on
+// nothing but its row of a and its column of b. Strides in elements.
+struct Product {
+  const float* a = nullptr;  // [rows, k]
+  std::int64_t a_stride = 0, rows = 0;
+  const void* b = nullptr;  // [k, columns]; up to 15 elements behind a row's last column are read, never used
+  std::int64_t b_stride = 0, k = 0;
+  float* c = nullptr;  // [rows, columns]
+  std::int64_t c_stride = 0, columns = 0;
+  bool accumulate = false;
+  float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
+  std::int64_t add_stride = 0;
+  const void* next = nullptr;  // what will be read after b, or nullptr: fetched into L2 meanwhile
+};
+
 struct CpuKernels {
   const char* name;
+
+  // By the storage of b.
+  void (*multiply[kNumWeightFormats])(const Product& product);
 
   // out[r, :] = x[r, :] * rsqrt(mean(x[r, :]^2) + eps) * weight. Row strides in elements; out may be x.
   void (*rms_norm)(const float* x, std::int64_t x_stride, const float* weight, float eps, float* out,
@@ -40,6 +62,7 @@ struct CpuKernels {
   // bf16 bits, round to nearest even.
   void (*to_bf16)(const float* x, std::uint16_t* out, std::int64_t n);
   void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
+  void (*from_f16)(const std::uint16_t* x, float* out, std::int64_t n);
 };
 
 // The build for this CPU: "avx512" or "avx2". MAGISTER_CPU_KERNELS=avx2 in the environment forces the smaller one (tests).

@@ -13,6 +13,7 @@
 #include "magister/core/types.h"
 #include "magister/io/tensor_file.h"
 #include "magister/model/batch.h"
+#include "magister/model/matmul.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/parallel/process_group.h"
@@ -22,7 +23,7 @@ namespace magister {
 
 // The output head's slice of a shard: rows [vocab.begin, vocab.end) of the vocabulary.
 struct LmHead {
-  at::Tensor weight_vD;  // f32, bf16 or f16, CPU; shares the embedding's storage when tied
+  Linear projection;  // [v, D], packed; the embedding table as well when tied
   IndexRange vocab;
   std::int64_t vocab_size = 0;
 };

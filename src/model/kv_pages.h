@@ -1,0 +1,40 @@
+// Keys and values of one layer in pages of 48 slots, a slot a token. A key page stands transposed, [E, 48], and a value page
+// as it is, [48, E]: both are right-hand sides of the panel product (matmul.h) without any copy.
+// Legend: K KV heads of this shard, E head_dim, P pages. f32, CPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace magister {
+
+// Where a sequence's tokens stand: token j in slot (offset + j) of its pages, pages[0] the first. Not owned.
+struct SequenceSlots {
+  const std::int32_t* pages = nullptr;
+  std::int64_t offset = 0;  // in [0, 48)
+};
+
+class KvPages {
+ public:
+  static constexpr std::int64_t kSlots = 48;
+
+  KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim);
+
+  // [E, 48] and [48, E] of one head; up to 15 floats behind a page may be read.
+  const float* key_page(std::int64_t head, std::int64_t page) const { return keys_ + (head * num_pages_ + page) * page_floats(); }
+  const float* value_page(std::int64_t head, std::int64_t page) const {
+    return values_ + (head * num_pages_ + page) * page_floats();
+  }
+  // Token `index` of the sequence gets these vectors, [E] each. Different tokens may be written at once.
+  void write(std::int64_t head, const SequenceSlots& sequence, std::int64_t index, const float* key, const float* value);
+
+ private:
+  std::int64_t page_floats() const { return head_dim_ * kSlots; }
+
+  std::int64_t num_pages_, head_dim_;
+  at::Tensor storage_;
+  float *keys_, *values_;
+};
+
+}  // namespace magister

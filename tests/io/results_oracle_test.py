@@ -1,0 +1,167 @@
+"""Results files against readers that are not ours: h5py and h5dump read what several ranks wrote; export and merge hold what
+h5py reads; one flipped byte anywhere is found by check; runs killed at random times end in the uninterrupted run's bytes.
+"""
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy
+
+PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/results_probe"
+KILLS = 12
+COLUMNS = {"samples/key": None, "samples/source_index": "u8", "samples/offset": "u8", "tokens/id": "i4", "teacher/top_id": "i4",
+           "teacher/top_logprob": "f4", "teacher/logsumexp": "f4", "teacher/target_logprob": "f4", "teacher/entropy": "f4",
+           "teacher/tail_mass": "f4", "commit/unit_begin": "u8", "commit/done": "u1", "commit/crc32c": "u4"}
+ROOT = {"format", "format_version", "software", "software_version", "experiment", "config_sha256", "model_sha256", "tokenizer_sha256",
+        "dataset_sha256", "plan_sha256", "complete", "num_samples", "num_tokens"}
+
+
+def mpirun(ranks, *arguments):
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), PROBE, *map(str, arguments)]
+
+
+def probe(*arguments, ranks=0, code=0):
+    command = mpirun(ranks, *arguments) if ranks else [PROBE, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != code:
+        raise AssertionError(f"{arguments}: exit code {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def digest(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+class Results(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.scratch.name)
+        cls.whole = cls.folder / "whole.h5"
+        probe("run", cls.whole, "samples=200", ranks=2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def test_h5py_reads_the_contract(self):
+        with h5py.File(self.whole) as file:
+            self.assertLessEqual(ROOT, set(file.attrs))
+            self.assertEqual(file.attrs["complete"], 1)
+            n, tokens, units = int(file.attrs["num_samples"]), int(file.attrs["num_tokens"]), file["commit/done"].shape[0]
+            sizes = {"samples/offset": (n + 1,), "teacher/top_id": (tokens, 4), "teacher/top_logprob": (tokens, 4), "commit/unit_begin": (units + 1,)}
+            for name, kind in COLUMNS.items():
+                data = file[name]
+                room = name.split("/")[0]
+                self.assertEqual(data.shape, sizes.get(name, {"samples": (n,), "commit": (units,)}.get(room, (tokens,))), name)
+                if kind:
+                    self.assertEqual(data.dtype, numpy.dtype(f"<{kind}"), name)
+                self.assertTrue(data.attrs["comment"], name)
+            self.assertEqual(h5py.check_string_dtype(file["samples/key"].dtype).encoding, "utf-8")
+            self.assertEqual(file["samples/key"][2].decode(), "café-数2")
+            self.assertTrue((file["commit/done"][:] == 1).all())
+            self.assertTrue(numpy.isnan(file["teacher/target_logprob"][:][file["samples/offset"][1:][numpy.diff(file["samples/offset"]) > 0] - 1]).all())
+
+    def test_h5dump_reads_it(self):
+        text = subprocess.run(["h5dump", "-d", "/teacher/top_id", self.whole], capture_output=True, text=True, check=True).stdout
+        with h5py.File(self.whole) as file:
+            first = ", ".join(map(str, file["teacher/top_id"][0]))
+        self.assertIn(f"(0,0): {first}", text)
+
+    def test_export_holds_what_h5py_reads(self):
+        for options in ((), ("half=1",)):
+            path, out = self.folder / f"export{len(options)}.h5", self.folder / f"export{len(options)}.jsonl"
+            probe("run", path, *options)
+            probe("export", path, out)
+            lines = [json.loads(line) for line in out.read_text().splitlines()]
+            with h5py.File(path) as file:
+                self.assertEqual(len(lines), file.attrs["num_samples"])
+                for i, line in enumerate(lines):
+                    begin, end = file["samples/offset"][i], file["samples/offset"][i + 1]
+                    self.assertEqual(line["key"], file["samples/key"][i].decode())
+                    self.assertEqual(line["token_ids"], file["tokens/id"][begin:end].tolist())
+                    self.assertEqual(line["top_id"], file["teacher/top_id"][begin:end].tolist())
+                    for name in ("top_logprob", "logsumexp", "entropy", "tail_mass"):
+                        numpy.testing.assert_array_equal(numpy.array(line[name], "f4").reshape(file["teacher/" + name][begin:end].shape), file["teacher/" + name][begin:end].astype("f4"), name)
+                    target = [float("nan") if x is None else x for x in line["target_logprob"]]
+                    numpy.testing.assert_array_equal(numpy.array(target, "f4"), file["teacher/target_logprob"][begin:end])
+            self.assertIn("exists", probe("export", path, out, code=74))
+
+    def test_merged_slices_hold_what_one_run_holds(self):
+        parts = [self.folder / f"part{i}.h5" for i in range(3)]
+        for i, part in enumerate(parts):
+            probe("run", part, "samples=200", f"slice={i}/3", ranks=1 + i)
+        merged = self.folder / "merged.h5"
+        probe("merge", merged, parts[2], parts[0], parts[1])
+        self.assertEqual(probe("check", merged), "")
+        with h5py.File(merged) as ours, h5py.File(self.whole) as whole:
+            for name in COLUMNS:
+                if not name.startswith("commit"):  # units end where slices end
+                    numpy.testing.assert_array_equal(ours[name][:], whole[name][:], name)
+            self.assertEqual(ours.attrs["num_tokens"], whole.attrs["num_tokens"])
+        again = self.folder / "again.h5"
+        probe("merge", again, parts[0], parts[2], code=65)  # records are left out
+        self.assertFalse(list(self.folder.glob("again*")))
+        probe("merge", again, parts[0], parts[0], parts[1], parts[2], code=65)
+        other = self.folder / "other.h5"
+        probe("run", other, "samples=200", "slice=2/3", "config=" + "d" * 64)
+        probe("merge", again, parts[0], parts[1], other, code=65)
+        self.assertFalse(list(self.folder.glob("again*")))
+
+    def test_one_flipped_byte_is_found(self):
+        rng, good = random.Random(3), self.whole.read_bytes()
+        bad = self.folder / "bad.h5"
+        with h5py.File(self.whole) as file:
+            places = {name: (file[name].id.get_offset(), file[name].id.get_storage_size()) for name in COLUMNS}
+        for name, (offset, size) in places.items():
+            for _ in range(3):
+                damaged = bytearray(good)
+                # In a checksum or a row any bit counts; a key may be any text, so its length is damaged instead.
+                at = offset + rng.randrange(size)
+                damaged[at] ^= 0x80 if name != "commit/done" else 1
+                bad.write_bytes(damaged)
+                self.assertTrue(probe("check", bad, code=65), f"{name} at {at}")
+        for cut in (1, 512, len(good) // 2, len(good) - 1):
+            bad.write_bytes(good[:cut])
+            probe("check", bad, code=65)
+
+    def test_kills_at_random_times(self):
+        rng = random.Random(11)
+        options, reference = ("samples=300", "pause_ms=2"), self.folder / "reference.h5"
+        probe("run", reference, *options)
+        want, kills = digest(reference), 0
+        path = self.folder / "killed.h5"
+        while kills < KILLS:
+            ranks = rng.choice((1, 2, 3))
+            job = subprocess.Popen(mpirun(ranks, "run", path, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            time.sleep(rng.uniform(0.2, 0.9))
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                kills += 1
+            job.wait()
+            if path.exists():
+                self.assertEqual(digest(path), want)
+                path.unlink()
+        probe("run", path, *options, ranks=2)
+        self.assertEqual(digest(path), want)
+        self.assertFalse(list(self.folder.glob("killed.h5.*")), "nothing but the results stays")
+
+    def test_the_lock_names_its_holder(self):
+        path = self.folder / "locked.h5"
+        with subprocess.Popen([PROBE, "lock", path, "20"], stdout=subprocess.PIPE, text=True) as holder:
+            self.assertEqual(holder.stdout.readline(), "locked\n")
+            self.assertIn(f"process {holder.pid} on ", probe("run", path, code=74))
+            holder.kill()
+        probe("run", path)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
