@@ -216,10 +216,11 @@ ResultsLock::ResultsLock(const Communicator& world, const std::string& final_pat
 // that opened the removed file sees that the path has another inode, or none, and opens again.
 ResultsLock::~ResultsLock() {
   if (descriptor_ < 0) return;
-  // Both kinds: one of them is the one in use, and a kind that the file system does not know has no holders.
-  const LockAnswer by_flock = flock_now(descriptor_, LockKind::kExclusive), by_fcntl = fcntl_now(descriptor_, LockKind::kExclusive);
-  const bool alone = by_flock != LockAnswer::kHeld && by_fcntl != LockAnswer::kHeld &&
-                     (by_flock == LockAnswer::kLocked || by_fcntl == LockAnswer::kLocked);
+  // Both kinds, as one of them is the one in use and a kind that the file system does not know has no holders. The second
+  // only after the first was won: of two ranks that leave at once each could win one of them, and the file would stay.
+  const LockAnswer by_flock = flock_now(descriptor_, LockKind::kExclusive);
+  const LockAnswer by_fcntl = by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(descriptor_, LockKind::kExclusive);
+  const bool alone = by_fcntl != LockAnswer::kHeld && (by_flock == LockAnswer::kLocked || by_fcntl == LockAnswer::kLocked);
   if (alone && still_there(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
 }
