@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "magister/model/batch.h"
-#include "magister/parallel/thread_pool.h"
+#include "magister/model/kv_pages.h"
 #include "magister/model/matmul.h"
-#include "model/kv_pages.h"
+#include "magister/parallel/thread_pool.h"
 
 namespace magister {
 
@@ -50,35 +50,44 @@ struct LayerBuffers {
   at::Tensor qkv_TQ;        // [T, (H + 2K) E]
   at::Tensor attention_TA;  // [T, H E]
   at::Tensor scratch;       // [threads, scratch_floats]
-  std::vector<std::int32_t> pages;       // 0, 1, 2, ...: the batch's pages in order
   std::vector<SequenceSlots> sequences;  // [S]
-  KvPages kv;                            // this layer's; the next layer overwrites them
-  LayerBuffers(const PackedBatch& batch, const LayerShape& shape, int num_threads);
+  LayerBuffers(const PackedBatch& batch, std::vector<SequenceSlots> sequences, const LayerShape& shape, int num_threads);
   float* scratch_of(int thread_index);
 };
 
-// Attention's queries in blocks of one sequence and one head, the expensive ones first.
+// Pages for a batch without a cache: every layer overwrites them.
+struct BatchPages {
+  std::vector<std::int32_t> pages;  // 0, 1, 2, ...
+  std::vector<SequenceSlots> sequences;
+  explicit BatchPages(const PackedBatch& batch);
+  std::int64_t num_pages() const { return static_cast<std::int64_t>(pages.size()); }
+};
+
+// Attention's queries in blocks, the expensive ones first: rows of one sequence and one head, or, where a sequence has a
+// single row (decoding), that row's heads that share a KV head.
 struct AttentionTile {
   std::int64_t row_begin = 0, row_end = 0;  // packed rows
   std::int64_t position = 0;                // of row_begin in its sequence
-  std::int64_t sequence = 0, head = 0;
+  std::int64_t sequence = 0, head = 0, num_heads = 1;
 };
-std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, std::int64_t num_heads);
+std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
 
+// `pool`: the products of this call are shared by its threads; only outside ThreadPool::run.
 class DecoderLayer {
  public:
   DecoderLayer(LayerShape shape, LayerWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
 
-  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and buffers.kv. hidden_TD is read only.
+  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and the pages. hidden_TD is read only.
   void project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
-                   const RopeRows& rope, LayerBuffers& buffers, int thread_index) const;
-  // One tile of causal attention -> buffers.attention_TA.
-  void attend(const AttentionTile& tile, LayerBuffers& buffers, int thread_index) const;
+                   const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index, ThreadPool* pool = nullptr) const;
+  // One tile of causal attention over everything that the pages hold of its sequence -> buffers.attention_TA.
+  void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream itself.
-  void project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD, bool accumulate) const;
+  void project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD, bool accumulate,
+                      ThreadPool* pool = nullptr) const;
   // Rows [begin, end): out (+)= mlp(norm(hidden)).
   void mlp(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers, int thread_index,
-           float* out_TD, bool accumulate) const;
+           float* out_TD, bool accumulate, ThreadPool* pool = nullptr) const;
 
   // Plain ATen twins on whole batches, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D].
   // cos_TE2, sin_TE2: [T, E/2] f32.

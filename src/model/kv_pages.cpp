@@ -1,5 +1,5 @@
 // Pages of keys and values; see kv_pages.h for the layout.
-#include "model/kv_pages.h"
+#include "magister/model/kv_pages.h"
 
 #include <ATen/ATen.h>
 

@@ -11,6 +11,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/cpu_kernels.h"
+#include "magister/parallel/thread_pool.h"
 
 // The BLAS inside libtorch_cpu (MKL, 32-bit integers). ATen's own wrapper of it is not exported.
 extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
@@ -73,14 +74,15 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
   }
 }
 
-void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
-                        std::int64_t out_stride, bool accumulate) {
-  const std::int64_t k = linear.in_features(), n = linear.out_features();
+// Outputs [first, last); first divides by kPanel.
+void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first,
+                        std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
+  const std::int64_t k = linear.in_features();
   const auto* panels = static_cast<const char*>(linear.panels_PKW.const_data_ptr());
   const auto panel_bytes = static_cast<std::int64_t>(linear.panels_PKW.element_size()) * k * kPanel;
-  for (std::int64_t begin = 0; begin < n; begin += kPanel) {
+  for (std::int64_t begin = first; begin < last; begin += kPanel) {
     multiply_panel(x, x_stride, rows, panels + begin / kPanel * panel_bytes, k, format_of(linear.dtype()), out + begin,
-                   out_stride, std::min(kPanel, n - begin), accumulate);
+                   out_stride, std::min(kPanel, last - begin), accumulate);
   }
 }
 
@@ -140,11 +142,21 @@ Linear pack(Linear plain) {
 }
 
 void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
-                 std::int64_t out_stride, bool accumulate) {
+                 std::int64_t out_stride, bool accumulate, ThreadPool* pool) {
   if (linear.is_packed()) {
-    for (std::int64_t r = 0; r < rows; r += kTileRows) {
-      linear_tile_packed(x + r * x_stride, x_stride, std::min(kTileRows, rows - r), linear, out + r * out_stride,
-                         out_stride, accumulate);
+    const std::int64_t n = linear.out_features(), panels = (n + kPanel - 1) / kPanel;
+    const std::int64_t parts = pool == nullptr ? 1 : std::min<std::int64_t>(panels, 4 * pool->num_threads());
+    const auto part = [&](std::int64_t i, int) {
+      const std::int64_t first = panels * i / parts * kPanel, last = std::min(panels * (i + 1) / parts * kPanel, n);
+      for (std::int64_t r = 0; r < rows; r += kTileRows) {
+        linear_tile_packed(x + r * x_stride, x_stride, std::min(kTileRows, rows - r), linear, first, last,
+                           out + r * out_stride, out_stride, accumulate);
+      }
+    };
+    if (parts > 1) {
+      pool->run(parts, part);
+    } else {
+      part(0, 0);
     }
   } else if (linear.dtype() == at::kFloat) {
     sgemm(true, rows, linear.out_features(), linear.in_features(), 1.0f, x, x_stride,

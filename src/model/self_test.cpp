@@ -49,10 +49,12 @@ void Transformer::self_test() {
   const bool exact = layer.weights().qkv_proj.dtype() == at::kFloat;
   const double tolerance = exact ? 1e-4 : 4e-2;  // of the range: fp32 sums in another order; bf16 has 8 bits
 
-  LayerBuffers buffers(batch, shape, layers_->pool->num_threads());
+  const BatchPages pages(batch);
+  LayerBuffers buffers(batch, pages.sequences, shape, layers_->pool->num_threads());
+  KvPages kv(shape.kv_heads, pages.num_pages(), shape.head_dim);
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
-  layer.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows, buffers, 0);
-  for (const AttentionTile& tile : attention_tiles(batch, shape.heads)) layer.attend(tile, buffers, 0);
+  layer.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows, kv, buffers, 0);
+  for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attend(tile, kv, buffers, 0);
   layer.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
   layer.mlp(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
   compare("attention", attention_TD,

@@ -16,8 +16,9 @@
 
 namespace magister {
 
-PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences) {
+PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, std::vector<std::int64_t> past_S) {
   PackedBatch batch;
+  batch.past_S = std::move(past_S);
   batch.cu_seqlens.push_back(0);
   for (const auto& sequence : sequences) {
     batch.cu_seqlens.push_back(batch.cu_seqlens.back() + static_cast<std::int64_t>(sequence.size()));
@@ -27,10 +28,11 @@ PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences) {
   batch.positions_T = at::empty({batch.num_tokens()}, i32);
   auto* ids = batch.token_ids_T.data_ptr<std::int32_t>();
   auto* positions = batch.positions_T.data_ptr<std::int32_t>();
-  for (const auto& sequence : sequences) {
-    for (std::size_t i = 0; i < sequence.size(); ++i) {
-      *ids++ = sequence[i];
-      *positions++ = static_cast<std::int32_t>(i);
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const std::int64_t past = batch.past(static_cast<std::int64_t>(s));
+    for (std::size_t i = 0; i < sequences[s].size(); ++i) {
+      *ids++ = sequences[s][i];
+      *positions++ = static_cast<std::int32_t>(past + static_cast<std::int64_t>(i));
     }
   }
   return batch;
@@ -62,12 +64,14 @@ std::uint64_t Transformer::weight_bytes() const { return layers_->weight_bytes; 
 
 namespace {
 
-// Calls body(begin, end, thread) for the fixed row tiles of T tokens.
+// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens: the threads take tiles, or, where there is only
+// one, share its products.
 template <typename Body>
 void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
   constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+  if (T <= kRows) return body(0, T, 0, &pool);
   pool.run((T + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
-    body(tile * kRows, std::min((tile + 1) * kRows, T), thread);
+    body(tile * kRows, std::min((tile + 1) * kRows, T), thread, static_cast<ThreadPool*>(nullptr));
   });
 }
 
@@ -99,6 +103,42 @@ void check_batch(const PackedBatch& batch, const ModelConfig& config) {
 }  // namespace
 
 at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
+  const LayerShape& shape = layers_->decoder.front().shape();
+  const BatchPages pages(batch);
+  std::vector<KvPages> kv;  // one layer's, for all
+  kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  return run_layers(batch, pages.sequences, kv, should_stop);
+}
+
+at::Tensor Transformer::forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache) {
+  MAGISTER_ASSERT(static_cast<std::int64_t>(slots.size()) == batch.num_sequences());
+  return run_layers(batch, slots, cache.layers, {});
+}
+
+KvCache Transformer::make_cache(std::int64_t num_pages) const {
+  KvCache cache;
+  cache.num_pages = num_pages;
+  for (const DecoderLayer& layer : layers_->decoder) {
+    cache.layers.emplace_back(layer.shape().kv_heads, num_pages, layer.shape().head_dim);
+  }
+  return cache;
+}
+
+at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const {
+  const Linear& head = layers_->lm_head.projection;
+  const std::int64_t rows = hidden_RD.size(0), D = hidden_RD.size(1), columns = head.out_features();
+  at::Tensor logits_Rv = at::empty({rows, columns}, hidden_RD.options());
+  constexpr std::int64_t kColumns = 20 * Linear::kPanel;
+  layers_->pool->run((columns + kColumns - 1) / kColumns, [&](std::int64_t slice, int) {
+    const std::int64_t begin = slice * kColumns, end = std::min(begin + kColumns, columns);
+    linear_tile(hidden_RD.const_data_ptr<float>(), D, rows, head.outputs(begin, end), logits_Rv.data_ptr<float>() + begin,
+                columns, false);
+  });
+  return logits_Rv;
+}
+
+at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<SequenceSlots>& slots,
+                                   std::vector<KvPages>& kv, const std::function<bool()>& should_stop) {
   check_batch(batch, layers_->config);
   ThreadPool& pool = *layers_->pool;
   ProcessGroup& group = *layers_->group;
@@ -111,42 +151,44 @@ at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bo
 
   const RopeTables tables = layers_->rope_tables(batch);
   const LayerShape& shape = layers_->decoder.front().shape();
-  LayerBuffers buffers(batch, shape, pool.num_threads());
-  const std::vector<AttentionTile> attention = attention_tiles(batch, shape.heads);
+  LayerBuffers buffers(batch, slots, shape, pool.num_threads());
+  const std::vector<AttentionTile> attention = attention_tiles(batch, shape);
   if (!alone) partial_TD = at::empty({T, D}, f32);
   float* partial = alone ? hidden : partial_TD.data_ptr<float>();
   // Sums the shards' partial products and adds them to the residual stream.
   const auto add_partial = [&] {
     if (alone) return;
     group.all_reduce_sum(partial_TD);
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
       for (std::int64_t i = begin * D; i < end * D; ++i) hidden[i] += partial[i];
     });
   };
 
-  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
+  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     embed_rows(layers_->embedding, layers_->partition.vocab, batch, begin, end, hidden);
   });
   if (!alone) group.all_reduce_sum(hidden_TD);
-  for (const DecoderLayer& layer : layers_->decoder) {
+  for (std::size_t i = 0; i < layers_->decoder.size(); ++i) {
+    const DecoderLayer& layer = layers_->decoder[i];
+    KvPages& pages = kv[kv.size() == 1 ? 0 : i];
     if (should_stop && should_stop()) return {};
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
-      layer.project_qkv(hidden, batch, begin, end, tables.rows, buffers, thread);
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+      layer.project_qkv(hidden, batch, begin, end, tables.rows, pages, buffers, thread, shared);
     });
     pool.run(static_cast<std::int64_t>(attention.size()),
-             [&](std::int64_t i, int thread) { layer.attend(attention[i], buffers, thread); });
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
-      layer.project_output(begin, end, buffers, partial, alone);
-      if (alone) layer.mlp(hidden, begin, end, buffers, thread, hidden, true);
+             [&](std::int64_t tile, int thread) { layer.attend(attention[tile], pages, buffers, thread); });
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+      layer.project_output(begin, end, buffers, partial, alone, shared);
+      if (alone) layer.mlp(hidden, begin, end, buffers, thread, hidden, true, shared);
     });
     if (alone) continue;
     add_partial();
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread) {
-      layer.mlp(hidden, begin, end, buffers, thread, partial, false);
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+      layer.mlp(hidden, begin, end, buffers, thread, partial, false, shared);
     });
     add_partial();
   }
-  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int) {
+  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     cpu_kernels().rms_norm(hidden + begin * D, D, layers_->norm_D.const_data_ptr<float>(), shape.rms_norm_eps,
                            hidden + begin * D, D, end - begin, D);
   });
@@ -187,6 +229,11 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
     flops += 4.0 * visible * H * E;
   }
   return flops * c.num_hidden_layers;
+}
+
+std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition) {
+  return 2 * sizeof(float) * KvPages::kSlots * partition.kv_heads.size() * static_cast<std::uint64_t>(config.head_dim) *
+         static_cast<std::uint64_t>(config.num_hidden_layers);
 }
 
 double Transformer::head_flops(std::int64_t num_rows) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "magister/core/error.h"
 #include "magister/model/rope.h"
 #include "magister/model/weights.h"
 
@@ -66,18 +67,22 @@ RopeTables TransformerLayers::rope_tables(const PackedBatch& batch) const {
   tables.half = config.head_dim / 2;
   std::int64_t longest = 0;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    longest = std::max(longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+    longest = std::max(longest, batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
   }
   const RopeTable shared = rope_table(config, 0, longest);
   tables.tables = {shared.cos_PE2, shared.sin_PE2};
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    const std::int64_t length = batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
     RopeTable table = shared;
     if (rope_needs_own_table(config, length)) {
+      MAGISTER_CHECK(batch.past_S.empty(), ExitCode::kConfig,
+                     "a sequence of {} tokens is longer than the {} positions from which this model's dynamic rotary scaling "
+                     "starts (the keys in the cache would have to turn with every token); generate shorter sequences", length,
+                     config.max_position_embeddings);
       table = rope_table(config, length, length);
       tables.tables.insert(tables.tables.end(), {table.cos_PE2, table.sin_PE2});
     }
-    for (std::int64_t position = 0; position < length; ++position) {
+    for (std::int64_t position = batch.past(s); position < length; ++position) {
       tables.rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + position * tables.half);
       tables.rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + position * tables.half);
     }

@@ -62,14 +62,16 @@ class Layer : public testing::TestWithParam<Case> {
 
   at::Tensor fast_attention() {
     const std::int64_t T = batch_.num_tokens();
-    LayerBuffers buffers(batch_, layer_->shape(), 1);
+    const BatchPages pages(batch_);
+    LayerBuffers buffers(batch_, pages.sequences, layer_->shape(), 1);
+    KvPages kv(layer_->shape().kv_heads, pages.num_pages(), layer_->shape().head_dim);
     buffers.scratch.fill_(std::numeric_limits<float>::quiet_NaN());  // nothing stale may be read
     at::Tensor out_TD = at::empty({T, 40});
     for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
       const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
-      layer_->project_qkv(hidden_TD_.const_data_ptr<float>(), batch_, begin, end, rope_, buffers, 0);
+      layer_->project_qkv(hidden_TD_.const_data_ptr<float>(), batch_, begin, end, rope_, kv, buffers, 0);
     }
-    for (const auto& tile : attention_tiles(batch_, layer_->shape().heads)) layer_->attend(tile, buffers, 0);
+    for (const auto& tile : attention_tiles(batch_, layer_->shape())) layer_->attend(tile, kv, buffers, 0);
     for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
       const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
       layer_->project_output(begin, end, buffers, out_TD.data_ptr<float>(), false);
@@ -107,7 +109,7 @@ TEST_P(Layer, ASequencesBitsAreItsOwn) {
 TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
   const std::int64_t T = std::min<std::int64_t>(batch_.num_tokens(), LayerBuffers::kTileRows);
   const at::Tensor hidden = hidden_TD_.narrow(0, 0, T).contiguous();
-  LayerBuffers buffers(batch_, layer_->shape(), 1);
+  LayerBuffers buffers(batch_, {}, layer_->shape(), 1);
   at::Tensor out = at::ones({T, 40});
   layer_->mlp(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
   EXPECT_LE((out - 1.0 - layer_->reference_mlp(hidden)).abs().max().item<double>(), 2e-4);

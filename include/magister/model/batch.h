@@ -12,8 +12,12 @@ namespace magister {
 // Sequences one after the other, no padding. Lengths 2, 3, 4 give cu_seqlens [0, 2, 5, 9].
 struct PackedBatch {
   at::Tensor token_ids_T;                // i32, CPU
-  at::Tensor positions_T;                // i32, CPU: 0, 1, ... in each sequence
+  at::Tensor positions_T;                // i32, CPU: past, past + 1, ... in each sequence
   std::vector<std::int64_t> cu_seqlens;  // S + 1
+  std::vector<std::int64_t> past_S{};    // tokens of each sequence that stand in a KV cache; empty: none anywhere
+  std::int64_t past(std::int64_t sequence) const {
+    return past_S.empty() ? 0 : past_S[static_cast<std::size_t>(sequence)];
+  }
   std::int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
 };

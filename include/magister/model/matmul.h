@@ -11,6 +11,8 @@
 
 namespace magister {
 
+class ThreadPool;
+
 // A linear layer's slice on this shard, CPU. Plain as it is read, or packed for the products; exactly one is defined.
 struct Linear {
   static constexpr std::int64_t kPanel = 48;  // outputs a panel: three AVX-512 registers
@@ -37,9 +39,10 @@ struct Linear {
 // faster 16-bit products than fp32 ones (cpu_prefers_bf16) 16-bit weights stay plain and go through ATen instead.
 Linear pack(Linear plain);
 
-// x and out are f32 with row strides in elements. The bias is added when there is one.
+// x and out are f32 with row strides in elements. The bias is added when there is one. With a pool its threads share the
+// outputs (few rows: decoding, short units), else this thread does all (one of many row tiles); the bits are the same.
 void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
-                 std::int64_t out_stride, bool accumulate);
+                 std::int64_t out_stride, bool accumulate, ThreadPool* pool = nullptr);
 
 // C[m, n] = alpha * A[m, k] * op(B) + beta * C by the BLAS inside libtorch (MKL), all f32 row-major with row strides;
 // transpose_b: B is [n, k]. The measure of our own products: `bench sgemm`.

@@ -13,6 +13,7 @@
 #include "magister/core/types.h"
 #include "magister/io/tensor_file.h"
 #include "magister/model/batch.h"
+#include "magister/model/kv_pages.h"
 #include "magister/model/matmul.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
@@ -43,6 +44,14 @@ class Transformer {
   // should_stop() said yes between two layers; it is asked on every shard and must answer the same on all of them.
   // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop = {});
+  // The same for rows whose sequences go on from a cache: batch.past_S tokens of sequence s stand in its slots already, and
+  // this batch's join them. Bits are those of forward() over the whole sequences: they depend neither on how a sequence
+  // was cut into passes nor on its neighbours. Collective over the group.
+  at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache);
+  // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
+  KvCache make_cache(std::int64_t num_pages) const;
+  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32. Local.
+  at::Tensor logits(const at::Tensor& hidden_RD) const;
   // The same by plain ATen code in the weights' dtype, autograd-friendly. Collective over the group.
   at::Tensor forward_reference(const PackedBatch& batch);
 
@@ -62,11 +71,17 @@ class Transformer {
   double head_flops(std::int64_t num_rows) const;
 
  private:
+  at::Tensor run_layers(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, std::vector<KvPages>& kv,
+                        const std::function<bool()>& should_stop);
+
   std::unique_ptr<TransformerLayers> layers_;
 };
 
-// Packs sequences of token ids one after the other. sequences[i] are views; positions start at 0 in each.
-PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences);
+// Packs sequences of token ids one after the other. past_S as in PackedBatch; positions start there.
+PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, std::vector<std::int64_t> past_S = {});
+
+// Bytes of a page of 48 tokens over all layers of a shard.
+std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition);
 
 // Bytes of work memory of a forward pass on one shard, upper bound.
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace magister {
 
@@ -35,6 +36,13 @@ class KvPages {
   std::int64_t num_pages_, head_dim_;
   at::Tensor storage_;
   float *keys_, *values_;
+};
+
+// The keys and values of all layers of a shard: what generation keeps between two forward passes. Page p of every layer
+// belongs together; who owns which page is the engine's business.
+struct KvCache {
+  std::vector<KvPages> layers;
+  std::int64_t num_pages = 0;
 };
 
 }  // namespace magister

@@ -1,0 +1,104 @@
+// Generator: continuous batching of sequences over one model. A pass takes one token of every sequence that is writing and
+// fills its budget with pieces of waiting prompts; pages of equal beginnings are computed once. What is computed for a
+// sequence does not depend on its neighbours, to the bit, so neither the order of requests nor preemption nor the number
+// of groups changes a text. Legend: S running sequences, T tokens of a pass, V vocabulary, v this shard's part.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/engine/page_pool.h"
+#include "magister/engine/sampler.h"
+#include "magister/model/transformer.h"
+
+namespace magister {
+
+struct GenerationRequest {
+  std::uint64_t record = 0;  // with sample and the seed the key of the draws
+  std::uint64_t sample = 0;
+  std::vector<TokenId> prompt;  // at least one token
+  std::int64_t max_new_tokens = 0;  // 0: only the prompt's last row is asked for
+};
+
+enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };
+
+struct Generation {
+  std::uint64_t record = 0, sample = 0;
+  std::vector<TokenId> tokens;   // what was written, the stopping token included
+  std::vector<float> logprobs;   // of each, nats, under the model's own distribution
+  FinishReason finish_reason = FinishReason::kLength;
+  std::vector<float> last_logits_V;  // of the prompt's last row, where max_new_tokens is 0
+  std::int64_t cached_tokens = 0;    // of the prompt, that were not computed again
+};
+
+struct GeneratorLimits {
+  std::int64_t max_sequences = 32;  // that write at the same time
+  std::int64_t token_budget = 512;  // of a pass
+  std::int64_t num_pages = 0;       // of the cache; one sequence must fit
+  bool share_prefixes = true;
+};
+
+class Generator {
+ public:
+  // stop(tokens written): true ends the sequence with kStop; asked after every token, on every shard alike.
+  using Stop = std::function<bool(std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens)>;
+
+  // model is kept by reference. Throws Error(kConfig) when num_pages cannot hold a page for each of two sequences.
+  Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Stop stop);
+
+  // Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
+  void add(GenerationRequest request);
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  // One pass over the model. Every shard has got the same requests in the same order. Collective over the model's group.
+  void step();
+  // What has finished since the last call, in the order of finishing.
+  std::vector<Generation> take_finished();
+
+  struct Counts {
+    std::uint64_t passes = 0, computed_tokens = 0, cached_tokens = 0, written_tokens = 0, preemptions = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Sequence {
+    GenerationRequest request;
+    std::vector<TokenId> tokens;  // prompt and text
+    std::vector<float> logprobs;
+    std::vector<std::int32_t> pages;
+    std::int64_t computed = 0;    // tokens whose keys and values stand in the pages
+    std::int64_t scheduled = 0;   // of them, with this pass
+    std::int64_t cached = 0;
+    PagePool::PrefixId prefix = 0;
+    std::int64_t prefix_pages = 0;  // full pages that are remembered
+  };
+  using SequencePtr = std::unique_ptr<Sequence>;
+
+  void find_shared_pages(Sequence& sequence);
+  bool schedule(Sequence& sequence, std::int64_t& budget);
+  void preempt_last();
+  std::vector<Sequence*> schedule_pass();
+  at::Tensor forward(const std::vector<Sequence*>& pass);
+  at::Tensor whole_logits(const at::Tensor& hidden_RD);
+  void accept(Sequence& sequence, std::span<float> logits_V);
+  void release(Sequence& sequence);
+
+  Transformer& model_;
+  GeneratorLimits limits_;
+  SamplingParams sampling_;
+  std::uint64_t seed_;
+  Stop stop_;
+  KvCache cache_;
+  PagePool pool_;
+  std::deque<SequencePtr> waiting_;
+  std::vector<SequencePtr> running_;  // in the order of admission
+  std::vector<Generation> finished_;
+  Counts counts_;
+};
+
+}  // namespace magister

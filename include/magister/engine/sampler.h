@@ -1,0 +1,43 @@
+// Sampler: one row of logits becomes the next token. Draws are keyed by (seed, record, sample, position) and never by a
+// batch or a rank, so the same text comes out whatever runs beside it. The order of the steps is that of transformers'
+// logits processors: bias, repetition penalty, mask, temperature, top-k, top-p, min-p.
+// Legend: V vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "magister/core/types.h"
+
+namespace magister {
+
+struct SamplingParams {
+  double temperature = 1.0;         // 0: greedy, the highest logit, of equal ones the lowest id
+  std::int64_t top_k = 0;           // 0: off
+  double top_p = 1.0;               // smallest set of the most probable tokens whose mass reaches it
+  double min_p = 0.0;               // tokens below min_p * the most probable one's probability are out
+  double repetition_penalty = 1.0;  // logits of seen tokens (prompt and text): divided when positive, else multiplied
+  std::vector<std::pair<TokenId, float>> logit_bias{};
+};
+
+// What a draw depends on besides the distribution.
+struct DrawKey {
+  std::uint64_t seed = 0, record = 0, sample = 0, position = 0;
+};
+
+struct SampledToken {
+  TokenId id = -1;
+  float logprob = 0;  // nats, of the model's own distribution: before bias, penalty, temperature and truncation
+};
+
+// Uniform in [0, 1), 53 bits, the same on every machine. Source: SplitMix64 (Steele et al., OOPSLA 2014), chained.
+double keyed_uniform(const DrawKey& key);
+
+// logits_V: of the whole vocabulary; changed on the way. history: the sequence so far (for the penalty). allowed: empty, or
+// a bit a token (bit i of word i / 64): nothing else may come out; at least one bit is set. Local, pure.
+SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
+                          const SamplingParams& params, const DrawKey& key);
+
+}  // namespace magister

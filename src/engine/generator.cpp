@@ -1,0 +1,221 @@
+// The scheduler: decode rows first, then prompts in pieces, then new sequences, as far as the budget and the pages go.
+// Without a free page the sequence that was admitted last gives all of its pages back and starts again later; its text is
+// the same then, since draws are keyed by position.
+#include "magister/engine/generator.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kSlots = KvPages::kSlots;
+
+std::int64_t pages_for(std::int64_t tokens) { return (tokens + kSlots - 1) / kSlots; }
+
+}  // namespace
+
+Generator::Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
+                     Stop stop)
+    : model_(model), limits_(limits), sampling_(sampling), seed_(seed), stop_(std::move(stop)),
+      cache_(model.make_cache(limits.num_pages)), pool_(limits.num_pages) {
+  MAGISTER_CHECK(limits.num_pages >= 2 && limits.max_sequences >= 1 && limits.token_budget >= 1, ExitCode::kConfig,
+                 "the generator has {} pages, {} sequences and {} tokens a pass (nothing could be written); give it more",
+                 limits.num_pages, limits.max_sequences, limits.token_budget);
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    MAGISTER_CHECK(id >= 0 && id < model.config().vocab_size, ExitCode::kConfig,
+                   "logit_bias names token {} (the vocabulary has {} entries); name one of them", id,
+                   model.config().vocab_size);
+  }
+}
+
+void Generator::add(GenerationRequest request) {
+  const auto length = static_cast<std::int64_t>(request.prompt.size());
+  MAGISTER_CHECK(length > 0, ExitCode::kData, "record {}: the prompt has no token (nothing can follow it); give it text",
+                 request.record);
+  MAGISTER_CHECK(pages_for(length + request.max_new_tokens) <= pool_.num_pages(), ExitCode::kData,
+                 "record {}: a prompt of {} tokens and {} new ones need {} pages of the cache's {} (they would never fit); "
+                 "give the cache more memory or ask for fewer tokens", request.record, length, request.max_new_tokens,
+                 pages_for(length + request.max_new_tokens), pool_.num_pages());
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = request.prompt;
+  sequence->request = std::move(request);
+  waiting_.push_back(std::move(sequence));
+}
+
+// Full pages of the same beginning that others have computed; the last token is always computed, its row is asked for.
+void Generator::find_shared_pages(Sequence& sequence) {
+  if (!limits_.share_prefixes) return;
+  const std::span<const TokenId> tokens(sequence.tokens);
+  while (sequence.computed + kSlots < static_cast<std::int64_t>(tokens.size())) {
+    const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
+    if (!found) return;
+    sequence.pages.push_back(found->page);
+    sequence.prefix = found->prefix;
+    sequence.computed += kSlots;
+    ++sequence.prefix_pages;
+  }
+}
+
+// Takes the sequence into this pass with as many tokens as the budget has; false when there is no page for them.
+bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
+  const std::int64_t left = static_cast<std::int64_t>(sequence.tokens.size()) - sequence.computed;
+  const std::int64_t count = std::min(left, budget);
+  while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
+    const auto page = pool_.take();
+    if (!page) return false;
+    sequence.pages.push_back(*page);
+  }
+  sequence.scheduled = count;
+  budget -= count;
+  // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
+  const std::span<const TokenId> tokens(sequence.tokens);
+  while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= sequence.computed + count) {
+    const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
+    sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
+                                     tokens.subspan(first, kSlots));
+    ++sequence.prefix_pages;
+  }
+  return true;
+}
+
+void Generator::release(Sequence& sequence) {
+  for (const std::int32_t page : sequence.pages) pool_.release(page);
+  sequence.pages.clear();
+  sequence.computed = sequence.scheduled = sequence.prefix_pages = 0;
+  sequence.prefix = 0;
+}
+
+void Generator::preempt_last() {
+  SequencePtr last = std::move(running_.back());
+  running_.pop_back();
+  release(*last);
+  ++counts_.preemptions;
+  waiting_.push_front(std::move(last));
+}
+
+std::vector<Generator::Sequence*> Generator::schedule_pass() {
+  std::int64_t budget = std::max(limits_.token_budget, limits_.max_sequences);
+  std::vector<Sequence*> pass;
+  const auto writes = [](const Sequence& s) { return static_cast<std::int64_t>(s.tokens.size()) - s.computed == 1; };
+  for (const bool decoding : {true, false}) {
+    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
+      Sequence& sequence = *running_[i];
+      if (sequence.scheduled > 0 || writes(sequence) != decoding) continue;
+      while (!schedule(sequence, budget)) {
+        MAGISTER_ASSERT(running_.size() > 1);
+        // Whoever goes has not been scheduled yet, or its pages would be taken from under this pass.
+        if (running_.back()->scheduled > 0 || running_.back().get() == &sequence) break;
+        preempt_last();
+      }
+      if (sequence.scheduled > 0) pass.push_back(&sequence);
+    }
+  }
+  while (!waiting_.empty() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences) {
+    Sequence& sequence = *waiting_.front();
+    find_shared_pages(sequence);
+    const std::int64_t needed = pages_for(static_cast<std::int64_t>(sequence.tokens.size()) + 1) -
+                                static_cast<std::int64_t>(sequence.pages.size());
+    // A whole prompt and one token, or it would stop half way and be thrown out again.
+    if (needed > pool_.num_available() || !schedule(sequence, budget)) {
+      release(sequence);
+      break;
+    }
+    if (sequence.logprobs.empty()) {
+      sequence.cached = sequence.computed;
+      counts_.cached_tokens += static_cast<std::uint64_t>(sequence.computed);
+    }
+    pass.push_back(&sequence);
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return pass;
+}
+
+// Hidden states of the rows that are asked for: the last of each sequence that is computed to its end, in order.
+at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::int64_t> past, rows;
+  std::vector<SequenceSlots> slots;
+  std::int64_t row = 0;
+  for (const Sequence* sequence : pass) {
+    const auto begin = sequence->tokens.begin() + sequence->computed;
+    tokens.emplace_back(begin, begin + sequence->scheduled);
+    past.push_back(sequence->computed);
+    slots.push_back({sequence->pages.data(), 0});
+    row += sequence->scheduled;
+    const bool whole = sequence->computed + sequence->scheduled == static_cast<std::int64_t>(sequence->tokens.size());
+    if (whole) rows.push_back(row - 1);
+  }
+  counts_.computed_tokens += static_cast<std::uint64_t>(row);
+  const at::Tensor hidden_TD = model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
+  return hidden_TD.index_select(0, at::tensor(rows, at::kLong));
+}
+
+// [R, D] -> [R, V]: the shards' parts side by side. Collective over the group.
+at::Tensor Generator::whole_logits(const at::Tensor& hidden_RD) {
+  at::Tensor part_Rv = model_.logits(hidden_RD);
+  ProcessGroup& group = model_.group();
+  if (group.tp_size() == 1) return part_Rv;
+  at::Tensor width = at::tensor({part_Rv.size(1)}, at::kLong);
+  const at::Tensor widths = group.all_gather(width);
+  const std::int64_t widest = widths.max().item<std::int64_t>(), rows = part_Rv.size(0);
+  const at::Tensor all_NRw = group.all_gather(at::constant_pad_nd(part_Rv, {0, widest - part_Rv.size(1)}).contiguous())
+                                 .view({group.tp_size(), rows, widest});
+  std::vector<at::Tensor> parts;
+  for (std::int64_t shard = 0; shard < group.tp_size(); ++shard) {
+    parts.push_back(all_NRw[shard].narrow(1, 0, widths[shard].item<std::int64_t>()));
+  }
+  return at::cat(parts, 1).contiguous();
+}
+
+void Generator::accept(Sequence& sequence, std::span<float> logits_V) {
+  const GenerationRequest& request = sequence.request;
+  Generation done{request.record, request.sample, {}, {}, FinishReason::kLength, {}, sequence.cached};
+  if (request.max_new_tokens == 0) {
+    done.last_logits_V.assign(logits_V.begin(), logits_V.end());
+    finished_.push_back(std::move(done));
+    release(sequence);
+    return;
+  }
+  const auto position = static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size());
+  const SampledToken token = sample_token(logits_V, sequence.tokens, {}, sampling_,
+                                          {seed_, request.record, request.sample, position});
+  sequence.tokens.push_back(token.id);
+  sequence.logprobs.push_back(token.logprob);
+  ++counts_.written_tokens;
+  const std::vector<TokenId> written(sequence.tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()),
+                                     sequence.tokens.end());
+  const bool stops = stop_ && stop_(request.record, request.sample, written);
+  if (!stops && static_cast<std::int64_t>(written.size()) < request.max_new_tokens) return;
+  done.tokens = written;
+  done.logprobs = sequence.logprobs;
+  if (stops) done.finish_reason = FinishReason::kStop;
+  finished_.push_back(std::move(done));
+  release(sequence);
+}
+
+void Generator::step() {
+  if (idle()) return;
+  const std::vector<Sequence*> pass = schedule_pass();
+  MAGISTER_ASSERT(!pass.empty());
+  ++counts_.passes;
+  const at::Tensor hidden_RD = forward(pass);
+  at::Tensor logits_RV = hidden_RD.size(0) > 0 ? whole_logits(hidden_RD) : at::Tensor{};
+  std::int64_t row = 0;
+  for (Sequence* sequence : pass) {
+    sequence->computed += std::exchange(sequence->scheduled, 0);
+    if (sequence->computed < static_cast<std::int64_t>(sequence->tokens.size())) continue;
+    const std::int64_t V = logits_RV.size(1);
+    accept(*sequence, {logits_RV.data_ptr<float>() + row++ * V, static_cast<std::size_t>(V)});
+  }
+  std::erase_if(running_, [](const SequencePtr& sequence) { return sequence->pages.empty(); });
+}
+
+std::vector<Generation> Generator::take_finished() { return std::exchange(finished_, {}); }
+
+}  // namespace magister

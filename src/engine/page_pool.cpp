@@ -1,0 +1,80 @@
+// Counted pages and the map of remembered ones. A prefix id is never used twice: when a page's place goes to others, the
+// pages that came after it can no longer be found, and leave when their turn comes.
+#include "magister/engine/page_pool.h"
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+PagePool::PagePool(std::int64_t num_pages) : pages_(static_cast<std::size_t>(num_pages)) {
+  for (std::int64_t page = num_pages; page-- > 0;) free_.push_back(static_cast<std::int32_t>(page));
+}
+
+std::size_t PagePool::Hash::operator()(const Key& key) const noexcept {
+  std::uint64_t hash = key.before * 0x9e3779b97f4a7c15ull;
+  for (const TokenId token : key.tokens) hash = (hash ^ static_cast<std::uint64_t>(token)) * 0x100000001b3ull;
+  return hash ^ (hash >> 29);
+}
+
+PagePool::Key PagePool::key_of(PrefixId before, std::span<const TokenId> tokens) {
+  MAGISTER_ASSERT(tokens.size() == KvPages::kSlots);
+  Key key{before, {}};
+  std::copy(tokens.begin(), tokens.end(), key.tokens.begin());
+  return key;
+}
+
+std::optional<std::int32_t> PagePool::take() {
+  std::int32_t page = -1;
+  if (!free_.empty()) {
+    page = free_.back();
+    free_.pop_back();
+  } else if (!idle_.empty()) {
+    page = idle_.front();
+    idle_.pop_front();
+    Page& forgotten = pages_[static_cast<std::size_t>(page)];
+    by_tokens_.erase(forgotten.key);
+    forgotten.prefix = 0;
+  } else {
+    return std::nullopt;
+  }
+  pages_[static_cast<std::size_t>(page)].owners = 1;
+  return page;
+}
+
+void PagePool::share(std::int32_t page) {
+  Page& shared = pages_[static_cast<std::size_t>(page)];
+  if (shared.owners++ == 0) idle_.erase(shared.idle);
+}
+
+void PagePool::release(std::int32_t page) {
+  Page& released = pages_[static_cast<std::size_t>(page)];
+  MAGISTER_ASSERT(released.owners > 0);
+  if (--released.owners > 0) return;
+  if (released.prefix == 0) {
+    free_.push_back(page);
+  } else {
+    released.idle = idle_.insert(idle_.end(), page);
+  }
+}
+
+std::optional<PagePool::Found> PagePool::find(PrefixId before, std::span<const TokenId> tokens) {
+  const auto found = by_tokens_.find(key_of(before, tokens));
+  if (found == by_tokens_.end()) return std::nullopt;
+  share(found->second);
+  return Found{found->second, pages_[static_cast<std::size_t>(found->second)].prefix};
+}
+
+PagePool::PrefixId PagePool::remember(std::int32_t page, PrefixId before, std::span<const TokenId> tokens) {
+  const Key key = key_of(before, tokens);
+  const auto [at, is_new] = by_tokens_.try_emplace(key, page);
+  if (!is_new) return pages_[static_cast<std::size_t>(at->second)].prefix;
+  Page& remembered = pages_[static_cast<std::size_t>(page)];
+  MAGISTER_ASSERT(remembered.prefix == 0 && remembered.owners > 0);
+  remembered.key = key;
+  remembered.prefix = next_prefix_++;
+  return remembered.prefix;
+}
+
+}  // namespace magister

@@ -1,0 +1,136 @@
+// Sums run in double over ids in ascending order (or over probabilities in descending order, lower id first): one fixed
+// order, so that every shard and every machine draws the same token from the same logits.
+#include "magister/engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu_kernels.h"
+
+namespace magister {
+namespace {
+
+constexpr float kOut = -std::numeric_limits<float>::infinity();
+
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+double log_sum_exp(std::span<const float> logits) {
+  SoftmaxState state;
+  cpu_kernels().logsumexp_step(logits.data(), static_cast<std::int64_t>(logits.size()), &state);
+  return state.maximum + std::log(state.sum);
+}
+
+void change_logits(std::span<float> logits, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
+                   const SamplingParams& params) {
+  for (const auto& [id, bias] : params.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
+  if (params.repetition_penalty != 1.0) {
+    std::vector<TokenId> seen(history.begin(), history.end());
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    for (const TokenId id : seen) {
+      float& logit = logits[static_cast<std::size_t>(id)];
+      logit = static_cast<float>(logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty);
+    }
+  }
+  if (allowed.empty()) return;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if ((allowed[i / 64] >> (i % 64) & 1) == 0) logits[i] = kOut;
+  }
+}
+
+TokenId most_probable(std::span<const float> logits) {
+  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Ids by descending logit, lower id first, of all that the truncations let in; the logits are divided by temperature.
+std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingParams& params) {
+  std::vector<TokenId> ids;
+  const float top = *std::max_element(logits.begin(), logits.end());
+  const double least = params.min_p > 0 ? top + std::log(params.min_p) : -std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] != kOut && logits[i] >= least) ids.push_back(static_cast<TokenId>(i));
+  }
+  const auto better = [&](TokenId a, TokenId b) {
+    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < ids.size()) {
+    std::nth_element(ids.begin(), ids.begin() + params.top_k, ids.end(), better);
+    ids.resize(static_cast<std::size_t>(params.top_k));
+  }
+  std::sort(ids.begin(), ids.end(), better);
+  return ids;
+}
+
+}  // namespace
+
+double keyed_uniform(const DrawKey& key) {
+  std::uint64_t state = mixed(key.seed);
+  for (const std::uint64_t word : {key.record, key.sample, key.position}) state = mixed(state ^ word);
+  return static_cast<double>(state >> 11) * 0x1.0p-53;
+}
+
+SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
+                          const SamplingParams& params, const DrawKey& key) {
+  const double normaliser = log_sum_exp(logits_V);
+  const bool plain = params.logit_bias.empty() && params.repetition_penalty == 1.0 && allowed.empty();
+  std::vector<float> raw;
+  if (!plain) raw.assign(logits_V.begin(), logits_V.end());
+  change_logits(logits_V, history, allowed, params);
+  const auto answer = [&](TokenId id, std::span<const float> logits) {
+    return SampledToken{id, static_cast<float>(logits[static_cast<std::size_t>(id)] - normaliser)};
+  };
+  if (params.temperature == 0.0) return answer(most_probable(logits_V), plain ? logits_V : std::span<const float>(raw));
+
+  if (raw.empty()) raw.assign(logits_V.begin(), logits_V.end());
+  for (float& logit : logits_V) logit = static_cast<float>(logit / params.temperature);
+  // Top-p goes over what top-k left, min-p over what top-p left, each renormalised: min-p's bound does not move with that.
+  SamplingParams without_min_p = params;
+  without_min_p.min_p = 0;
+  const bool sorts = params.top_k > 0 || params.top_p < 1.0;
+  const double top = logits_V[static_cast<std::size_t>(most_probable(logits_V))];
+  std::vector<TokenId> ids;
+  if (sorts) {
+    ids = kept_tokens(logits_V, without_min_p);
+  } else {
+    ids.resize(logits_V.size());
+    std::iota(ids.begin(), ids.end(), 0);
+  }
+  const auto weight = [&](TokenId id) { return std::exp(logits_V[static_cast<std::size_t>(id)] - top); };
+  double total = 0;
+  for (const TokenId id : ids) total += weight(id);
+  if (params.top_p < 1.0) {
+    double mass = 0;
+    std::size_t count = 0;
+    while (count < ids.size() && (count == 0 || mass < params.top_p * total)) mass += weight(ids[count++]);
+    ids.resize(count);
+    total = mass;
+  }
+  if (params.min_p > 0) {
+    std::erase_if(ids, [&](TokenId id) { return weight(id) < params.min_p; });
+    total = 0;
+    for (const TokenId id : ids) total += weight(id);
+  }
+  const double target = keyed_uniform(key) * total;
+  double reached = 0;
+  TokenId drawn = -1;
+  for (const TokenId id : ids) {
+    const double w = weight(id);
+    if (w == 0) continue;
+    drawn = id;
+    reached += w;
+    if (reached > target) break;
+  }
+  MAGISTER_ASSERT(drawn >= 0);
+  return answer(drawn, raw);
+}
+
+}  // namespace magister

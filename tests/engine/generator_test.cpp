@@ -1,0 +1,278 @@
+// The generator against the model run whole, token by token: budgets, preemption, shared prefixes, shards and neighbours
+// change nothing, to the bit. And the sampler against its definition.
+#include "magister/engine/generator.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "magister/core/error.h"
+#include "model/families/family.h"
+#include "model/memory_tensor_file.h"
+
+namespace magister {
+namespace {
+
+using Texts = std::map<std::pair<std::uint64_t, std::uint64_t>, Generation>;
+
+class Writing : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::manual_seed(9);
+    ModelConfig& config = description_.config;
+    config.family = "llama";
+    config.vocab_size = 300;
+    config.hidden_size = 48;
+    config.intermediate_size = 64;
+    config.num_hidden_layers = 2;
+    config.num_attention_heads = 6;
+    config.num_key_value_heads = 2;
+    config.head_dim = 16;
+    config.max_position_embeddings = 4096;
+    config.tie_word_embeddings = true;
+    description_.names = hf_tensor_names(config);
+    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
+      file_.add(tensor.name, tensor.shape);
+      file_.values(tensor.name) = tensor.shape.size() == 1 ? at::ones(tensor.shape) : at::randn(tensor.shape) * 0.25;
+    }
+    // Prompts of many lengths, several with the same beginning over page borders.
+    const auto token = [](std::uint64_t i) { return static_cast<TokenId>((i * 7919 + 31) % 300); };
+    for (std::uint64_t record = 0; record < 9; ++record) {
+      GenerationRequest request{record, 0, {}, static_cast<std::int64_t>(4 + 3 * record)};
+      const std::uint64_t shared = record % 3 == 0 ? 0 : 130;
+      for (std::uint64_t i = 0; i < shared; ++i) request.prompt.push_back(token(i));
+      for (std::uint64_t i = 0; i < 1 + 17 * record; ++i) request.prompt.push_back(token(1000 * record + i));
+      requests_.push_back(request);
+      if (record == 4) requests_.push_back({record, 1, request.prompt, 10});  // a second sample of the same prompt
+    }
+    sampling_.temperature = 0.9;
+    sampling_.top_p = 0.95;
+    sampling_.repetition_penalty = 1.1;
+  }
+
+  bool stops(const std::vector<TokenId>& tokens) const {
+    return tokens.size() > stop_after_ && tokens.back() % 37 == 5;
+  }
+  std::size_t stop_after_ = 0;
+
+  Texts write(const GeneratorLimits& limits, ProcessGroup& group, int threads, Generator::Counts* counts = nullptr) {
+    ThreadPool pool(threads);
+    Transformer model(description_, file_, group, pool, at::kFloat);
+    Generator generator(model, limits, sampling_, 77, [this](auto, auto, const auto& tokens) { return stops(tokens); });
+    for (const GenerationRequest& request : requests_) generator.add(request);
+    Texts texts;
+    while (!generator.idle()) {
+      generator.step();
+      for (Generation& done : generator.take_finished()) texts[{done.record, done.sample}] = std::move(done);
+    }
+    if (counts != nullptr) *counts = generator.counts();
+    return texts;
+  }
+  Texts write(const GeneratorLimits& limits, Generator::Counts* counts = nullptr, int threads = 1) {
+    const auto group = make_single_process_group();
+    return write(limits, *group, threads, counts);
+  }
+
+  // One whole forward pass a token, no cache: what every other way must equal.
+  Texts write_plainly() {
+    const auto group = make_single_process_group();
+    ThreadPool pool(1);
+    Transformer model(description_, file_, *group, pool, at::kFloat);
+    Texts texts;
+    for (const GenerationRequest& request : requests_) {
+      Generation& text = texts[{request.record, request.sample}];
+      std::vector<TokenId> tokens = request.prompt;
+      while (static_cast<std::int64_t>(text.tokens.size()) < request.max_new_tokens) {
+        const at::Tensor hidden_TD = model.forward(pack_sequences({tokens}));
+        at::Tensor logits_1V = model.logits(hidden_TD.narrow(0, hidden_TD.size(0) - 1, 1).contiguous());
+        const auto token = sample_token({logits_1V.data_ptr<float>(), 300}, tokens, {}, sampling_,
+                                        {77, request.record, request.sample, text.tokens.size()});
+        tokens.push_back(token.id);
+        text.tokens.push_back(token.id);
+        text.logprobs.push_back(token.logprob);
+        if (!stops(text.tokens)) continue;
+        text.finish_reason = FinishReason::kStop;
+        break;
+      }
+    }
+    return texts;
+  }
+
+  static void expect_equal(const Texts& got, const Texts& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (const auto& [key, text] : want) {
+      EXPECT_EQ(got.at(key).tokens, text.tokens) << key.first << "." << key.second;
+      EXPECT_EQ(got.at(key).logprobs, text.logprobs) << key.first << "." << key.second;
+      EXPECT_EQ(got.at(key).finish_reason, text.finish_reason);
+    }
+  }
+
+  ModelDescription description_;
+  MemoryTensorFile file_;
+  std::vector<GenerationRequest> requests_;
+  SamplingParams sampling_;
+};
+
+TEST_F(Writing, EqualsWholePassesToTheBit) {
+  const Texts want = write_plainly();
+  EXPECT_TRUE(std::any_of(want.begin(), want.end(), [](const auto& t) { return t.second.finish_reason == FinishReason::kStop; }));
+  EXPECT_TRUE(std::any_of(want.begin(), want.end(), [](const auto& t) { return t.second.finish_reason == FinishReason::kLength; }));
+  for (const GeneratorLimits& limits : {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{32, 512, 100, false},
+                                        GeneratorLimits{1, 1000, 100, true}, GeneratorLimits{3, 7, 100, true},
+                                        GeneratorLimits{32, 100000, 64, true}}) {
+    expect_equal(write(limits), want);
+  }
+  expect_equal(write({32, 512, 100, true}, nullptr, 3), want);
+}
+
+TEST_F(Writing, GreedyToo) {
+  sampling_ = {};
+  sampling_.temperature = 0;
+  expect_equal(write({8, 64, 60, true}), write_plainly());
+}
+
+TEST_F(Writing, PreemptionChangesNothing) {
+  // Four texts that begin on a page each and grow to three, in a cache of seven.
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 4; ++record) {
+    requests_.push_back({record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), 90});
+  }
+  stop_after_ = 60;
+  Generator::Counts counts;
+  const Texts got = write({32, 64, 7, true}, &counts);
+  EXPECT_GT(counts.preemptions, 0u) << "the cache is too large for this test";
+  expect_equal(got, write_plainly());
+}
+
+TEST_F(Writing, SharedPagesAreComputedOnce) {
+  Generator::Counts shared, alone;
+  write({32, 512, 100, true}, &shared);
+  write({32, 512, 100, false}, &alone);
+  // Six records and a second sample have two full pages in common: the first of them computes them.
+  EXPECT_GE(alone.computed_tokens - shared.computed_tokens, 6u * 96);
+  EXPECT_EQ(shared.cached_tokens, alone.computed_tokens - shared.computed_tokens);
+  EXPECT_EQ(alone.cached_tokens, 0u);
+}
+
+TEST_F(Writing, ShardsWriteTheSame) {
+  const Texts want = write_plainly();
+  for (const int shards : {2}) {
+    auto groups = make_thread_process_groups(shards);
+    std::vector<Texts> texts(static_cast<std::size_t>(shards));
+    std::vector<std::thread> threads;
+    for (int s = 0; s < shards; ++s) threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
+    for (auto& thread : threads) thread.join();
+    expect_equal(texts[1], texts[0]);
+    // Sums over shards round otherwise; the texts of so few tokens do not differ, the log-probabilities by little.
+    for (const auto& [key, text] : want) {
+      EXPECT_EQ(texts[0].at(key).tokens, text.tokens);
+      for (std::size_t i = 0; i < text.logprobs.size(); ++i) EXPECT_NEAR(texts[0].at(key).logprobs[i], text.logprobs[i], 1e-4);
+    }
+  }
+}
+
+TEST_F(Writing, LastRowsOfPrompts) {
+  for (auto& request : requests_) request.max_new_tokens = 0;
+  const Texts got = write({4, 50, 60, true});
+  const auto group = make_single_process_group();
+  ThreadPool pool(1);
+  Transformer model(description_, file_, *group, pool, at::kFloat);
+  for (const auto& request : requests_) {
+    const at::Tensor hidden_TD = model.forward(pack_sequences({request.prompt}));
+    const at::Tensor logits_1V = model.logits(hidden_TD.narrow(0, hidden_TD.size(0) - 1, 1).contiguous());
+    const auto& row = got.at({request.record, request.sample}).last_logits_V;
+    EXPECT_TRUE(at::equal(at::tensor(row), logits_1V[0]));
+  }
+}
+
+TEST_F(Writing, RefusesWhatNeverFits) {
+  const auto group = make_single_process_group();
+  ThreadPool pool(1);
+  Transformer model(description_, file_, *group, pool, at::kFloat);
+  EXPECT_THROW(Generator(model, {1, 1, 1, true}, sampling_, 0, {}), Error);
+  Generator generator(model, {4, 64, 3, true}, sampling_, 0, {});
+  EXPECT_THROW(generator.add({0, 0, {}, 5}), Error);
+  EXPECT_THROW(generator.add({0, 0, std::vector<TokenId>(140, 1), 5}), Error);
+  SamplingParams wrong = sampling_;
+  wrong.logit_bias = {{300, 1.0f}};
+  EXPECT_THROW(Generator(model, {4, 64, 3, true}, wrong, 0, {}), Error);
+}
+
+class Drawing : public testing::Test {
+ protected:
+  // Counts over many positions beside the probabilities that plain code gives.
+  void expect_frequencies(const SamplingParams& params, const std::vector<double>& probabilities,
+                          std::span<const std::uint64_t> allowed = {}) {
+    std::vector<double> counts(logits_.size(), 0.0);
+    constexpr int kDraws = 40000;
+    for (std::uint64_t i = 0; i < kDraws; ++i) {
+      std::vector<float> logits = logits_;
+      const SampledToken token = sample_token(logits, history_, allowed, params, {1, 2, 3, i});
+      counts[static_cast<std::size_t>(token.id)] += 1.0 / kDraws;
+      ASSERT_NEAR(token.logprob, logits_[token.id] - logsumexp_, 1e-5);
+    }
+    for (std::size_t i = 0; i < counts.size(); ++i) EXPECT_NEAR(counts[i], probabilities[i], 0.012) << "token " << i;
+  }
+  std::vector<double> softmax(std::vector<double> logits) {
+    double sum = 0;
+    for (double& z : logits) sum += z = std::exp(z);
+    for (double& z : logits) z /= sum;
+    return logits;
+  }
+  static constexpr double kOut = -1e9;
+  std::vector<float> logits_{2.0f, 1.0f, 0.5f, -1.0f, 0.0f};
+  double logsumexp_ = std::log(std::exp(2.0) + std::exp(1.0) + std::exp(0.5) + std::exp(-1.0) + 1.0);
+  std::vector<TokenId> history_{0, 3, 3};
+};
+
+TEST_F(Drawing, FollowsTheDistribution) { expect_frequencies({}, softmax({2, 1, 0.5, -1, 0})); }
+TEST_F(Drawing, Temperature) { expect_frequencies({.temperature = 0.5}, softmax({4, 2, 1, -2, 0})); }
+TEST_F(Drawing, TopK) { expect_frequencies({.top_k = 2}, softmax({2, 1, kOut, kOut, kOut})); }
+TEST_F(Drawing, TopP) { expect_frequencies({.top_p = 0.7}, softmax({2, 1, kOut, kOut, kOut})); }
+TEST_F(Drawing, MinP) { expect_frequencies({.min_p = 0.2}, softmax({2, 1, 0.5, kOut, kOut})); }
+TEST_F(Drawing, Bias) { expect_frequencies({.logit_bias = {{3, 3.0f}}}, softmax({2, 1, 0.5, 2, 0})); }
+TEST_F(Drawing, Penalty) { expect_frequencies({.repetition_penalty = 2.0}, softmax({1, 1, 0.5, -2, 0})); }
+TEST_F(Drawing, Mask) {
+  const std::vector<std::uint64_t> allowed{0b01010};
+  expect_frequencies({}, softmax({kOut, 1, kOut, -1, kOut}), allowed);
+}
+TEST_F(Drawing, GreedyTakesTheLowestOfEquals) {
+  std::vector<float> logits{1.0f, 5.0f, 5.0f};
+  EXPECT_EQ(sample_token(logits, {}, {}, {.temperature = 0}, {}).id, 1);
+}
+TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
+  const double base = keyed_uniform({1, 2, 3, 4});
+  EXPECT_EQ(base, keyed_uniform({1, 2, 3, 4}));
+  for (const DrawKey& other : {DrawKey{2, 2, 3, 4}, DrawKey{1, 3, 3, 4}, DrawKey{1, 2, 4, 4}, DrawKey{1, 2, 3, 5}, DrawKey{2, 1, 3, 4}}) {
+    EXPECT_NE(base, keyed_uniform(other));
+  }
+}
+
+TEST(PagePool, SharesFindsAndForgets) {
+  PagePool pool(3);
+  std::vector<TokenId> a(48, 1), b(48, 2);
+  const auto first = pool.take();
+  const auto prefix = pool.remember(*first, 0, a);
+  EXPECT_FALSE(pool.find(0, b));
+  EXPECT_FALSE(pool.find(prefix, a));
+  const auto found = pool.find(0, a);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->page, *first);
+  EXPECT_EQ(found->prefix, prefix);
+  pool.release(*first);
+  pool.release(*first);
+  EXPECT_EQ(pool.num_available(), 3);
+  pool.take();
+  pool.take();
+  EXPECT_TRUE(pool.find(0, a)) << "the remembered page is the last to go";
+  pool.release(*first);
+  EXPECT_EQ(pool.take(), first);
+  EXPECT_FALSE(pool.find(0, a));
+  EXPECT_FALSE(pool.take());
+}
+
+}  // namespace
+}  // namespace magister
