@@ -159,6 +159,20 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
   return ResultsFile(std::move(columns));
 }
 
+std::uint64_t ResultsFile::read_number(const Communicator& world, const std::string& path, const std::string& attribute) {
+  std::uint64_t value = 0;
+  if (world.rank() == 0) {
+    const Attributes attributes = read_attributes(path);
+    const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
+    const auto* number = found == attributes.end() ? nullptr : std::get_if<std::uint64_t>(&found->second);
+    MAGISTER_CHECK(number != nullptr, ExitCode::kData, "{}: root attribute {} is missing or no number (the file was changed); "
+                   "start over with --fresh", printable(path), attribute);
+    value = *number;
+  }
+  world.broadcast(&value, sizeof value, 0);
+  return value;
+}
+
 void ResultsFile::check_attributes(const std::string& path,
                                    const std::vector<std::pair<std::string, AttributeValue>>& expected) {
   const Attributes found = read_attributes(path);

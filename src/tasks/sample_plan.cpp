@@ -63,6 +63,8 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Toke
     ids.clear();
     if (rules.records_hold_tokens) {
       ids = std::move(record.tokens);
+    } else if (rules.encode) {
+      rules.encode(record, ids);
     } else {
       tokenizer.encode(record.text, EncodeOptions{}, ids);
     }
@@ -72,6 +74,8 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Toke
                      "the tokenizer that belongs to the model", record.where, id, rules.vocab_size);
     }
     const std::uint64_t length = ids.size();
+    MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData, "{}: the record has {} tokens, less than {} (nothing can follow "
+                   "it); mend or remove it", record.where, length, rules.min_length);
     if (length > rules.max_length) ++num_cut;
     if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
       add_sample(record, ids.data(), std::min(length, rules.max_length));
@@ -109,7 +113,7 @@ void SamplePlan::agree(const Communicator& world, const SampleRules& rules) {
   UnitPacker::State state;
   if (world.rank() > 0) world.receive(&state, sizeof state, world.rank() - 1, kUnitStateTag);
   first_unit_ = state.num_units;
-  UnitPacker packer(rules.unit_tokens, state);
+  UnitPacker packer(rules.unit_tokens, state, rules.unit_samples);
   for (std::size_t i = 0; i < lengths_.size(); ++i) {
     if (packer.add(lengths_[i])) unit_begin_.push_back(first_sample_ + i);
   }

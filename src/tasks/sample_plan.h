@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct SampleRules {
   std::uint64_t unit_tokens = 2048;
   std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
   bool records_hold_tokens = false;  // the data set gives ids, not text
+  std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
+  std::uint64_t min_length = 0;      // a shorter record is refused by its place
+  // How a record becomes tokens; empty: its text as the tokenizer has it, with BOS where the model wants one.
+  std::function<void(const Record&, std::vector<TokenId>&)> encode{};
 };
 
 class SamplePlan {

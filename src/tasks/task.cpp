@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "magister/tasks/generate_config.h"
 #include "magister/tasks/teacher_logits_config.h"
 
 namespace magister {
@@ -19,6 +20,10 @@ constexpr TaskKind kTaskKinds[] = {
     {"teacher_logits",
      [](ConfigNode& node, const ExperimentConfig& experiment) {
        return make_teacher_logits(read_teacher_logits_config(node, experiment));
+     }},
+    {"generate",
+     [](ConfigNode& node, const ExperimentConfig& experiment) {
+       return make_generate(read_generate_config(node, experiment));
      }},
 };
 

@@ -6,7 +6,6 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
-#include "magister/model/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
@@ -16,40 +15,17 @@
 #include "magister/tasks/task.h"
 #include "magister/tasks/teacher_logits_config.h"
 #include "tasks/model_hash.h"
+#include "tasks/open_model.h"
 #include "tasks/results_on_disk.h"
 #include "tasks/sample_plan.h"
 #include "tasks/teacher_columns.h"
 #include "tasks/teacher_run.h"
+#include "tasks/unit_loop.h"
 
 namespace magister {
 namespace {
 
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
-
-// The model's files, opened and described, and the type its products run in: the same on every rank of a mixed cluster.
-struct OpenModel {
-  std::unique_ptr<TensorFile> file;
-  ModelDescription description;
-  at::ScalarType dtype = at::kFloat;
-};
-
-OpenModel open_model(const Communicator& world, const ModelSection& section) {
-  MAGISTER_CHECK(section.quantization == "none", ExitCode::kConfig,
-                 "model.quantization is \"{}\" (quantising while loading is not built yet; the results would not be what "
-                 "the experiment asks for); use none", section.quantization);
-  OpenModel model;
-  model.file = TensorFile::open(section.path);
-  model.description = describe_model(section.path, *model.file);
-  model.dtype = resolve_cpu_dtype(section.dtype);
-  // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
-  const bool all_agree = world.min(static_cast<std::uint64_t>(model.dtype)) == world.max(static_cast<std::uint64_t>(model.dtype));
-  if (!all_agree) model.dtype = at::kFloat;
-  return model;
-}
-
-std::string dtype_name(at::ScalarType dtype) {
-  return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : "f16";
-}
 
 class TeacherLogits final : public Task {
  public:
@@ -66,7 +42,7 @@ class TeacherLogits final : public Task {
   ResultsFile create(RunContext& context, const OpenModel& model, const Tokenizer& tokenizer, const Dataset& dataset,
                      const Attributes& identity, PhaseTimes& times) const;
   ExitCode compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
-                   Watchdog& watchdog, PhaseTimes& times) const;
+                   PhaseTimes& times) const;
 
   TeacherLogitsConfig config_;
 };
@@ -172,62 +148,17 @@ ExitCode TeacherLogits::run(RunContext& context) {
                          ? ResultsFile::resume(context.world, context.results_path, expected)
                          : create(context, model, tokenizer, dataset, expected, times);
   times.add("prepare", seconds());
-  const double watchdog_seconds = context.experiment.run.watchdog_seconds;
-  Watchdog watchdog(std::chrono::milliseconds(static_cast<std::int64_t>(
-                        (watchdog_seconds > 0 ? watchdog_seconds : 1e8) * 1000)), context.world.rank() == 0);
-  return compute(context, group, model, file, watchdog, times);
-}
-
-// Tokens of the units that are still to do.
-std::uint64_t pending_tokens(const ResultsFile& file) {
-  std::uint64_t tokens = 0;
-  for (const std::uint64_t index : file.pending_units()) tokens += file.unit(index).rows.size();
-  return tokens;
+  return compute(context, group, model, file, times);
 }
 
 ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
-                                Watchdog& watchdog, PhaseTimes& times) const {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::uint64_t num_pending = file.pending_units().size();
-  const bool speaks = context.world.rank() == 0;
-  const std::uint64_t tokens_left = speaks ? pending_tokens(file) : 0;
-  context.log.event("start", {{"task", name()}, {"ranks", context.world.size()}, {"groups", group.num_groups()},
-                              {"tp_size", group.tp_size()}, {"units", file.num_units()}, {"pending_units", num_pending},
-                              {"dtype", dtype_name(model.dtype)}, {"cpu", cpu_features()}});
-  UnitTickets tickets(context.world, file.pending_units(), context.experiment.run.schedule, group.group_index(),
-                      group.num_groups());
-  Progress progress(name(), {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
-  const auto tell = [&] {
-    if (!speaks) return;
-    const UnitTickets::Progress done = tickets.progress();
-    progress.update({done.units_done, done.tokens_done});
-  };
-  run_teacher_units({group, file, tickets, watchdog, model.description, *model.file, model.dtype,
-                     static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
-                     [&] { return context.stop.raised(); }, tell, times});
-  {
-    const PhaseTimes::Span span(times, "wait for other ranks");
-    watchdog.enter("waiting for the other ranks");
-    context.world.wait_for_all(tell);
-  }
-  const UnitTickets::Progress done = tickets.progress();
-  tickets.free();
-  watchdog.leave();
-  progress.end();
-  const bool finished = context.world.min(done.units_done) == num_pending;
-  if (finished) {
-    const PhaseTimes::Span span(times, "complete the file");
-    file.complete(context.world);
-  }
-  const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report_phases(context.world, times, name(), done.tokens_done, wall_seconds, context.log);
-  if (finished) {
-    log_info("{}: {} is complete", name(), context.results_path);
-    return ExitCode::kDone;
-  }
-  log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", name(),
-           num_pending - done.units_done, file.num_units());
-  return ExitCode::kStopped;
+                                PhaseTimes& times) const {
+  return run_unit_loop({context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(model.dtype)}}},
+                       [&](const UnitWork& work) {
+    run_teacher_units({group, file, work.tickets, work.watchdog, model.description, *model.file, model.dtype,
+                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
+                       [&] { return context.stop.raised(); }, work.tell, times});
+  });
 }
 
 PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {

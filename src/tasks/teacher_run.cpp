@@ -1,14 +1,9 @@
-// One thread a shard; shard 0 of the group's leader draws units, all shards compute, the leader writes. An error on one
-// shard destroys its process group, which releases the others; the first error is rethrown.
+// One thread a shard; shard 0 of the group's leader draws units, all shards compute, the leader writes.
 #include "tasks/teacher_run.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 
-#include <exception>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "magister/core/error.h"
@@ -17,6 +12,7 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
+#include "tasks/shard_threads.h"
 #include "tasks/teacher_columns.h"
 #include "tasks/unit_writer.h"
 
@@ -144,24 +140,9 @@ class Shard {
 }  // namespace
 
 void run_teacher_units(const TeacherRun& run) {
-  auto groups = make_cpu_process_groups(run.group.members(), run.group.shards_per_rank());
-  std::mutex mutex;
-  std::exception_ptr first_error;
-  const auto live = [&](std::size_t i) {
-    try {
-      const c10::InferenceMode no_gradients;
-      Shard shard(run, std::move(groups[i]), i == 0);
-      shard.run_units();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!first_error) first_error = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < groups.size(); ++i) threads.emplace_back(live, i);
-  live(0);
-  for (std::thread& thread : threads) thread.join();
-  if (first_error) std::rethrow_exception(first_error);
+  run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+    Shard(run, std::move(group), first).run_units();
+  });
 }
 
 }  // namespace magister

@@ -19,7 +19,8 @@ UnitWriter::~UnitWriter() {
 void UnitWriter::write(const Unit& unit, const std::vector<ColumnBytes>& columns) {
   const auto start = std::chrono::steady_clock::now();
   for (const ColumnBytes& column : columns) {
-    if (!column.bytes.empty()) file_.write(column.path, unit.rows.begin, column.bytes);
+    if (column.bytes.empty()) continue;
+    file_.write(column.path, column.of_samples ? unit.samples.begin : unit.rows.begin, column.bytes);
   }
   file_.commit(unit);
   write_seconds_ += seconds_since(start);

@@ -19,6 +19,7 @@ namespace magister {
 struct ColumnBytes {
   std::string path;
   std::vector<std::byte> bytes;
+  bool of_samples = false;  // begins at the unit's first sample, not at its first row
 };
 
 class UnitWriter {

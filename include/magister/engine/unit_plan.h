@@ -7,7 +7,7 @@
 namespace magister {
 
 // Greedy packing, fed one sample after the other. A unit takes samples until the next one would exceed unit_tokens; a
-// longer sample is a unit of its own. Empty samples cost nothing but a place: at most kMaxSamples a unit.
+// longer sample is a unit of its own. Empty samples cost nothing but a place: at most max_samples a unit.
 // Example with unit_tokens 10: lengths 4, 5, 3, 12, 1 give units {4, 5}, {3}, {12}, {1}.
 class UnitPacker {
  public:
@@ -20,12 +20,13 @@ class UnitPacker {
     std::uint64_t num_units = 0;
   };
 
-  explicit UnitPacker(std::uint64_t unit_tokens) : unit_tokens_(unit_tokens) {}
-  UnitPacker(std::uint64_t unit_tokens, State state) : unit_tokens_(unit_tokens), state_(state) {}
+  explicit UnitPacker(std::uint64_t unit_tokens) : UnitPacker(unit_tokens, State(), kMaxSamples) {}
+  UnitPacker(std::uint64_t unit_tokens, State state, std::uint64_t max_samples)
+      : unit_tokens_(unit_tokens), max_samples_(max_samples), state_(state) {}
 
   // True when this sample is the first of a new unit.
   bool add(std::uint64_t num_tokens) {
-    const bool opens = state_.samples == 0 || state_.samples >= kMaxSamples || state_.tokens + num_tokens > unit_tokens_;
+    const bool opens = state_.samples == 0 || state_.samples >= max_samples_ || state_.tokens + num_tokens > unit_tokens_;
     if (opens) {
       state_.tokens = state_.samples = 0;
       ++state_.num_units;
@@ -37,7 +38,7 @@ class UnitPacker {
   const State& state() const { return state_; }
 
  private:
-  std::uint64_t unit_tokens_;
+  std::uint64_t unit_tokens_, max_samples_;
   State state_;
 };
 

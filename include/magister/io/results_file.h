@@ -82,6 +82,9 @@ class ResultsFile {
   static void check_attributes(const std::string& path,
                                const std::vector<std::pair<std::string, AttributeValue>>& expected);
 
+  // A root attribute that is a number, read by rank 0; Error(kData) when there is none of that name. Collective over world.
+  static std::uint64_t read_number(const Communicator& world, const std::string& path, const std::string& attribute);
+
   // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, any thread, disjoint ranges.
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;

@@ -1,0 +1,234 @@
+// Task generate: prompts -> tokens -> texts under way in slots -> one packed results file.
+// This file is the order of things; columns, packing and the loop have files of their own beside it.
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "magister/core/log.h"
+#include "magister/core/sha256.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "magister/model/weights.h"
+#include "magister/tasks/generate_config.h"
+#include "magister/tasks/model_source.h"
+#include "magister/tasks/run_log.h"
+#include "magister/tasks/task.h"
+#include "tasks/generate_run.h"
+#include "tasks/model_hash.h"
+#include "tasks/open_model.h"
+#include "tasks/results_on_disk.h"
+#include "tasks/sample_plan.h"
+
+namespace magister {
+namespace {
+
+// What a run has opened: equal on every rank.
+struct Opened {
+  OpenModel model;
+  Tokenizer tokenizer;
+  Dataset dataset;
+  StopRules stops;
+};
+
+class Generate final : public Task {
+ public:
+  explicit Generate(GenerateConfig config) : Task("generate", config.name), config_(std::move(config)) {}
+
+  PlanReport plan(RunContext& context, int num_ranks) override;
+  ExitCode run(RunContext& context) override;
+
+ private:
+  Opened open(const Communicator& world) const;
+  SampleRules rules(const ModelConfig& model) const;
+  GenerateShape shape(const SamplePlan& plan) const;
+  Attributes identity(const RunContext& context, const Opened& opened, int tp_size) const;
+  Attributes root_attributes(const RunContext& context, const Attributes& identity, const std::string& plan_sha256) const;
+  ResultsFile create(RunContext& context, const std::string& running_path, const Opened& opened, const Attributes& identity,
+                     PhaseTimes& times) const;
+
+  GenerateConfig config_;
+};
+
+Opened Generate::open(const Communicator& world) const {
+  Opened opened{open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset), {}};
+  const ModelConfig& model = opened.model.description.config;
+  opened.stops.texts = config_.stop;
+  opened.stops.tokens = config_.stop_tokens;
+  for (const TokenId id : config_.stop_tokens) {
+    MAGISTER_CHECK(id < model.vocab_size, ExitCode::kConfig, "tasks: {}: stop_tokens names {} (the vocabulary has {} entries); "
+                   "name one of them", config_.name, id, model.vocab_size);
+  }
+  if (!config_.ignore_eos) {
+    for (const TokenId id : end_tokens(config_.model.path, model)) opened.stops.tokens.push_back(id);
+  }
+  return opened;
+}
+
+SampleRules Generate::rules(const ModelConfig& model) const {
+  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
+  MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
+                 ExitCode::kConfig, "tasks: {}: max_prompt_length {} and max_new_tokens {} make {}, but the model was made for {} "
+                 "positions (texts beyond them would be meaningless); lower one of them", config_.name, config_.max_prompt_length,
+                 config_.max_new_tokens, longest, model.max_position_embeddings);
+  SampleRules rules;
+  rules.max_length = config_.max_prompt_length;
+  rules.overflow = Overflow::kError;
+  rules.vocab_size = model.vocab_size;
+  rules.records_hold_tokens = !config_.dataset.tokens_field.empty();
+  rules.unit_tokens = config_.max_prompt_length;
+  rules.unit_samples = 1;  // a record is committed as soon as its texts are there
+  rules.min_length = 1;
+  return rules;
+}
+
+GenerateShape Generate::shape(const SamplePlan& plan) const {
+  return {plan.num_samples, plan.num_tokens, plan.num_units, config_.n, config_.max_new_tokens, plan.max_key_bytes};
+}
+
+Attributes Generate::identity(const RunContext& context, const Opened& opened, int tp_size) const {
+  const IndexRange slice = opened.dataset.records();
+  return {{"config_sha256", sha256_hex(context.config_yaml)},
+          {"model_sha256", model_sha256(context.world, config_.model.path, *opened.model.file)},
+          {"tokenizer_sha256", opened.tokenizer.sha256()},
+          {"dataset_sha256", opened.dataset.sha256()},
+          {"dtype", dtype_name(opened.model.dtype)},
+          {"tp_size", static_cast<std::uint64_t>(tp_size)},
+          {"source_records", opened.dataset.num_source_records()},
+          {"slice_begin", slice.begin},
+          {"slice_end", slice.end}};
+}
+
+Attributes Generate::root_attributes(const RunContext& context, const Attributes& identity, const std::string& plan_sha256) const {
+  Attributes attributes = {{"format", "magister.generate"},
+                           {"format_version", std::uint64_t{1}},
+                           {"software", "magister"},
+                           {"software_version", MAGISTER_VERSION},
+                           {"experiment", context.experiment_yaml}};
+  attributes.insert(attributes.end(), identity.begin(), identity.end());
+  attributes.emplace_back("plan_sha256", plan_sha256);
+  return attributes;
+}
+
+// The plan in two numbers that the file itself holds, so that a restart finds the same without tokenising again.
+std::string plan_sha256(const GenerateShape& shape) {
+  return sha256_hex(fmt::format("records {} prompt tokens {} texts {} slots {} key bytes {}", shape.num_records, shape.num_tokens,
+                                shape.texts, shape.slots, shape.key_bytes));
+}
+
+ResultsFile Generate::create(RunContext& context, const std::string& running_path, const Opened& opened,
+                             const Attributes& identity, PhaseTimes& times) const {
+  const std::string folder = std::filesystem::path(running_path).parent_path().string();
+  const auto tokenized = [&] {
+    const PhaseTimes::Span span(times, "tokenise");
+    return SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened.model.description.config), folder);
+  };
+  SamplePlan plan = tokenized();
+  const PhaseTimes::Span span(times, "create the file");
+  const GenerateShape size = shape(plan);
+  check_free_space(context.world, folder, 2 * size.file_bytes());
+  ResultsSpec spec;
+  spec.columns = running_columns(size);
+  spec.num_units = plan.num_units;
+  spec.attributes = root_attributes(context, identity, plan_sha256(size));
+  spec.attributes.emplace_back("num_samples", plan.num_samples);
+  spec.attributes.emplace_back("num_tokens", plan.num_tokens);
+  spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
+  spec.attributes.emplace_back("longest_prompt", plan.longest_sample);
+  ResultsFile file = ResultsFile::create(context.world, running_path, spec);
+  plan.write_fixed_columns(file);
+  file.freeze();
+  context.log.event("plan", {{"task", name()}, {"records", plan.num_samples}, {"prompt_tokens", plan.num_tokens},
+                             {"bytes", size.file_bytes()}});
+  return file;
+}
+
+ExitCode Generate::run(RunContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
+  PhaseTimes times;
+  const GpuGroup group = GpuGroup::resolve(context.world, context.experiment.layout);
+  MAGISTER_CHECK(!group.on_gpu(), ExitCode::kConfig,
+                 "layout.devices: GPUs were found, but this version computes on CPUs only (the GPU path is not built "
+                 "yet); set layout.devices: cpu");
+  const std::filesystem::path results(context.results_path);
+  const std::string running_path = (results.parent_path() / results.stem()).string() + ".running.h5";
+  make_folder(context.world, results.parent_path().string());
+  const ResultsLock lock(context.world, context.results_path);
+  if (context.fresh) {
+    put_aside(context.world, context.results_path);
+    put_aside(context.world, running_path);
+  }
+  const Opened opened = open(context.world);
+  const ModelConfig& model = opened.model.description.config;
+  partition_for(model, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
+  rules(model);
+  const Attributes expected = identity(context, opened, group.tp_size());
+  if (state_everywhere(context.world, context.results_path) == ResultsFile::State::kComplete) {
+    check_complete(context.world, context.results_path, expected);
+    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", name(), context.results_path);
+    return ExitCode::kDone;
+  }
+  const bool resumes = state_everywhere(context.world, running_path) == ResultsFile::State::kPartial;
+  ResultsFile file = resumes ? ResultsFile::resume(context.world, running_path, expected)
+                             : create(context, running_path, opened, expected, times);
+  times.add("prepare", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+
+  const auto number = [&](const char* of) { return ResultsFile::read_number(context.world, running_path + ".partial", of); };
+  const GenerateShape size{number("num_samples"), number("num_tokens"), file.num_units(), config_.n, config_.max_new_tokens,
+                           number("key_bytes")};
+  const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, group.tp_size(), config_, number("longest_prompt")));
+  const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
+  UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
+  const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
+    run_generate_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, config_, size,
+                        opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, times});
+  });
+  if (code != ExitCode::kDone) return code;
+  if (context.world.rank() == 0) {
+    pack_texts(file, size, context.results_path, root_attributes(context, expected, plan_sha256(size)), opened.tokenizer, opened.stops);
+    ::unlink((running_path + ".partial").c_str());
+  }
+  context.world.wait_for_all();
+  log_info("{}: {} is complete", name(), context.results_path);
+  return ExitCode::kDone;
+}
+
+PlanReport Generate::plan(RunContext& context, int num_ranks) {
+  const Opened opened = open(context.world);
+  const ModelConfig& model = opened.model.description.config;
+  PlanReport report;
+  report.devices = plan_layout(num_ranks, context.experiment.layout);
+  for (const DeviceRow& row : report.devices) {
+    report.num_groups = std::max(report.num_groups, row.group_index + 1);
+    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
+  }
+  const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(model),
+                                              std::filesystem::temp_directory_path().string());
+  const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, report.tp_size, config_, samples.longest_sample));
+  for (int shard = 0; shard < report.tp_size; ++shard) {
+    const Partition partition = partition_for(model, shard, report.tp_size);
+    const std::uint64_t weights = weight_bytes(model, opened.model.dtype, shard, report.tp_size);
+    const std::uint64_t work = activation_bytes(model, partition, static_cast<std::int64_t>(config_.token_budget), 1);
+    const std::uint64_t cache = pages * kv_page_bytes(model, partition);
+    if (weights + work + cache <= report.device_bytes) continue;
+    report.device_bytes = weights + work + cache;
+    report.device_parts = {{"weights", weights}, {"activations", work}, {"keys and values", cache}};
+  }
+  report.model = fmt::format("{}, {:.1f} M parameters, {}", model.family, static_cast<double>(model.num_parameters()) * 1e-6,
+                             dtype_name(opened.model.dtype));
+  report.num_samples = samples.num_samples;
+  report.num_units = samples.num_units;
+  report.num_tokens = samples.num_tokens;
+  report.results_bytes = 2 * shape(samples).file_bytes();
+  report.free_bytes = free_bytes_for(context.results_path);
+  report.notes = {{"texts", std::to_string(samples.num_samples * config_.n)},
+                  {"longest prompt", fmt::format("{} tokens", samples.longest_sample)},
+                  {"most new tokens", std::to_string(samples.num_samples * config_.n * config_.max_new_tokens)}};
+  return report;
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_generate(GenerateConfig config) { return std::make_unique<Generate>(std::move(config)); }
+
+}  // namespace magister

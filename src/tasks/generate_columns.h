@@ -1,0 +1,45 @@
+// Files of `generate`. While a run writes, every text has max_new_tokens slots in <name>.running.h5, which resumes like any
+// results file; when all are there they are packed into <name>.h5: a sample a text, a row a token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/engine/generator.h"
+#include "magister/io/results_file.h"
+#include "magister/text/tokenizer.h"
+#include "tasks/unit_writer.h"
+
+namespace magister {
+
+// n records, T prompt tokens, `texts` texts a record of at most `slots` tokens each; key_bytes: width of /samples/key.
+struct GenerateShape {
+  std::uint64_t num_records = 0, num_tokens = 0, num_units = 0, texts = 1, slots = 1, key_bytes = 1;
+  std::uint64_t file_bytes() const;
+};
+
+std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
+
+// The slots of one record's texts, texts[i] being sample i.
+std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape);
+
+// What ends a text besides its length: the same for stopping and for cutting the text that is stored.
+struct StopRules {
+  std::vector<TokenId> tokens;
+  std::vector<std::string> texts;
+};
+
+// The text of generated tokens without special tokens, cut where the first stop text begins.
+std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules);
+
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+// Writes results_path from a running file whose units are all committed. `attributes`: the root's in order, without
+// num_samples and num_tokens. A file of an earlier attempt is made anew. Local, one process.
+void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules);
+
+}  // namespace magister
