@@ -27,8 +27,20 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
   }
 }
 
-// Number of committed units.
-std::uint64_t check_units(const ResultsReader& file, bool rules, FaultList& faults) {
+// What a kind of results promises about its samples and rows.
+struct Rules {
+  const char* format;
+  bool (*columns)(const ResultsReader&, FaultList&);
+  void (*samples)(const ResultsReader&, FaultList&);
+  void (*rows)(const ResultsReader&, const Unit&, FaultList&);
+};
+constexpr Rules kRules[] = {
+    {"magister.teacher_logits", check_teacher_columns, check_teacher_samples, check_teacher_rows},
+    {"magister.generate", check_generate_columns, check_generate_samples, check_generate_rows},
+};
+
+// Number of committed units. rules: null when no row can be checked.
+std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultList& faults) {
   const ResultsColumns& columns = file.columns();
   const auto done = columns.rows<std::uint8_t>("/commit/done", 0, columns.num_units());
   const auto stored = columns.rows<std::uint32_t>("/commit/crc32c", 0, columns.num_units());
@@ -42,7 +54,7 @@ std::uint64_t check_units(const ResultsReader& file, bool rules, FaultList& faul
       faults.add("unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was committed",
                  index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored[index]);
     }
-    if (rules) check_teacher_rows(file, unit, faults);
+    if (rules != nullptr) rules->rows(file, unit, faults);
   }
   return num_done;
 }
@@ -55,12 +67,14 @@ std::vector<std::string> check_results(const std::string& path) {
   check_attributes(file, faults);
   for (const std::string& fault : structure_faults(file.columns(), file.attributes())) faults.add("{}", fault);
   const AttributeValue* format = find_attribute(file.attributes(), "format");
-  const bool teacher = format != nullptr && *format == AttributeValue("magister.teacher_logits");
-  if (!teacher) faults.add("format is not magister.teacher_logits; this program knows no other");
+  const Rules* rules = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rules& of) {
+    return format != nullptr && *format == AttributeValue(std::string(of.format));
+  });
+  if (rules == std::end(kRules)) faults.add("format is none that this program knows (magister.teacher_logits, magister.generate)");
   // Offsets that lie would only make every unit look damaged.
   if (faults.count() > 0) return faults.take();
-  const bool rules = check_teacher_columns(file, faults);
-  if (rules) check_teacher_samples(file, faults);
+  if (!rules->columns(file, faults)) rules = nullptr;
+  if (rules != nullptr) rules->samples(file, faults);
   const std::uint64_t num_units = file.columns().num_units(), num_done = check_units(file, rules, faults);
   if (file.complete() && num_done != num_units) {
     faults.add("complete is 1, but {} of {} units are committed", num_done, num_units);

@@ -62,8 +62,6 @@ class JsonlWriter {
     for (const PlacedColumn* column : file_.columns().unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
-      MAGISTER_CHECK(column->spec.type != ColumnType::kUtf8, ExitCode::kData, "{}: text column {} cannot be exported (this "
-                     "program knows texts as keys only); use a newer one", printable(file_.path()), printable(path));
       add(path.substr(path.rfind('/') + 1), *column);
     }
   }
@@ -109,6 +107,7 @@ class JsonlWriter {
         append(*member.column, bytes, first_row);
         flush_if_long();
       });
+      if (member.column->spec.type == ColumnType::kUtf8) line_ += json_text(std::exchange(text_, {}));
       if (!of_samples) line_ += ']';
     }
     line_ += "}\n";
@@ -126,7 +125,7 @@ class JsonlWriter {
       case ColumnType::kF16:
         to_floats(ColumnType::kF16, bytes, floats_);
         return append_values<float>(line_, std::as_bytes(std::span(floats_)), row_values, first_row);
-      case ColumnType::kUtf8: return;  // refused in the constructor
+      case ColumnType::kUtf8: text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); return;
     }
   }
 
@@ -141,7 +140,7 @@ class JsonlWriter {
   const PlacedColumn* key_;
   std::vector<Member> members_;
   std::vector<float> floats_;
-  std::string line_;
+  std::string line_, text_;  // text_: of a text column, gathered from its pieces
 };
 
 // A reader that went away (a closed pipe) wants no more, which is no fault.

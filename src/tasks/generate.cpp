@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
 #include "magister/model/partition.h"
@@ -165,6 +166,7 @@ ExitCode Generate::run(RunContext& context) {
   const Attributes expected = identity(context, opened, group.tp_size());
   if (state_everywhere(context.world, context.results_path) == ResultsFile::State::kComplete) {
     check_complete(context.world, context.results_path, expected);
+    if (context.world.rank() == 0) ::unlink((running_path + ".partial").c_str());  // of a run that was killed at its very end
     log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", name(), context.results_path);
     return ExitCode::kDone;
   }
@@ -185,7 +187,9 @@ ExitCode Generate::run(RunContext& context) {
   });
   if (code != ExitCode::kDone) return code;
   if (context.world.rank() == 0) {
+    fail_point("generate.pack.begin");
     pack_texts(file, size, context.results_path, root_attributes(context, expected, plan_sha256(size)), opened.tokenizer, opened.stops);
+    fail_point("generate.pack.done");
     ::unlink((running_path + ".partial").c_str());
   }
   context.world.wait_for_all();
