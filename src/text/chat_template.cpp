@@ -1,0 +1,151 @@
+// The public face of the template engine: JSON in, text out.
+#include "magister/text/chat_template.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/utf8.h"
+#include "text/jinja_operations.h"
+#include "text/jinja_parser.h"
+#include "text/jinja_render.h"
+
+namespace magister {
+namespace {
+
+using jinja::Kind;
+using jinja::Value;
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
+
+Value value_of(const jinja::Runtime& runtime, const Json& json, int depth);
+
+Value text_of(const jinja::Runtime& runtime, const std::string& text) {
+  if (find_invalid_utf8(text) != text.size()) runtime.refuse("a text that is not valid UTF-8: {}", text.substr(0, 80));
+  return Value::text(text);
+}
+
+Value dict_of(const jinja::Runtime& runtime, const Json& json, int depth) {
+  auto dict = std::make_shared<jinja::Dict>();
+  dict->entries.reserve(json.size());
+  for (const auto& [name, part] : json.items()) {
+    Value key = text_of(runtime, name), value = value_of(runtime, part, depth + 1);
+    dict->depth = std::max(dict->depth, value.depth() + 1);
+    dict->texts.emplace(key.as_text(), dict->entries.size());
+    dict->entries.emplace_back(std::move(key), std::move(value));
+  }
+  return {Kind::kDict, std::move(dict)};
+}
+
+Value list_of(const jinja::Runtime& runtime, const Json& json, int depth) {
+  auto list = std::make_shared<jinja::Sequence>();
+  list->items.reserve(json.size());
+  for (const Json& part : json) {
+    list->items.push_back(value_of(runtime, part, depth + 1));
+    list->depth = std::max(list->depth, list->items.back().depth() + 1);
+  }
+  return {Kind::kList, std::move(list)};
+}
+
+Value value_of(const jinja::Runtime& runtime, const Json& json, int depth) {
+  if (depth >= jinja::kMaxDepth) runtime.refuse("variables nested deeper than {}", jinja::kMaxDepth);
+  switch (json.type()) {
+    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer: return Value::integer(json.get<std::int64_t>());
+    case Json::value_t::number_unsigned:
+      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        runtime.refuse("the number {} does not fit 64 bits with a sign", json.get<std::uint64_t>());
+      }
+      return Value::integer(json.get<std::int64_t>());
+    case Json::value_t::number_float: return Value::real(json.get<double>());
+    case Json::value_t::string: return text_of(runtime, json.get_ref<const std::string&>());
+    case Json::value_t::array: return list_of(runtime, json, depth);
+    case Json::value_t::object: return dict_of(runtime, json, depth);
+    default: return Value::none();
+  }
+}
+
+// A message's reasoning goes by three names; the reference gives every message that has one the names `thinking` (first
+// place) and `reasoning_content`.
+Json with_reasoning_names(const Json& message) {
+  if (!message.is_object()) return message;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!message.contains(name) || message[name].is_null()) continue;
+    Json named = Json::object();
+    named["thinking"] = message[name];
+    for (const auto& [key, value] : message.items()) named[key] = value;
+    named["reasoning_content"] = message[name];
+    return named;
+  }
+  return message;
+}
+
+}  // namespace
+
+struct ChatTemplate::Program {
+  std::string source;
+  jinja::Block block;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<Program> program) : program_(std::move(program)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& source) {
+  const std::size_t bad = find_invalid_utf8(text);
+  MAGISTER_CHECK(bad == text.size(), ExitCode::kData, "{}: not valid UTF-8 at byte {} (it cannot be read); fetch the file again",
+                 source, bad);
+  MAGISTER_CHECK(text.size() <= kMaxTemplateBytes, ExitCode::kData,
+                 "{}: {} bytes (no chat template is longer than {}); fetch the file again", source, text.size(), kMaxTemplateBytes);
+  auto program = std::make_unique<Program>();
+  program->source = source;
+  program->block = jinja::parse_template(text, source);
+  return ChatTemplate(std::move(program));
+}
+
+RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const RenderOptions& options) const {
+  jinja::Runtime runtime(program_->source, options);
+  if (!variables.is_object()) runtime.refuse("the variables are no object");
+  const auto scope = std::make_shared<jinja::Scope>();
+  // The reference always names these three.
+  if (!variables.contains("tools")) scope->names.emplace_back("tools", Value::none());
+  if (!variables.contains("documents")) scope->names.emplace_back("documents", Value::none());
+  if (!variables.contains("add_generation_prompt")) scope->names.emplace_back("add_generation_prompt", Value::boolean(false));
+  for (const auto& [name, value] : variables.items()) {
+    if (name != "messages" || !value.is_array()) {
+      scope->names.emplace_back(name, value_of(runtime, value, 1));
+      continue;
+    }
+    Json messages = Json::array();
+    for (const Json& message : value) messages.push_back(with_reasoning_names(message));
+    scope->names.emplace_back(name, value_of(runtime, messages, 1));
+  }
+  return jinja::Renderer(runtime).run(program_->block, scope);
+}
+
+std::optional<std::string> chat_template_from_config(std::string_view tokenizer_config_json, const std::string& source,
+                                                     std::string_view name) {
+  Json config;
+  try {
+    config = Json::parse(tokenizer_config_json);
+  } catch (const Json::exception& error) {
+    fail(ExitCode::kData, "{}: is no valid JSON ({}); fetch the file again", source, printable(error.what()));
+  }
+  MAGISTER_CHECK(config.is_object(), ExitCode::kData, "{}: is no JSON object (it names no template); fetch the file again", source);
+  if (!config.contains("chat_template") || config["chat_template"].is_null()) return std::nullopt;
+  const Json& field = config["chat_template"];
+  if (field.is_string()) return field.get<std::string>();
+  MAGISTER_CHECK(field.is_array(), ExitCode::kData,
+                 "{}: chat_template is neither text nor a list of named ones (it cannot be used); fetch the file again", source);
+  for (const Json& entry : field) {
+    const bool good = entry.is_object() && entry.contains("name") && entry["name"].is_string() && entry.contains("template") &&
+                      entry["template"].is_string();
+    MAGISTER_CHECK(good, ExitCode::kData,
+                   "{}: a chat_template in the list has no name or no template (it cannot be used); fetch the file again", source);
+    if (entry["name"].get_ref<const std::string&>() == name) return entry["template"].get<std::string>();
+  }
+  return std::nullopt;
+}
+
+}  // namespace magister
