@@ -57,8 +57,8 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   MAGISTER_CHECK(file.jsonl || extension == ".txt" || is_folder, ExitCode::kConfig,
                  "{}: files that end in \"{}\" are not read as data sets (.jsonl and .txt are, Parquet and HDF5 not yet); convert "
                  "the file or name another", printable(path), printable(extension));
-  MAGISTER_CHECK(file.jsonl || is_folder || (config.tokens_field.empty() && config.key_field.empty()), ExitCode::kConfig,
-                 "{}: plain text has no fields (dataset.tokens or dataset.key names one); use .jsonl or leave them out",
+  MAGISTER_CHECK(file.jsonl || is_folder || (config.tokens_field.empty() && config.key_field.empty() && !config.whole_record), ExitCode::kConfig,
+                 "{}: plain text has no fields (dataset.tokens, dataset.messages, dataset.key or the task names one); use .jsonl or leave them out",
                  printable(path));
   file.version = LineReader(path).version();
   return file;

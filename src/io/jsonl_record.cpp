@@ -20,6 +20,7 @@ class JsonlParser::Events final : public StrictJson {
  public:
   explicit Events(const DatasetConfig& config)
       : StrictJson("", kMaxDepth),
+        whole_record_(config.whole_record),
         wants_text_(config.tokens_field.empty()),
         wanted_(wants_text_ ? config.text_field : config.tokens_field),
         key_field_(config.key_field) {}
@@ -29,7 +30,8 @@ class JsonlParser::Events final : public StrictJson {
     record_ = &record;
     found_ = found_key_ = in_tokens_ = false;
     read(line);
-    require(found_, wanted_);
+    if (whole_record_) record.text = line;
+    require(found_ || whole_record_, wanted_);
     require(found_key_ || key_field_.empty(), key_field_);
   }
 
@@ -43,7 +45,7 @@ class JsonlParser::Events final : public StrictJson {
     }
     if (depth() != 1) return;
     if (!key_field_.empty() && key() == key_field_) take_key(kind, text);
-    if (key() == wanted_) take_wanted(kind, text);
+    if (!whole_record_ && key() == wanted_) take_wanted(kind, text);
   }
 
   void on_whole(bool negative, std::uint64_t magnitude) override {
@@ -91,7 +93,7 @@ class JsonlParser::Events final : public StrictJson {
          near.empty() ? "" : "did you mean \"" + printable(near, 80) + "\"? else ");
   }
 
-  const bool wants_text_;
+  const bool whole_record_, wants_text_;
   const std::string wanted_, key_field_;
   Record* record_ = nullptr;
   bool found_ = false, found_key_ = false, in_tokens_ = false;

@@ -37,6 +37,7 @@ struct Rules {
 constexpr Rules kRules[] = {
     {"magister.teacher_logits", check_teacher_columns, check_teacher_samples, check_teacher_rows},
     {"magister.generate", check_generate_columns, check_generate_samples, check_generate_rows},
+    {"magister.judge", check_judge_columns, check_judge_samples, check_judge_rows},
 };
 
 // Number of committed units. rules: null when no row can be checked.
@@ -70,7 +71,7 @@ std::vector<std::string> check_results(const std::string& path) {
   const Rules* rules = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rules& of) {
     return format != nullptr && *format == AttributeValue(std::string(of.format));
   });
-  if (rules == std::end(kRules)) faults.add("format is none that this program knows (magister.teacher_logits, magister.generate)");
+  if (rules == std::end(kRules)) faults.add("format is none that this program knows (magister.teacher_logits, magister.generate, magister.judge)");
   // Offsets that lie would only make every unit look damaged.
   if (faults.count() > 0) return faults.take();
   if (!rules->columns(file, faults)) rules = nullptr;

@@ -43,4 +43,9 @@ bool check_generate_columns(const ResultsReader& file, FaultList& faults);
 void check_generate_samples(const ResultsReader& file, FaultList& faults);
 void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList& faults);
 
+// magister.judge.
+bool check_judge_columns(const ResultsReader& file, FaultList& faults);
+void check_judge_samples(const ResultsReader& file, FaultList& faults);
+void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& faults);
+
 }  // namespace magister

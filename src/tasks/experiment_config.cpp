@@ -109,6 +109,7 @@ ModelSection read_model(ConfigNode& node) {
   model.path = section.text("path");
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
+  model.chat_template = section.optional_text("chat_template").value_or("");
   return model;
 }
 
@@ -126,13 +127,19 @@ std::string read_task_name(ConfigNode& task, const std::string& fallback) {
   return name;
 }
 
-DatasetConfig read_dataset(ConfigNode& task) {
+DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
   dataset.paths = node.texts("path");
-  if (node.has("messages")) {
-    node.optional_text("messages");
-    node.reject("messages", "chats cannot be read yet (only `text` and `tokens` can); write each chat as one text");
+  dataset.whole_record = whole_records;
+  if (whole_records) {
+    // Its fields are named by the task.
+  } else if (node.has("messages")) {
+    dataset.messages_field = node.text("messages");
+    dataset.whole_record = true;
+    if (node.optional_text("text") || node.optional_text("tokens")) {
+      node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");
+    }
   } else if (node.has("tokens")) {
     dataset.tokens_field = node.text("tokens");
     if (node.optional_text("text")) {

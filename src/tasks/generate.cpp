@@ -15,6 +15,7 @@
 #include "magister/tasks/model_source.h"
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
+#include "tasks/chat_prompts.h"
 #include "tasks/generate_run.h"
 #include "tasks/model_hash.h"
 #include "tasks/open_model.h"
@@ -30,6 +31,7 @@ struct Opened {
   Tokenizer tokenizer;
   Dataset dataset;
   StopRules stops;
+  std::unique_ptr<ChatPrompts> chat;  // where the data set holds chats
 };
 
 class Generate final : public Task {
@@ -41,7 +43,8 @@ class Generate final : public Task {
 
  private:
   Opened open(const Communicator& world) const;
-  SampleRules rules(const ModelConfig& model) const;
+  void open_chat(Opened& opened) const;
+  SampleRules rules(const Opened& opened) const;
   GenerateShape shape(const SamplePlan& plan) const;
   Attributes identity(const RunContext& context, const Opened& opened, int tp_size) const;
   Attributes root_attributes(const RunContext& context, const Attributes& identity, const std::string& plan_sha256) const;
@@ -52,7 +55,7 @@ class Generate final : public Task {
 };
 
 Opened Generate::open(const Communicator& world) const {
-  Opened opened{open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset), {}};
+  Opened opened{open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset), {}, nullptr};
   const ModelConfig& model = opened.model.description.config;
   opened.stops.texts = config_.stop;
   opened.stops.tokens = config_.stop_tokens;
@@ -66,7 +69,14 @@ Opened Generate::open(const Communicator& world) const {
   return opened;
 }
 
-SampleRules Generate::rules(const ModelConfig& model) const {
+// Refers to the tokenizer, so it is made where that stays.
+void Generate::open_chat(Opened& opened) const {
+  if (config_.dataset.messages_field.empty()) return;
+  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer);
+}
+
+SampleRules Generate::rules(const Opened& opened) const {
+  const ModelConfig& model = opened.model.description.config;
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
                  ExitCode::kConfig, "tasks: {}: max_prompt_length {} and max_new_tokens {} make {}, but the model was made for {} "
@@ -80,6 +90,11 @@ SampleRules Generate::rules(const ModelConfig& model) const {
   rules.unit_tokens = config_.max_prompt_length;
   rules.unit_samples = 1;  // a record is committed as soon as its texts are there
   rules.min_length = 1;
+  if (opened.chat) {
+    rules.encode = [&](const Record& record) -> std::vector<std::vector<TokenId>> {
+      return {opened.chat->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
+    };
+  }
   return rules;
 }
 
@@ -93,6 +108,7 @@ Attributes Generate::identity(const RunContext& context, const Opened& opened, i
           {"model_sha256", model_sha256(context.world, config_.model.path, *opened.model.file)},
           {"tokenizer_sha256", opened.tokenizer.sha256()},
           {"dataset_sha256", opened.dataset.sha256()},
+          {"chat_template_sha256", opened.chat ? opened.chat->sha256() : std::string("none")},
           {"dtype", dtype_name(opened.model.dtype)},
           {"tp_size", static_cast<std::uint64_t>(tp_size)},
           {"source_records", opened.dataset.num_source_records()},
@@ -122,7 +138,7 @@ ResultsFile Generate::create(RunContext& context, const std::string& running_pat
   const std::string folder = std::filesystem::path(running_path).parent_path().string();
   const auto tokenized = [&] {
     const PhaseTimes::Span span(times, "tokenise");
-    return SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened.model.description.config), folder);
+    return SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened), folder);
   };
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times, "create the file");
@@ -159,10 +175,11 @@ ExitCode Generate::run(RunContext& context) {
     put_aside(context.world, context.results_path);
     put_aside(context.world, running_path);
   }
-  const Opened opened = open(context.world);
+  Opened opened = open(context.world);
+  open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   partition_for(model, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
-  rules(model);
+  rules(opened);
   const Attributes expected = identity(context, opened, group.tp_size());
   if (state_everywhere(context.world, context.results_path) == ResultsFile::State::kComplete) {
     check_complete(context.world, context.results_path, expected);
@@ -198,7 +215,8 @@ ExitCode Generate::run(RunContext& context) {
 }
 
 PlanReport Generate::plan(RunContext& context, int num_ranks) {
-  const Opened opened = open(context.world);
+  Opened opened = open(context.world);
+  open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   PlanReport report;
   report.devices = plan_layout(num_ranks, context.experiment.layout);
@@ -206,7 +224,7 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
     report.num_groups = std::max(report.num_groups, row.group_index + 1);
     report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
   }
-  const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(model),
+  const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
                                               std::filesystem::temp_directory_path().string());
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, report.tp_size, config_, samples.longest_sample));
   for (int shard = 0; shard < report.tp_size; ++shard) {

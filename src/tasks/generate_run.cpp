@@ -4,7 +4,6 @@
 #include "tasks/generate_run.h"
 
 #include <ATen/ATen.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +14,7 @@
 #include "magister/engine/generator.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
+#include "tasks/results_on_disk.h"
 #include "tasks/shard_threads.h"
 
 namespace magister {
@@ -83,20 +83,10 @@ class Writer {
   bool fill() {
     const PhaseTimes::Span span(times_, "draw");
     while (!exhausted_ && under_way_ < run_.config.max_sequences) {
-      std::int64_t index = -1;
-      if (group_->tp_rank() == 0) {
-        if (run_.stop_wanted()) run_.work.tickets.request_stop();
-        if (const auto drawn = run_.work.tickets.draw()) index = static_cast<std::int64_t>(*drawn);
-      }
-      if (group_->tp_size() > 1) {
-        at::Tensor ticket = at::tensor({index}, at::kLong);
-        group_->broadcast(ticket, 0);
-        index = ticket.item<std::int64_t>();
-      }
-      if (index < 0) {
-        exhausted_ = true;
+      if (const auto index = draw_for_group(*group_, run_.work.tickets, run_.stop_wanted)) {
+        add(run_.file.unit(*index));
       } else {
-        add(run_.file.unit(static_cast<std::uint64_t>(index)));
+        exhausted_ = true;
       }
     }
     return under_way_ > 0;
@@ -153,9 +143,8 @@ class Writer {
 std::int64_t num_cache_pages(const ModelConfig& model, int tp_size, const GenerateConfig& config, std::uint64_t longest_prompt) {
   const auto pages_for = [](std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; };
   const std::uint64_t a_text = pages_for(longest_prompt + config.max_new_tokens) + 1;
-  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t page_bytes = kv_page_bytes(model, partition_for(model, 0, tp_size));
-  const std::uint64_t affordable = memory / 8 / std::max<std::uint64_t>(page_bytes, 1);
+  const std::uint64_t affordable = memory_share_bytes() / std::max<std::uint64_t>(page_bytes, 1);
   return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * config.max_sequences, affordable)));
 }
 

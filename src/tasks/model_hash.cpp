@@ -13,7 +13,6 @@
 #include "magister/core/sha256.h"
 
 namespace magister {
-namespace {
 
 std::string file_sha256(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
@@ -29,8 +28,6 @@ std::string file_sha256(const std::string& path) {
                  std::strerror(errno));
   return hash.hex();
 }
-
-}  // namespace
 
 std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file) {
   std::vector<std::string> paths = file.paths();

@@ -12,4 +12,7 @@ namespace magister {
 // Equal on every rank. Collective over world.
 std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file);
 
+// sha256 of one file, in hex. Throws Error(kInputOutput). Local.
+std::string file_sha256(const std::string& path);
+
 }  // namespace magister

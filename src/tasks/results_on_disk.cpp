@@ -2,6 +2,7 @@
 #include "tasks/results_on_disk.h"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
@@ -64,6 +65,10 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
                    "top_k or choose another output.directory", folder, available, bytes + kMargin);
   }
   world.barrier();
+}
+
+std::uint64_t memory_share_bytes() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 8;
 }
 
 void check_complete(const Communicator& world, const std::string& results_path,

@@ -57,38 +57,44 @@ void SamplePlan::add_sample(const Record& record, const TokenId* ids, std::uint6
 
 void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer,
                           const SampleRules& rules) {
-  const std::uint64_t stride = rules.stride == 0 ? rules.max_length : rules.stride;
   std::vector<TokenId> ids;
   dataset.for_each(records, [&](Record&& record) {
+    if (rules.encode) {
+      for (const std::vector<TokenId>& sample : rules.encode(record)) add_samples(record, sample, rules);
+      return;
+    }
     ids.clear();
     if (rules.records_hold_tokens) {
       ids = std::move(record.tokens);
-    } else if (rules.encode) {
-      rules.encode(record, ids);
     } else {
       tokenizer.encode(record.text, EncodeOptions{}, ids);
     }
-    for (const TokenId id : ids) {
-      MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
-                     "{}: token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use "
-                     "the tokenizer that belongs to the model", record.where, id, rules.vocab_size);
-    }
-    const std::uint64_t length = ids.size();
-    MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData, "{}: the record has {} tokens, less than {} (nothing can follow "
-                   "it); mend or remove it", record.where, length, rules.min_length);
-    if (length > rules.max_length) ++num_cut;
-    if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
-      add_sample(record, ids.data(), std::min(length, rules.max_length));
-      return;
-    }
-    MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
-                   "{}: the record has {} tokens, more than max_length {} (overflow is \"error\"); shorten it, raise "
-                   "max_length or choose overflow: truncate or window", record.where, length, rules.max_length);
-    for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
-      const std::uint64_t begin = window * stride;
-      add_sample(record, ids.data() + begin, std::min(rules.max_length, length - begin));
-    }
+    add_samples(record, ids, rules);
   });
+}
+
+// One sample, or as many as `overflow` makes of it.
+void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids, const SampleRules& rules) {
+  const std::uint64_t stride = rules.stride == 0 ? rules.max_length : rules.stride, length = ids.size();
+  for (const TokenId id : ids) {
+    MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
+                   "{}: token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use "
+                   "the tokenizer that belongs to the model", record.where, id, rules.vocab_size);
+  }
+  MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData, "{}: the record has {} tokens, less than {} (nothing can follow "
+                 "it); mend or remove it", record.where, length, rules.min_length);
+  if (length > rules.max_length) ++num_cut;
+  if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
+    add_sample(record, ids.data(), std::min(length, rules.max_length));
+    return;
+  }
+  MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
+                 "{}: the record has {} tokens, more than max_length {} (overflow is \"error\"); shorten it, raise "
+                 "max_length or choose overflow: truncate or window", record.where, length, rules.max_length);
+  for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
+    const std::uint64_t begin = window * stride;
+    add_sample(record, ids.data() + begin, std::min(rules.max_length, length - begin));
+  }
 }
 
 void SamplePlan::agree(const Communicator& world, const SampleRules& rules) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ struct SampleRules {
   bool records_hold_tokens = false;  // the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
   std::uint64_t min_length = 0;      // a shorter record is refused by its place
-  // How a record becomes tokens; empty: its text as the tokenizer has it, with BOS where the model wants one.
-  std::function<void(const Record&, std::vector<TokenId>&)> encode{};
+  // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
+  // model wants one. Called on every rank for its own records.
+  std::function<std::vector<std::vector<TokenId>>(const Record&)> encode{};
 };
 
 class SamplePlan {
@@ -52,6 +54,7 @@ class SamplePlan {
 
  private:
   void tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer, const SampleRules& rules);
+  void add_samples(const Record& record, std::span<const TokenId> ids, const SampleRules& rules);
   void add_sample(const Record& record, const TokenId* ids, std::uint64_t length);
   void agree(const Communicator& world, const SampleRules& rules);
 

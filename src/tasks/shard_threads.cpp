@@ -1,6 +1,7 @@
 // Threads of shards; see shard_threads.h.
 #include "tasks/shard_threads.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
 #include <exception>
@@ -28,6 +29,21 @@ void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<
   live(0);
   for (std::thread& thread : threads) thread.join();
   if (first_error) std::rethrow_exception(first_error);
+}
+
+std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted) {
+  std::int64_t index = -1;
+  if (group.tp_rank() == 0) {
+    if (stop_wanted()) tickets.request_stop();
+    if (const auto drawn = tickets.draw()) index = static_cast<std::int64_t>(*drawn);
+  }
+  if (group.tp_size() > 1) {
+    at::Tensor ticket = at::tensor({index}, at::kLong);
+    group.broadcast(ticket, 0);
+    index = ticket.item<std::int64_t>();
+  }
+  if (index < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(index);
 }
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "magister/tasks/generate_config.h"
+#include "magister/tasks/judge_config.h"
 #include "magister/tasks/teacher_logits_config.h"
 
 namespace magister {
@@ -25,6 +26,8 @@ constexpr TaskKind kTaskKinds[] = {
      [](ConfigNode& node, const ExperimentConfig& experiment) {
        return make_generate(read_generate_config(node, experiment));
      }},
+    {"judge",
+     [](ConfigNode& node, const ExperimentConfig& experiment) { return make_judge(read_judge_config(node, experiment)); }},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
 #include "magister/tasks/teacher_logits_config.h"
+#include "tasks/chat_prompts.h"
 #include "tasks/model_hash.h"
 #include "tasks/open_model.h"
 #include "tasks/results_on_disk.h"
@@ -36,6 +37,8 @@ class TeacherLogits final : public Task {
 
  private:
   SampleRules rules(const ModelConfig& model) const;
+  std::unique_ptr<ChatPrompts> open_chat(const Tokenizer& tokenizer) const;
+  SampleRules rules_with(const ModelConfig& model, const ChatPrompts* chat) const;
   TeacherShape shape(const SamplePlan& plan) const;
   Attributes identity(const RunContext& context, const OpenModel& model, const Tokenizer& tokenizer,
                       const Dataset& dataset, int tp_size) const;
@@ -81,12 +84,28 @@ Attributes TeacherLogits::identity(const RunContext& context, const OpenModel& m
           {"slice_end", slice.end}};
 }
 
+// Whole chats, by the model's template; empty where the records hold text or ids. The tokenizer is kept by reference.
+std::unique_ptr<ChatPrompts> TeacherLogits::open_chat(const Tokenizer& tokenizer) const {
+  if (config_.dataset.messages_field.empty()) return nullptr;
+  return std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, tokenizer);
+}
+
+SampleRules TeacherLogits::rules_with(const ModelConfig& model, const ChatPrompts* chat) const {
+  SampleRules all = rules(model);
+  if (chat == nullptr) return all;
+  all.encode = [this, chat](const Record& record) -> std::vector<std::vector<TokenId>> {
+    return {chat->encode(record_field(record.text, config_.dataset.messages_field, record.where), false, record.where)};
+  };
+  return all;
+}
+
 ResultsFile TeacherLogits::create(RunContext& context, const OpenModel& model, const Tokenizer& tokenizer,
                                   const Dataset& dataset, const Attributes& identity, PhaseTimes& times) const {
   const std::string folder = std::filesystem::path(context.results_path).parent_path().string();
+  const std::unique_ptr<ChatPrompts> chat = open_chat(tokenizer);
   const auto tokenized = [&] {
     const PhaseTimes::Span span(times, "tokenise");
-    return SamplePlan::make(context.world, dataset, tokenizer, rules(model.description.config), folder);
+    return SamplePlan::make(context.world, dataset, tokenizer, rules_with(model.description.config, chat.get()), folder);
   };
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times, "create the file");
@@ -183,7 +202,8 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
                              static_cast<double>(config.num_parameters()) * 1e-6, dtype_name(model.dtype));
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);
-  const SamplePlan samples = SamplePlan::make(context.world, dataset, tokenizer, rules(config),
+  const std::unique_ptr<ChatPrompts> chat = open_chat(tokenizer);
+  const SamplePlan samples = SamplePlan::make(context.world, dataset, tokenizer, rules_with(config, chat.get()),
                                               std::filesystem::temp_directory_path().string());
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;

@@ -79,21 +79,9 @@ class Shard {
   }
 
  private:
-  // The group's next unit; every shard gets the same answer. Collective over the group.
   std::optional<std::uint64_t> next_unit() {
     const PhaseTimes::Span span(times_, "draw");
-    std::int64_t index = -1;
-    if (group_->tp_rank() == 0) {
-      if (run_.stop_wanted()) run_.tickets.request_stop();
-      if (const auto drawn = run_.tickets.draw()) index = static_cast<std::int64_t>(*drawn);
-    }
-    if (group_->tp_size() > 1) {
-      at::Tensor ticket = at::tensor({index}, at::kLong);
-      group_->broadcast(ticket, 0);
-      index = ticket.item<std::int64_t>();
-    }
-    if (index < 0) return std::nullopt;
-    return static_cast<std::uint64_t>(index);
+    return draw_for_group(*group_, run_.tickets, run_.stop_wanted);
   }
 
   // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.

@@ -68,6 +68,18 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
   return is_word(code_point_at(text, before).value);
 }
 
+constexpr std::string_view kGuard = "\xEF\xB7\x90";  // U+FDD0: no character, so no text has it
+
+std::string without_guards(std::string_view text) {
+  std::string plain;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(kGuard, begin), text.size());
+    plain += text.substr(begin, end - begin);
+    begin = end + kGuard.size();
+  }
+  return plain;
+}
+
 // Calls rest(text) for what lies between added tokens and token(index) for each of them.
 template <typename Rest, typename Token>
 void cut_at_added_tokens(const std::vector<AddedToken>& added, const std::vector<std::vector<std::size_t>>& by_first_byte,
@@ -137,8 +149,11 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std:
     for (const std::string_view piece : pieces) model.bpe->encode(piece, ids);
   };
   const auto normalise = [&](std::string_view part) {
+    const bool has_guards = options.guarded && part.find(kGuard) != std::string_view::npos;
+    const std::string plain = has_guards ? without_guards(part) : std::string();
+    if (has_guards) part = plain;
     const std::string composed = model.nfc ? nfc(part) : std::string();
-    cut_at_added_tokens(model.added, model.added_by_first_byte[1], options.special_tokens_in_text,
+    cut_at_added_tokens(model.added, model.added_by_first_byte[1], options.special_tokens_in_text && !has_guards,
                         model.nfc ? std::string_view(composed) : part, merge, take);
   };
   cut_at_added_tokens(model.added, model.added_by_first_byte[0], options.special_tokens_in_text, text, normalise, take);
@@ -149,6 +164,24 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   std::vector<TokenId> ids;
   encode(text, options, ids);
   return ids;
+}
+
+std::string Tokenizer::guard_special_tokens(std::string_view text) const {
+  std::string guarded;
+  for (std::size_t at = 0; at < text.size();) {
+    bool opens = false;
+    for (const auto& lists : model_->added_by_first_byte) {
+      for (const std::size_t i : lists[static_cast<unsigned char>(text[at])]) {
+        const AddedToken& token = model_->added[i];
+        opens |= token.special && text.compare(at, token.content.size(), token.content) == 0;
+      }
+    }
+    const std::size_t bytes = std::max<std::size_t>(1, utf8_sequence_length(text.substr(at)));
+    guarded += text.substr(at, bytes);
+    if (opens) guarded += kGuard;
+    at += bytes;
+  }
+  return guarded;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {

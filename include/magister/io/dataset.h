@@ -17,6 +17,9 @@ namespace magister {
 struct DatasetConfig {
   std::vector<std::string> paths;  // files or globs, in order
   std::string text_field = "text"; // used when tokens_field is empty
+  // The text is the whole line, one checked JSON object: for tasks that read several fields. The two above are not used.
+  bool whole_record = false;
+  std::string messages_field;      // with whole_record: where a task finds a chat in it
   std::string tokens_field;        // ids instead of text
   std::string key_field;           // empty: the key is the record's index
   std::optional<std::uint64_t> limit;
@@ -28,7 +31,7 @@ struct DatasetConfig {
 struct Record {
   std::uint64_t source_index = 0;  // position in the whole data set (before the slice)
   std::string key;
-  std::string text;                 // valid UTF-8, unless tokens are given
+  std::string text;                 // valid UTF-8, unless tokens are given; the whole line with whole_record
   std::vector<TokenId> tokens;
   std::string where;                // "file:line" for messages
 };

@@ -18,6 +18,7 @@ struct ModelSection {
   std::string path;
   std::string dtype = "auto";         // auto | f32 | bf16 | f16
   std::string quantization = "none";  // none | int8 | int4
+  std::string chat_template;          // a file; empty: the model's own
 };
 
 // How a run goes, not what it computes: never part of the results file: it is the same for any of these.
@@ -46,8 +47,8 @@ ModelSection read_model(ConfigNode& node);
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment);
 // A task's `name:`, made sure to be fit for a file name.
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
-// A task's `dataset:` and its `slice:`.
-DatasetConfig read_dataset(ConfigNode& task);
+// A task's `dataset:` and its `slice:`. whole_records: the task reads fields itself, so `text` and `tokens` are unknown.
+DatasetConfig read_dataset(ConfigNode& task, bool whole_records = false);
 // name, seed, output, model where it is there, layout, run; not tasks.
 ExperimentConfig read_experiment_config(ConfigNode& root);
 

@@ -28,6 +28,7 @@ struct GgufVocabulary {
 struct EncodeOptions {
   bool add_special_tokens = true;   // BOS/EOS as the file's post-processor says
   bool special_tokens_in_text = true;  // "<|im_end|>" written in the text becomes the special token (Hugging Face's default)
+  bool guarded = false;                // the text has guards, see guard_special_tokens(); they become nothing
 };
 
 // Immutable after construction; encode() and decode() may be called from several threads at once.
@@ -43,6 +44,9 @@ class Tokenizer {
   // text is UTF-8; throws Error(kData) on invalid UTF-8. Appends to ids.
   void encode(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& ids) const;
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // Foreign text that goes into a template: a noncharacter (U+FDD0) inside every special token written in it, so that
+  // encode() with `guarded` takes the template's special tokens as such and the text's as text.
+  std::string guard_special_tokens(std::string_view text) const;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
 
   // Highest id + 1, added tokens included.

@@ -1,0 +1,30 @@
+// ResultsTexts: the texts of a complete `generate` file, for a task that goes on from them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace magister {
+
+class ResultsTexts {
+ public:
+  // Throws Error(kData) for what is no complete file of texts, Error(kInputOutput) for what is no file. Local.
+  explicit ResultsTexts(const std::string& path);
+  ~ResultsTexts();
+  ResultsTexts(ResultsTexts&&) noexcept;
+
+  std::uint64_t num_texts() const;
+  std::uint64_t texts_a_record() const;
+  // Text i in the file's order: record i / texts_a_record() of the slice, its i % texts_a_record()-th text.
+  std::string text(std::uint64_t i) const;
+  std::uint64_t source_index(std::uint64_t i) const;
+  // Mean log-probability of its tokens under the model that wrote it, nats; 0 for an empty text.
+  double mean_logprob(std::uint64_t i) const;
+
+ private:
+  struct Columns;
+  std::unique_ptr<Columns> columns_;
+};
+
+}  // namespace magister

@@ -1,0 +1,42 @@
+// The keys of `task: judge`. configs/README.md lists each with default and range; keep the two in step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/io/dataset.h"
+#include "magister/tasks/experiment_config.h"
+
+namespace magister {
+
+class Task;
+
+enum class JudgeMode { kReference, kSimpleQa, kRubric, kPairwise, kChoice };
+
+struct JudgeConfig {
+  std::string name = "verdicts";
+  ModelSection model;             // the task's own or the experiment's
+  DatasetConfig dataset;          // records with the fields that the prompt reads
+  std::string answers;            // a generate task of this experiment: its texts are the field `answer`
+  JudgeMode mode = JudgeMode::kReference;
+  std::string system_prompt, user_prompt;  // templates over the record's fields; empty: the mode's own
+  std::map<std::string, std::string> fields;  // name in the prompt -> name in the record, where they differ
+  std::string label_field;        // a person's verdict, for the summary; empty: none
+  std::uint64_t num_classes = 5;  // rubric: scores 1 .. n; choice: the first n letters
+  double low_mass = 0.5;          // below this probability of all verdicts together a row is `low_mass`
+  bool use_chat_template = true;  // off: system and user prompt as plain text
+  std::uint64_t max_prompt_length = 4096;
+  std::uint64_t max_sequences = 32;
+  std::uint64_t token_budget = 1024;
+  bool share_prefixes = true;
+};
+
+JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experiment);
+// Implemented with the task itself (src/tasks/judge.cpp).
+std::unique_ptr<Task> make_judge(JudgeConfig config);
+
+}  // namespace magister

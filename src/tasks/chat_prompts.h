@@ -1,0 +1,40 @@
+// ChatPrompts: conversations -> tokens, by the model's own chat template. What stands inside messages stays text: a special
+// token written there does not become one (prompt injection), whatever the template does around it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "magister/text/chat_template.h"
+#include "magister/text/tokenizer.h"
+
+namespace magister {
+
+class ChatPrompts {
+ public:
+  // The template of the model at `model_path`: chat_template.jinja or tokenizer_config.json of a folder, the metadata of a
+  // GGUF file; `override_path` (a file) instead when not empty. Throws Error(kConfig) naming the places when there is none.
+  // tokenizer is kept by reference.
+  ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer);
+
+  // True when the model has a template. Local.
+  static bool has_template(const std::string& model_path);
+
+  // messages: a list of objects with role and content. With answer_follows the text ends where the assistant is to begin.
+  // Throws Error(kData) with `where`. Thread-safe.
+  std::vector<TokenId> encode(const nlohmann::ordered_json& messages, bool answer_follows, const std::string& where) const;
+
+  // sha256 of the template's text: a part of what determines the prompts.
+  const std::string& sha256() const { return sha256_; }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::optional<ChatTemplate> template_;
+  std::string sha256_, bos_token_, eos_token_;
+};
+
+// The field of a JSONL line (an object) as JSON; throws Error(kData) naming the fields that are there.
+nlohmann::ordered_json record_field(const std::string& line, const std::string& field, const std::string& where);
+
+}  // namespace magister

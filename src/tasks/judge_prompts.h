@@ -1,0 +1,42 @@
+// The prompts of a judge: the modes' own, or the experiment's, as templates over a record's fields, and the tokens of each
+// record's samples (one, or both orders of a pair).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "magister/io/dataset.h"
+#include "magister/tasks/judge_config.h"
+#include "magister/text/tokenizer.h"
+#include "tasks/chat_prompts.h"
+#include "tasks/judge_scoring.h"
+
+namespace magister {
+
+class JudgePrompts {
+ public:
+  // tokenizer is kept by reference. Errors as of ChatPrompts and ChatTemplate.
+  JudgePrompts(const JudgeConfig& config, const Tokenizer& tokenizer);
+
+  // The verdicts of the mode in the order of their numbers.
+  std::vector<VerdictClass> classes() const;
+  // Samples a record and text: 2 for pairs (the second with the answers exchanged), else 1.
+  std::uint64_t orders() const { return config_.mode == JudgeMode::kPairwise ? 2 : 1; }
+  // The prompts of one record, whose text is its JSON line. answers: texts of a generate task for this record; without
+  // them the record's own field `answer` counts. Throws Error(kData) with the record's place.
+  std::vector<std::vector<TokenId>> encode(const Record& record, const std::vector<std::string>& answers) const;
+  // What determines the prompts besides the records: templates and, if used, the model's chat template.
+  std::string sha256() const;
+
+ private:
+  std::vector<TokenId> one(const nlohmann::ordered_json& fields, const std::string& where) const;
+
+  const JudgeConfig& config_;
+  const Tokenizer& tokenizer_;
+  std::string system_, user_;
+  std::optional<ChatTemplate> system_template_, user_template_;
+  std::unique_ptr<ChatPrompts> chat_;  // null: plain text
+};
+
+}  // namespace magister

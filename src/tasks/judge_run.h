@@ -1,0 +1,44 @@
+// The loop of `judge` and the columns of its results: a sample a judged prompt.
+#pragma once
+
+#include <ATen/core/ScalarType.h>
+
+#include <functional>
+
+#include "magister/io/tensor_file.h"
+#include "magister/model/model_config.h"
+#include "magister/parallel/layout.h"
+#include "magister/tasks/judge_config.h"
+#include "tasks/judge_scoring.h"
+#include "tasks/unit_loop.h"
+#include "tasks/unit_writer.h"
+
+namespace magister {
+
+// n samples of T prompt tokens in all; C verdicts.
+struct JudgeShape {
+  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, classes = 2, key_bytes = 1;
+  std::uint64_t file_bytes() const { return num_tokens * 4 + num_samples * (key_bytes + 16 + 26 + 4 * classes) + 8 + num_units * 13 + 8; }
+};
+
+std::vector<ColumnSpec> judge_columns(const JudgeShape& shape);
+
+struct JudgeRun {
+  const GpuGroup& group;
+  ResultsFile& file;
+  const UnitWork& work;
+  const ModelDescription& model;
+  const TensorFile& weights;
+  at::ScalarType dtype;
+  const JudgeConfig& config;
+  std::uint64_t orders;                       // samples that are one pair
+  const std::vector<std::vector<TokenId>>& classes;
+  std::int64_t num_pages;                     // of the cache, equal on every rank
+  std::function<bool()> stop_wanted;          // asked between passes
+  PhaseTimes& times;
+};
+
+// Runs until no unit is left or the job stops; committed units stay. Collective over the group.
+void run_judge_units(const JudgeRun& run);
+
+}  // namespace magister
