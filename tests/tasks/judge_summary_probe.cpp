@@ -1,0 +1,26 @@
+// Statistics for the Python test: one JSON request a line on standard input, one answer a line.
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tasks/judge_summary.h"
+
+int main() {
+  using namespace magister;
+  for (std::string line; std::getline(std::cin, line);) {
+    const nlohmann::json request = nlohmann::json::parse(line);
+    nlohmann::json answer;
+    if (request.contains("wilson")) {
+      const auto [low, high] = wilson_interval(request["wilson"][0], request["wilson"][1]);
+      answer = {low, high};
+    } else if (request.contains("confusion")) {
+      const auto matrix = request["confusion"].get<Confusion>();
+      answer = {cohens_kappa(matrix), scotts_pi(matrix)};
+    } else {
+      std::vector<std::pair<double, bool>> pairs;
+      for (const auto& pair : request["auroc"]) pairs.emplace_back(pair[0].get<double>(), pair[1].get<int>() != 0);
+      answer = auroc(pairs);
+    }
+    std::cout << answer.dump() << std::endl;
+  }
+}

@@ -1,0 +1,51 @@
+"""Wilson intervals, Cohen's kappa, Scott's pi and the AUROC against scipy, scikit-learn and the definition."""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import unittest
+
+import numpy
+from scipy.stats import binomtest
+from sklearn.metrics import cohen_kappa_score, roc_auc_score
+
+PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/tasks/judge_summary_probe"
+
+
+def answers(requests):
+    text = "\n".join(map(json.dumps, requests)) + "\n"
+    done = subprocess.run([PROBE], input=text, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Statistics(unittest.TestCase):
+    def test_wilson(self):
+        cases = [(hits, n) for n in (1, 2, 7, 40, 1000) for hits in {0, 1, n // 3, n // 2, n}]
+        for (hits, n), (low, high) in zip(cases, answers([{"wilson": case} for case in cases]), strict=True):
+            want = binomtest(hits, n).proportion_ci(0.95, method="wilson")
+            self.assertAlmostEqual(low, want.low, 12, f"{hits} of {n}")
+            self.assertAlmostEqual(high, want.high, 12, f"{hits} of {n}")
+        self.assertEqual(answers([{"wilson": [0, 0]}]), [[0.0, 1.0]])
+
+    def test_agreement(self):
+        source = numpy.random.default_rng(2)
+        matrices = [source.integers(0, 40, (k, k)) for k in (2, 3, 5) for _ in range(20)]
+        for matrix, (kappa, pi) in zip(matrices, answers([{"confusion": m.tolist()} for m in matrices]), strict=True):
+            first, second = zip(*[(i, j) for i, row in enumerate(matrix) for j, count in enumerate(row) for _ in range(count)])
+            self.assertAlmostEqual(kappa, cohen_kappa_score(first, second), 12)
+            share = matrix / matrix.sum()
+            expected = (((share.sum(0) + share.sum(1)) / 2) ** 2).sum()
+            self.assertAlmostEqual(pi, (numpy.trace(share) - expected) / (1 - expected), 12)
+        self.assertEqual(answers([{"confusion": [[5, 0], [0, 0]]}]), [[None, None]], "chance alone always agrees")
+
+    def test_auroc(self):
+        source = random.Random(3)
+        cases = [[(round(source.gauss(label, 1), digits), label) for label in source.choices((0, 1), k=60)] for digits in (0, 1, 6) for _ in range(10)]
+        for case, ours in zip(cases, answers([{"auroc": case} for case in cases]), strict=True):
+            self.assertAlmostEqual(ours, roc_auc_score([label for _, label in case], [score for score, _ in case]), 12)
+        self.assertEqual(answers([{"auroc": [[1.0, 1]]}]), [None])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
