@@ -135,7 +135,7 @@ Value item_of(Runtime& runtime, const Value& value, const Value& key) {
 Value slice_of(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
   need_defined(runtime, value);
   const bool sliced = value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange);
-  if (!sliced) return missing(runtime, value, "slice");
+  if (!sliced) runtime.refuse("{} cannot be sliced", type_name(value));
   if (value.is(Kind::kString)) runtime.charge(value.as_text().size() / 8);
   const Cut cut = cut_of(runtime, start, stop, step, *length_of(value));
   const auto at = [&](std::int64_t i) { return static_cast<std::size_t>(cut.start + i * cut.step); };

@@ -82,4 +82,5 @@ struct Bound {
 };
 Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments, std::initializer_list<const char*> names,
            std::size_t required = 0);
+Bound bind(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>, std::size_t = 0) = delete;  // would dangle
 }  // namespace magister::jinja
