@@ -147,7 +147,7 @@ Renderer::Flow Renderer::set_block(const Statement& statement, const ScopePtr& s
 Renderer::Flow Renderer::filter_block(const Statement& statement, const ScopePtr& scope) {
   Flow flow = Flow::kNormal;
   const Value text = Value::text(captured([&] { flow = execute(statement.bodies[0], inside(scope)); }));
-  if (flow == Flow::kNormal) print(str_of(runtime_, filtered(*statement.expressions[0], scope, &text)));
+  if (flow == Flow::kNormal) print(need_text(runtime_, filtered(*statement.expressions[0], scope, &text), "what a filter block makes"));
   return flow;
 }
 
