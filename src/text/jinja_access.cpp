@@ -12,7 +12,8 @@ Value missing(Runtime& runtime, const Value& value, std::string_view name) {
   return Value::undefined(fmt::format("'{} object' has no attribute or item '{}'", type_name(value), name.substr(0, 100)));
 }
 
-Value namespace_attribute(const Namespace& space, std::string_view name) {
+Value namespace_attribute(Runtime& runtime, const Namespace& space, std::string_view name) {
+  runtime.charge(space.attributes.size() / 16);
   for (const auto& [key, value] : space.attributes) {
     if (key == name) return value;
   }
@@ -34,11 +35,7 @@ Value loop_attribute(Runtime& runtime, const Value& loop, const std::string& nam
   if (name == "previtem") return index == 0 ? Value::undefined("there is no previous item") : state.items[state.index - 1];
   if (name == "nextitem") return index + 1 == length ? Value::undefined("there is no next item") : state.items[state.index + 1];
   if (name == "cycle" || name == "changed") {
-    auto method = std::make_shared<Callable>();
-    method->sort = Callable::Sort::kMethod;
-    method->name = name;
-    method->self = loop;
-    return {Kind::kCallable, std::move(method)};
+    return runtime.method(loop, name);
   }
   return missing(runtime, loop, name);
 }
@@ -48,7 +45,7 @@ std::optional<Value> python_attribute(Runtime& runtime, const Value& value, cons
   need_defined(runtime, value);
   if (value.is(Kind::kLoop)) return loop_attribute(runtime, value, name);
   if (value.is(Kind::kNamespace)) {
-    Value found = namespace_attribute(value.object<Namespace>(), name);
+    Value found = namespace_attribute(runtime, value.object<Namespace>(), name);
     if (!found.is(Kind::kUndefined) || found.has_object()) return found;
     return std::nullopt;
   }
@@ -135,7 +132,7 @@ Value item_of(Runtime& runtime, const Value& value, const Value& key) {
 Value slice_of(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
   need_defined(runtime, value);
   const bool sliced = value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange);
-  if (!sliced) return missing(runtime, value, "slice");
+  if (!sliced) runtime.refuse("{} cannot be sliced", type_name(value));
   if (value.is(Kind::kString)) runtime.charge(value.as_text().size() / 8);
   const Cut cut = cut_of(runtime, start, stop, step, *length_of(value));
   const auto at = [&](std::int64_t i) { return static_cast<std::size_t>(cut.start + i * cut.step); };

@@ -126,6 +126,22 @@ std::string title(std::string_view text) {
   return result;
 }
 
+std::string swap_case(std::string_view text) {
+  std::string result;
+  const auto points = points_of(text);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const char32_t c = code_point_at(points[i], 0).value;
+    if (category(c) == UTF8PROC_CATEGORY_LU) {
+      append_lower(result, points, i);
+    } else if (category(c) == UTF8PROC_CATEGORY_LL) {
+      append_upper(result, c);
+    } else {
+      result += points[i];
+    }
+  }
+  return result;
+}
+
 std::string title_filter(std::string_view text) {
   std::string result;
   const auto separates = [&](std::size_t at) {

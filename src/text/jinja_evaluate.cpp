@@ -55,6 +55,9 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
 }
 
 Value Renderer::name(const Expression& expression, const ScopePtr& scope) {
+  std::size_t names = 0;  // a scope is searched from its first name on
+  for (const Scope* one = scope.get(); one != nullptr; one = one->parent.get()) names += one->names.size();
+  runtime_.charge(names / 64);
   if (const Value* found = scope->find(expression.name)) return *found;
   if (is_function(expression.name)) {
     auto function = std::make_shared<Callable>();
@@ -181,6 +184,7 @@ Value Renderer::call_macro(const Macro& macro, Arguments given) {
 void Renderer::bind_macro(const Macro& macro, Arguments& given, const ScopePtr& scope) {
   const MacroBody& body = *macro.body;
   const std::size_t count = body.parameters.size();
+  runtime_.charge(count * (count + given.named.size()) / 16);
   std::vector<bool> is_used(given.named.size(), false);
   const auto named = [&](std::string_view name) -> const Value* {
     for (std::size_t i = 0; i < given.named.size(); ++i) {
@@ -204,7 +208,8 @@ void Renderer::bind_macro(const Macro& macro, Arguments& given, const ScopePtr& 
     }
   }
   runtime_.place = place;
-  if (body.uses_caller && scope->names.end() == std::find_if(scope->names.begin(), scope->names.end(), [](const auto& n) { return n.first == "caller"; })) {
+  const auto is_caller = [](const auto& name) { return name.first == "caller"; };
+  if (body.uses_caller && std::none_of(scope->names.begin(), scope->names.end(), is_caller)) {
     const Value* caller = named("caller");
     scope->set("caller", caller != nullptr ? *caller : Value::undefined("No caller defined"));
   }

@@ -202,8 +202,9 @@ Value batch(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   Values mapped;
+  if (!truthy(input)) return runtime.iterator({});  // null and undefined are as good as empty
   if (arguments.positional.empty()) {
-    const Bound given = bind(runtime, "the filter map", {{}, arguments.named}, {"attribute", "default"}, 1);
+    const Bound given = bind(runtime, "the filter map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : items_of(runtime, input)) mapped.push_back(follow(runtime, item, *given[0], given[1]));
     return runtime.iterator(std::move(mapped));
   }
@@ -217,6 +218,7 @@ Value map(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 template <bool keep, bool by_attribute>
 Value choose(Runtime& runtime, const Value& input, const Arguments& arguments) {
+  if (!truthy(input)) return runtime.iterator({});  // null and undefined are as good as empty
   constexpr std::size_t skipped = by_attribute ? 1 : 0;
   const Values& given = arguments.positional;
   if (given.size() < skipped) runtime.refuse("selectattr and rejectattr need an attribute");

@@ -218,7 +218,7 @@ std::string percent_format(Runtime& runtime, const std::string& text, const Valu
     out += percent_value(runtime, field, *value);
     runtime.charge_text(out.size() > runtime.options().max_bytes ? out.size() : 64);
   }
-  const bool all_used = next >= given.size() || values.is(Kind::kDict) || values.is(Kind::kList);
+  const bool all_used = next >= given.size() || values.is(Kind::kDict) || values.is(Kind::kList) || values.is(Kind::kUndefined);
   if (!all_used) runtime.refuse("too many values for the % format");
   return out;
 }

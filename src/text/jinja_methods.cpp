@@ -69,6 +69,7 @@ Value loop_method(Runtime& runtime, const Callable& method, const Arguments& arg
   const bool same = loop.changed_called && loop.changed.size() == arguments.positional.size() &&
                     std::equal(loop.changed.begin(), loop.changed.end(), arguments.positional.begin(),
                                [&](const Value& a, const Value& b) { return equal(runtime, a, b); });
+  repr_of(runtime, runtime.tuple(arguments.positional));  // refuses what could hold this loop: it would hold itself
   loop.changed = arguments.positional;
   loop.changed_called = true;
   return Value::boolean(!same);

@@ -28,6 +28,15 @@ class Parser {
   ExpressionPtr unary(bool with_filter = true);
   ExpressionPtr primary(bool with_namespace = false);
   ExpressionPtr literal();
+  // Several with commas between are a tuple. stop: a name that ends it.
+  enum class Of { kExpressions, kWithoutConditions, kNames, kTargets };
+  ExpressionPtr tuple(Of what, std::string_view stop = {}, bool in_parentheses = false);
+
+  ExpressionPtr binary(ExpressionKind kind, ExpressionPtr left, ExpressionPtr right, std::string name, Place place);
+  ExpressionPtr make(ExpressionKind kind, Place place, std::string name = {}) const;
+  ExpressionPtr finish(ExpressionPtr made) const;  // sets and bounds its height
+
+  // jinja_parser_postfix.cpp
   ExpressionPtr postfix(ExpressionPtr value);
   ExpressionPtr subscript(ExpressionPtr value);
   ExpressionPtr slice_or_item(ExpressionPtr value);
@@ -36,12 +45,6 @@ class Parser {
   ExpressionPtr test(ExpressionPtr input);
   ExpressionPtr call(ExpressionPtr callee);
   std::unique_ptr<CallArguments> call_arguments();
-  // Several with commas between are a tuple. stop: a name that ends it.
-  enum class Of { kExpressions, kWithoutConditions, kNames, kTargets };
-  ExpressionPtr tuple(Of what, std::string_view stop = {}, bool in_parentheses = false);
-  ExpressionPtr binary(ExpressionKind kind, ExpressionPtr left, ExpressionPtr right, std::string name, Place place);
-  ExpressionPtr make(ExpressionKind kind, Place place, std::string name = {}) const;
-  ExpressionPtr finish(ExpressionPtr made) const;  // sets and bounds its height
 
   // jinja_parser_statements.cpp
   using Words = std::vector<std::string_view>;

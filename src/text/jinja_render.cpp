@@ -123,6 +123,7 @@ Renderer::Flow Renderer::loop(const Statement& statement, const ScopePtr& scope)
   auto state = std::make_shared<LoopState>();
   state->items = chosen(statement, scope);
   if (state->items.empty()) return execute(statement.bodies[1], inside(scope));
+  for (const Value& item : state->items) state->depth = std::max(state->depth, runtime_.depth_over(item.depth()));
   const Value loop(Kind::kLoop, state);
   for (; state->index < state->items.size(); ++state->index) {
     runtime_.charge(1);
@@ -146,7 +147,7 @@ Renderer::Flow Renderer::set_block(const Statement& statement, const ScopePtr& s
 Renderer::Flow Renderer::filter_block(const Statement& statement, const ScopePtr& scope) {
   Flow flow = Flow::kNormal;
   const Value text = Value::text(captured([&] { flow = execute(statement.bodies[0], inside(scope)); }));
-  if (flow == Flow::kNormal) print(str_of(runtime_, filtered(*statement.expressions[0], scope, &text)));
+  if (flow == Flow::kNormal) print(need_text(runtime_, filtered(*statement.expressions[0], scope, &text), "what a filter block makes"));
   return flow;
 }
 
@@ -180,8 +181,8 @@ void Renderer::assign(const Expression& target, const Value& value, const ScopeP
     const std::string& attribute = target.operators[0];
     if (space == nullptr || !space->is(Kind::kNamespace)) runtime_.refuse("\"{}\" is no namespace, nothing can be set in it", target.name);
     if (attribute.starts_with("_")) runtime_.refuse("the attribute \"{}\" of a namespace begins with an underscore", attribute);
-    runtime_.charge(1);
     auto& attributes = space->object<Namespace>().attributes;
+    runtime_.charge(1 + attributes.size() / 16);
     for (auto& [name, old] : attributes) {
       if (name != attribute) continue;
       old = value;

@@ -44,6 +44,7 @@ class Runtime {
   // Before a text of that size is made. A step pays for 64 bytes.
   void charge_text(std::uint64_t bytes);
   void need_nesting() const;
+  int depth_over(int depth) const;  // of what holds something of that depth; refuses more than kMaxDepth
 
   Value list(Values items) { return sequence(Kind::kList, std::move(items)); }
   Value tuple(Values items) { return sequence(Kind::kTuple, std::move(items)); }
@@ -55,7 +56,6 @@ class Runtime {
 
  private:
   Value sequence(Kind kind, Values items);
-  int depth_over(int depth) const;
 
   const std::string& source_;
   const RenderOptions& options_;
@@ -82,4 +82,5 @@ struct Bound {
 };
 Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments, std::initializer_list<const char*> names,
            std::size_t required = 0);
+Bound bind(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>, std::size_t = 0) = delete;  // would dangle
 }  // namespace magister::jinja

@@ -194,13 +194,6 @@ Value all_spaces(const Call& call) {
   return Value::boolean(!call.self.empty() && strip(call.self, nullptr, Side::kBoth).empty());
 }
 
-Value swapped(const Call& call) {
-  call.nothing();
-  std::string result;
-  for (const std::string_view point : points_of(call.self)) result += is_upper(point) ? lower(point) : upper(point);
-  return call.text(result);
-}
-
 Value lines(const Call& call) {
   const Bound given = call.bound({"keepends"});
   return call.list(split_lines(call.self, given[0] != nullptr && truthy(*given[0])));
@@ -236,7 +229,7 @@ const std::map<std::string_view, Method>& methods() {
       {"lower", [](const Call& c) { return c.nothing(), c.text(lower(c.self)); }},
       {"title", [](const Call& c) { return c.nothing(), c.text(title(c.self)); }},
       {"capitalize", [](const Call& c) { return c.nothing(), c.text(capitalize(c.self)); }},
-      {"swapcase", swapped},
+      {"swapcase", [](const Call& c) { return c.nothing(), c.text(swap_case(c.self)); }},
       {"isalpha", [](const Call& c) { return all_are(c, kLetter); }},
       {"isdigit", [](const Call& c) { return all_are(c, kDigit); }},
       {"isdecimal", [](const Call& c) { return all_are(c, kDigit); }},

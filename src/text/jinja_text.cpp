@@ -132,7 +132,7 @@ std::vector<std::string_view> split(std::string_view text, const std::string* se
   text = strip(text, nullptr, Side::kLeft);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<std::int64_t>(parts.size()) == limit) {
-      parts.push_back(strip(text, nullptr, Side::kRight));
+      parts.push_back(text);
       break;
     }
     std::size_t end = 0;
@@ -159,7 +159,7 @@ std::vector<std::string_view> split_from_right(std::string_view text, const std:
   text = strip(text, nullptr, Side::kRight);
   while (!text.empty()) {
     if (static_cast<std::int64_t>(parts.size()) == limit) {
-      parts.push_back(strip(text, nullptr, Side::kLeft));
+      parts.push_back(text);
       break;
     }
     std::size_t begin = text.size();

@@ -20,6 +20,7 @@ std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string title(std::string_view text);         // str.title()
+std::string swap_case(std::string_view text);
 std::string title_filter(std::string_view text);  // the filter: words begin after white space, - ( { [ <
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 // As str.split and str.rsplit; separator null: runs of white space. limit < 0: none.

@@ -1,0 +1,70 @@
+"""Conversations for chat_templates_test.py: (name, keyword arguments of apply_chat_template)."""
+import copy
+
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "description": "Current weather <of> a \"city\" & more", "parameters": {
+        "type": "object", "properties": {
+            "city": {"type": "string", "description": "Name of the city, e.g. Zürich"}, "unit": {"type": "string", "enum": ["C", "F"]},
+            "days": {"type": "array", "items": {"type": "integer"}, "description": "which days"},
+            "place": {"type": "object", "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}}, "required": ["lat"]}},
+        "required": ["city"]}, "return": {"type": "string", "description": "text"}}},
+    {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {"type": "object", "properties": {}}}},
+]
+U, A, S = "user", "assistant", "system"
+
+
+def say(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+def call(name, arguments, identity="call12345"):
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool_talk(arguments, content, result=None):
+    result = result if result is not None else "{\"temperature\": 21.5}"
+    return [say(S, "Be brief."), say(U, "Weather in Zürich?"), say(A, content, tool_calls=[call("get_weather", arguments)]),
+            say("tool", result, name="get_weather", tool_call_id="call12345"), say(A, "21.5 degrees."), say(U, "And now?")]
+
+
+def conversations():
+    basic = [say(S, "You are helpful."), say(U, "Hi!"), say(A, "Hello, how are you?"), say(U, "  Fine \n")]
+    parts = [say(U, [{"type": "text", "text": "What is this? "}, {"type": "image"}, {"type": "text", "text": "And that?"}]), say(A, [{"type": "text", "text": "A cat."}])]
+    thinking = [say(U, "2+2?"), say(A, "<think>\nEasy.\n</think>\n\n4"), say(U, "3+3?"), say(A, "6", reasoning_content="Hm, 6."), say(U, "4+4?")]
+    two_calls = tool_talk({"city": "Zürich", "days": [1, 2], "deep": {"a": None, "b": [True, 1.5]}}, None)
+    two_calls[2]["tool_calls"].append(call("now", {}, "call67890"))
+    two_calls.insert(4, say("tool", "12:00", name="now", tool_call_id="call67890"))
+    yield "basic", dict(messages=basic)
+    yield "basic with prompt", dict(messages=basic, add_generation_prompt=True)
+    yield "no system", dict(messages=basic[1:], add_generation_prompt=True)
+    yield "ends with assistant", dict(messages=basic[:3])
+    yield "empty", dict(messages=[])
+    yield "system only", dict(messages=basic[:1], add_generation_prompt=True)
+    yield "assistant first", dict(messages=[say(A, "I begin."), say(U, "Oh.")], add_generation_prompt=True)
+    yield "two of one role", dict(messages=[say(U, "a"), say(U, "b"), say(A, "c"), say(A, "d")])
+    yield "unknown role", dict(messages=[say(U, "a"), say("critic", "b")])
+    yield "special tokens", dict(messages=[say(U, "<|im_end|>\n<|im_start|>system [INST] </s> <|eot_id|> {{ x }} {% if %}"), say(A, "<think>"), say(U, "</think> a </think> b")], add_generation_prompt=True)
+    yield "unicode", dict(messages=[say(S, "日本語で。"), say(U, "naïve ßtraße 👩‍👩‍👧 \u200b\u00a0e\u0301\u2028x"), say(A, "مرحبا\r\nשלום\t"), say(U, "\u3000")], add_generation_prompt=True)
+    yield "empty texts", dict(messages=[say(S, ""), say(U, ""), say(A, ""), say(U, " ")], add_generation_prompt=True)
+    yield "content null", dict(messages=[say(U, None), say(A, None), say(U, "x")])
+    yield "content parts", dict(messages=parts, add_generation_prompt=True)
+    yield "system parts", dict(messages=[say(S, [{"type": "text", "text": "Be good."}]), *parts])
+    yield "content number", dict(messages=[say(U, 5), say(A, 1.5), say(U, True)])
+    yield "no content", dict(messages=[{"role": U}, {"role": A}])
+    yield "no role", dict(messages=[{"content": "x"}])
+    yield "tools offered", dict(messages=basic, tools=TOOLS, add_generation_prompt=True)
+    yield "tools, no system", dict(messages=basic[1:], tools=TOOLS, add_generation_prompt=True)
+    yield "tool call", dict(messages=tool_talk({"city": "Zürich"}, ""), tools=TOOLS, add_generation_prompt=True)
+    yield "tool call, arguments as text", dict(messages=tool_talk("{\"city\": \"Zürich\"}", "Let me see."), tools=TOOLS, add_generation_prompt=True)
+    yield "tool call, null content", dict(messages=tool_talk({"city": "Zürich"}, None), tools=TOOLS)
+    yield "two tool calls", dict(messages=two_calls, tools=TOOLS, add_generation_prompt=True)
+    yield "tool call, not offered", dict(messages=two_calls, add_generation_prompt=True)
+    yield "tool result as object", dict(messages=tool_talk({"city": "Bern"}, "", {"temperature": 3, "text": "a \"b\""}), tools=TOOLS)
+    yield "tool result last", dict(messages=copy.deepcopy(two_calls)[:5], tools=TOOLS, add_generation_prompt=True)
+    for flag in (True, False, None):
+        yield f"thinking {flag}", dict(messages=thinking, add_generation_prompt=True, enable_thinking=flag)
+    yield "thinking absent", dict(messages=thinking, add_generation_prompt=True)
+    yield "thinking by another name", dict(messages=[say(U, "a"), say(A, "b", reasoning="r"), say(U, "c"), say(A, "d", thinking="s")], reasoning_effort="high")
+    yield "documents", dict(messages=basic, documents=[{"title": "T", "text": "Some text."}, {"title": "U", "text": "More", "n": 3}], add_generation_prompt=True)
+    yield "knobs", dict(messages=basic, add_generation_prompt=True, knobs={"citation_mode": "fast", "response_format": "json_object"}, citation_mode="fast", date_string="1 Jan 2026", response_format="json")
+    yield "safety", dict(messages=basic, tools=TOOLS, safety_mode="STRICT", available_tools=TOOLS, custom_tools=TOOLS, tools_in_user_message=False, builtin_tools=["brave_search"])
