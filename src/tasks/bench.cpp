@@ -17,6 +17,7 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
+#include "tasks/bench_product.h"
 
 namespace magister {
 namespace {
@@ -91,10 +92,12 @@ std::string run_bench(const BenchOptions& options) {
   nlohmann::ordered_json result;
   if (options.what == "sgemm") {
     result = bench_sgemm(options);
+  } else if (options.what == "product") {
+    result = bench_product(options);
   } else if (options.what == "prefill" || options.what == "teacher") {
     result = bench_model(options, pool);
   } else {
-    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, prefill or teacher",
+    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill or teacher",
          printable(options.what));
   }
   result["threads"] = options.threads;
