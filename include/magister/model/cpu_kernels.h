@@ -32,6 +32,7 @@ struct Product {
   float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
   std::int64_t add_stride = 0;
   const void* next = nullptr;  // what will be read after b, or nullptr: fetched into L2 meanwhile
+  bool streams = false;        // b is a panel that comes from memory and is read once: fetched ahead, beyond its end too
 };
 
 // One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word holds
