@@ -62,7 +62,9 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
 nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool) {
   const auto group = make_single_process_group();
   const auto file = TensorFile::open(options.model);
-  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype));
+  const bool quantized = options.format.starts_with("int");
+  const QuantScheme scheme = quant_scheme(quantized ? options.format : "none", quantized ? options.group : 0);
+  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype), scheme);
   model.self_test();
   const PackedBatch batch = probe_unit(options, model.config().vocab_size);
   std::vector<TokenId> targets(static_cast<std::size_t>(options.tokens), 0);

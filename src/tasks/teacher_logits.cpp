@@ -31,16 +31,15 @@ struct OpenModel {
   std::unique_ptr<TensorFile> file;
   ModelDescription description;
   at::ScalarType dtype = at::kFloat;
+  QuantScheme quantization;
 };
 
 OpenModel open_model(const Communicator& world, const ModelSection& section) {
-  MAGISTER_CHECK(section.quantization == "none", ExitCode::kConfig,
-                 "model.quantization is \"{}\" (quantising while loading is not built yet; the results would not be what "
-                 "the experiment asks for); use none", section.quantization);
   OpenModel model;
   model.file = TensorFile::open(section.path);
   model.description = describe_model(section.path, *model.file);
-  model.dtype = resolve_cpu_dtype(section.dtype);
+  model.dtype = resolve_cpu_dtype(section.storage_dtype());
+  model.quantization = quant_scheme(section.quantization, section.quantization_group);
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const bool all_agree = world.min(static_cast<std::uint64_t>(model.dtype)) == world.max(static_cast<std::uint64_t>(model.dtype));
   if (!all_agree) model.dtype = at::kFloat;
@@ -193,7 +192,8 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
   const std::uint64_t tokens_left = speaks ? pending_tokens(file) : 0;
   context.log.event("start", {{"task", name()}, {"ranks", context.world.size()}, {"groups", group.num_groups()},
                               {"tp_size", group.tp_size()}, {"units", file.num_units()}, {"pending_units", num_pending},
-                              {"dtype", dtype_name(model.dtype)}, {"cpu", cpu_features()}});
+                              {"dtype", dtype_name(model.dtype)}, {"quantization", config_.model.quantization},
+                              {"cpu", cpu_features()}});
   UnitTickets tickets(context.world, file.pending_units(), context.experiment.run.schedule, group.group_index(),
                       group.num_groups());
   Progress progress(name(), {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
@@ -202,7 +202,7 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
     const UnitTickets::Progress done = tickets.progress();
     progress.update({done.units_done, done.tokens_done});
   };
-  run_teacher_units({group, file, tickets, watchdog, model.description, *model.file, model.dtype,
+  run_teacher_units({group, file, tickets, watchdog, model.description, *model.file, model.dtype, model.quantization,
                      static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
                      [&] { return context.stop.raised(); }, tell, times});
   {
@@ -241,7 +241,7 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   }
   for (int shard = 0; shard < report.tp_size; ++shard) {
     const Partition partition = partition_for(config, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(config, model.dtype, shard, report.tp_size);
+    const std::uint64_t weights = weight_bytes(config, model.dtype, shard, report.tp_size, model.quantization);
     const std::uint64_t work = activation_bytes(config, partition, static_cast<std::int64_t>(config_.unit_tokens), 1);
     const std::uint64_t rows = config_.unit_tokens * (config_.top_k + 20) * 8 * 2;
     if (weights + work + rows <= report.device_bytes) continue;
@@ -250,6 +250,9 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   }
   report.model = fmt::format("{}, {:.1f} M parameters, {}", config.family,
                              static_cast<double>(config.num_parameters()) * 1e-6, dtype_name(model.dtype));
+  if (model.quantization.on()) {
+    report.model += fmt::format(", layers {} in groups of {}", config_.model.quantization, config_.model.quantization_group);
+  }
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);
   const SamplePlan samples = SamplePlan::make(context.world, dataset, tokenizer, rules(config),
