@@ -44,7 +44,7 @@ constexpr OptionEntry kDoctorOptions[] = {
     {"--json", nullptr, "one JSON object instead of text"},
 };
 constexpr PositionalEntry kBench[] = {
-    {"WHAT", Count::kOne, "sgemm, prefill or teacher"},
+    {"WHAT", Count::kOne, "sgemm, product, prefill or teacher"},
     {"MODEL", Count::kOptional, "a GGUF file or a folder, for prefill and teacher"},
 };
 constexpr OptionEntry kBenchOptions[] = {
@@ -52,6 +52,9 @@ constexpr OptionEntry kBenchOptions[] = {
     {"--sequences", "N", "sequences that they are divided into (default 1)"},
     {"--top-k", "K", "kept entries a token (default 64)"},
     {"--dtype", "TYPE", "auto, f32, bf16 or f16 (default auto)"},
+    {"--format", "TYPE", "weights of product: f32, bf16, f16, int8 or int4 (default f32); the last two quantise a model, too"},
+    {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},
+    {"--rows", "N", "rows of product (default 1: one decoding sequence)"},
     {"--threads", "N", "compute threads (default 1)"},
     {"--repeats", "N", "measured runs, of which the median counts (default 5)"},
     {"--json", nullptr, "one JSON object instead of text"},

@@ -94,6 +94,9 @@ ExitCode bench_command(Invocation& call) {
     options.top_k = line.number("--top-k", options.top_k, 1, 1 << 24);
     options.dtype = line.option("--dtype", options.dtype);
     options.threads = static_cast<int>(line.number("--threads", options.threads, 1, 4096));
+    options.format = line.option("--format", options.format);
+    options.group = line.number("--group", options.group, 0, 128);
+    options.rows = line.number("--rows", options.rows, 1, 4096);
     options.repeats = static_cast<int>(line.number("--repeats", options.repeats, 1, 1'000'000));
     options.json = line.has("--json");
     std::string text = run_bench(options);

@@ -27,13 +27,6 @@ constexpr std::int64_t kTileRows = 256;  // rows between two reads of the weight
 constexpr std::int64_t kFewRows = 8;     // up to here 16-bit weights are widened in registers, above once a slab in L1
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
-void ask_for_huge_pages(const at::Tensor& tensor) {
-  const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + kHugePage - 1) / kHugePage * kHugePage;
-  const auto end = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes()) / kHugePage * kHugePage;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-}
-
 WeightFormat format_of(at::ScalarType type) {
   switch (type) {
     case at::kFloat: return WeightFormat::kF32;
@@ -43,34 +36,64 @@ WeightFormat format_of(at::ScalarType type) {
   }
 }
 
-void widen(WeightFormat type, const char* from, float* to, std::int64_t n) {
-  const auto* bits = reinterpret_cast<const std::uint16_t*>(from);
-  if (type == WeightFormat::kBF16) cpu_kernels().from_bf16(bits, to, n);
-  if (type == WeightFormat::kF16) cpu_kernels().from_f16(bits, to, n);
+// One panel of a packed weight, whatever its storage.
+struct Panel {
+  WeightFormat format;
+  const char* bytes;
+  QuantizedPanel quantized;  // of int8 and int4
+  bool is_quantized() const { return format >= WeightFormat::kInt8; }
+  int quant_index() const { return static_cast<int>(format) - static_cast<int>(WeightFormat::kInt8); }
+
+  // Where row k stands.
+  const char* at(std::int64_t k) const {
+    if (is_quantized()) return bytes + (quantized.lead % 8 + k) * kPanel / (format == WeightFormat::kInt8 ? 1 : 2);
+    return bytes + k * kPanel * static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
+  }
+  // Rows [begin, begin + depth) of k -> f32 [depth, 48].
+  void widen(std::int64_t begin, std::int64_t depth, float* to) const {
+    const CpuKernels& kernels = cpu_kernels();
+    if (is_quantized()) return kernels.widen_quantized[quant_index()](quantized, begin, begin + depth, to);
+    const auto* bits = reinterpret_cast<const std::uint16_t*>(at(begin));
+    if (format == WeightFormat::kBF16) kernels.from_bf16(bits, to, depth * kPanel);
+    if (format == WeightFormat::kF16) kernels.from_f16(bits, to, depth * kPanel);
+  }
+};
+
+Panel panel_of(const Linear& linear, std::int64_t index) {
+  const at::Tensor& panels = linear.panels_PKW;
+  const auto* bytes = static_cast<const char*>(panels.const_data_ptr()) +
+                      index * panels.stride(0) * static_cast<std::int64_t>(panels.element_size());
+  if (!linear.is_quantized()) return {format_of(linear.dtype()), bytes, {}};
+  const auto* scales = static_cast<const std::uint16_t*>(linear.scales_PGW.const_data_ptr()) + index * linear.scales_PGW.stride(0);
+  return {linear.scheme.type == QuantType::kInt8 ? WeightFormat::kInt8 : WeightFormat::kInt4, bytes,
+          {reinterpret_cast<const std::uint32_t*>(bytes), scales, linear.scheme.group, linear.lead}};
 }
 
-// One panel's product of at most kTileRows rows, slab by slab.
-void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const char* panel, std::int64_t k,
-                    WeightFormat format, float* out, std::int64_t out_stride, std::int64_t columns, bool accumulate) {
+// One panel's product of at most kTileRows rows: few rows in one go from the storage, more of them slab by slab in f32.
+void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const Panel& panel, std::int64_t k, float* out,
+                    std::int64_t out_stride, std::int64_t columns, bool accumulate) {
   alignas(64) thread_local float widened[kSlab * kPanel];
   alignas(64) thread_local float sums[kTileRows * kPanel];
-  const auto bytes = static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
-  const bool through_buffer = format != WeightFormat::kF32 && rows > kFewRows;
-  const auto multiply = cpu_kernels().multiply[static_cast<int>(through_buffer ? WeightFormat::kF32 : format)];
+  const CpuKernels& kernels = cpu_kernels();
+  const bool through_buffer = panel.format != WeightFormat::kF32 && rows > kFewRows;
   const std::int64_t slab = rows > kFewRows ? kSlab : k;
   for (std::int64_t begin = 0; begin < k; begin += slab) {
     const std::int64_t depth = std::min(slab, k - begin);
-    const char* weights = panel + begin * kPanel * bytes;
-    if (through_buffer) widen(format, weights, widened, depth * kPanel);
-    Product product{x + begin, x_stride, rows, through_buffer ? static_cast<const void*>(widened) : weights, kPanel, depth,
-                    accumulate ? sums : out, accumulate ? kPanel : out_stride, columns, begin > 0};
-    if (rows > kFewRows) product.next = weights + depth * kPanel * bytes;
+    if (through_buffer) panel.widen(begin, depth, widened);
+    Product product{x + begin, x_stride, rows, through_buffer ? static_cast<const void*>(widened) : panel.at(begin), kPanel,
+                    depth, accumulate ? sums : out, accumulate ? kPanel : out_stride, columns, begin > 0};
+    if (rows > kFewRows) product.next = panel.at(begin + depth);
+    product.streams = rows <= kFewRows;
     // The product is summed from zero and added last: the same bits as a partial product that a group adds up.
     if (accumulate && begin + depth == k) {
       product.add_to = out;
       product.add_stride = out_stride;
     }
-    multiply(product);
+    if (through_buffer || !panel.is_quantized()) {
+      kernels.multiply[static_cast<int>(through_buffer ? WeightFormat::kF32 : panel.format)](product);
+    } else {
+      kernels.multiply_quantized[panel.quant_index()](product, panel.quantized);
+    }
   }
 }
 
@@ -78,11 +101,9 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
 void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first,
                         std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
   const std::int64_t k = linear.in_features();
-  const auto* panels = static_cast<const char*>(linear.panels_PKW.const_data_ptr());
-  const auto panel_bytes = static_cast<std::int64_t>(linear.panels_PKW.element_size()) * k * kPanel;
   for (std::int64_t begin = first; begin < last; begin += kPanel) {
-    multiply_panel(x, x_stride, rows, panels + begin / kPanel * panel_bytes, k, format_of(linear.dtype()), out + begin,
-                   out_stride, std::min(kPanel, last - begin), accumulate);
+    multiply_panel(x, x_stride, rows, panel_of(linear, begin / kPanel), k, out + begin, out_stride, std::min(kPanel, last - begin),
+                   accumulate);
   }
 }
 
@@ -103,20 +124,46 @@ void linear_tile_16bit(const float* x, std::int64_t x_stride, std::int64_t rows,
 
 }  // namespace
 
+// Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
+at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
+  at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + kHugePage - 1) / kHugePage * kHugePage;
+  const auto end = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes()) / kHugePage * kHugePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  return tensor;
+}
+
 at::Tensor Linear::plain_weight() const {
   if (!is_packed()) return weight_NK;
-  const std::int64_t k = panels_PKW.size(1);
-  return panels_PKW.transpose(1, 2).reshape({-1, k}).narrow(0, 0, num_outputs).contiguous();
+  const std::int64_t k = in_features();
+  at::Tensor numbers_PKW = panels_PKW;
+  if (is_quantized()) {
+    numbers_PKW = at::empty({panels_PKW.size(0), k, kPanel}, at::TensorOptions().dtype(at::kFloat));
+    for (std::int64_t p = 0; p < panels_PKW.size(0); ++p) {
+      panel_of(*this, p).widen(0, k, numbers_PKW.data_ptr<float>() + p * k * kPanel);
+    }
+  }
+  return numbers_PKW.transpose(1, 2).reshape({-1, k}).narrow(0, 0, num_outputs).contiguous();
 }
 
 Linear Linear::outputs(std::int64_t begin, std::int64_t end) const {
   if (!is_packed()) return {weight_NK.narrow(0, begin, end - begin), {}};
   MAGISTER_ASSERT(begin % kPanel == 0 && begin <= end && end <= num_outputs);
   const std::int64_t first = begin / kPanel, last = (end + kPanel - 1) / kPanel;
-  return {{}, {}, panels_PKW.narrow(0, first, last - first), end - begin};
+  Linear out = *this;
+  out.bias_N = at::Tensor();
+  out.panels_PKW = panels_PKW.narrow(0, first, last - first);
+  if (is_quantized()) out.scales_PGW = scales_PGW.narrow(0, first, last - first);
+  out.num_outputs = end - begin;
+  return out;
 }
 
 void Linear::copy_row(std::int64_t n, float* out) const {
+  if (is_quantized()) {
+    const at::Tensor row_1K = outputs(n / kPanel * kPanel, std::min(num_outputs, (n / kPanel + 1) * kPanel)).plain_weight();
+    std::copy_n(row_1K.const_data_ptr<float>() + n % kPanel * num_inputs, num_inputs, out);
+    return;
+  }
   const at::Tensor row_K = is_packed() ? panels_PKW.select(0, n / kPanel).select(1, n % kPanel) : weight_NK.select(0, n);
   const std::int64_t stride = row_K.stride(0);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, row_K.scalar_type(), "copy_row", [&] {
@@ -130,8 +177,7 @@ Linear pack(Linear plain) {
   if (plain.is_packed() || stays) return plain;
   const at::Tensor& weight_NK = plain.weight_NK;
   const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
-  Linear packed{{}, plain.bias_N, at::empty({panels, k, kPanel}, weight_NK.options()), n};
-  ask_for_huge_pages(packed.panels_PKW);
+  Linear packed{{}, plain.bias_N, empty_panels({panels, k, kPanel}, weight_NK.scalar_type()), n};
   for (std::int64_t p = 0; p < panels; ++p) {
     const std::int64_t columns = std::min(kPanel, n - p * kPanel);
     at::Tensor panel_KW = packed.panels_PKW.select(0, p);

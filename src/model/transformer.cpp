@@ -48,8 +48,9 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
 }
 
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
-                         ThreadPool& pool, at::ScalarType dtype)
-    : layers_(std::make_unique<TransformerLayers>(load_layers(description, file, group.tp_rank(), group.tp_size(), dtype))) {
+                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization)
+    : layers_(std::make_unique<TransformerLayers>(
+          load_layers(description, file, group.tp_rank(), group.tp_size(), dtype, quantization))) {
   layers_->group = &group;
   layers_->pool = &pool;
 }

@@ -34,11 +34,11 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
 }  // namespace
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype) {
+                              at::ScalarType dtype, const QuantScheme& quantization) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
-  WeightSource source(file, description, layers.partition, tp_rank, dtype);
+  WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization);
   layers.embedding = {source.load_embeddings(), {}};
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding);

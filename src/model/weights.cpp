@@ -23,8 +23,9 @@ at::Tensor as_halves(const at::Tensor& pairs_EX) {
 }  // namespace
 
 WeightSource::WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition,
-                           int tp_rank, at::ScalarType dtype)
-    : file_(file), description_(description), partition_(partition), tp_rank_(tp_rank), dtype_(dtype) {
+                           int tp_rank, at::ScalarType dtype, QuantScheme quantization)
+    : file_(file), description_(description), partition_(partition), tp_rank_(tp_rank), dtype_(dtype),
+      quantization_(quantization) {
   MAGISTER_ASSERT(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
 }
 
@@ -33,6 +34,19 @@ at::Tensor WeightSource::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
   const std::lock_guard lock(mutex_);
   loaded_bytes_ += tensor.nbytes();
   return tensor;
+}
+
+at::Tensor WeightSource::allocate_weight(std::int64_t rows, IndexRange columns) {
+  if (!quantization_.on()) return allocate({rows, size_of(columns)}, dtype_);
+  return at::empty({rows, size_of(columns)}, at::TensorOptions().dtype(at::kFloat));
+}
+
+Linear WeightSource::finished(Linear plain, IndexRange columns, IndexRange covering) {
+  if (!quantization_.on()) return plain;
+  Linear out = quantize(plain, quantization_, columns, covering);
+  const std::lock_guard lock(mutex_);
+  loaded_bytes_ += out.panels_PKW.nbytes() + out.scales_PGW.nbytes();
+  return out;
 }
 
 void WeightSource::read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out) {
@@ -119,50 +133,54 @@ Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
   const std::int64_t q = size_of(partition_.heads) * E, k = size_of(partition_.kv_heads) * E;
-  Linear out{allocate({q + 2 * k, D}, dtype_), {}};
+  const IndexRange columns{0, static_cast<std::uint64_t>(D)};
+  Linear out{allocate_weight(q + 2 * k, columns), {}};
   read_heads(names.q_proj, partition_.heads, out.weight_NK.narrow(0, 0, q), true);
   read_heads(names.k_proj, partition_.kv_heads, out.weight_NK.narrow(0, q, k), true);
   read_heads(names.v_proj, partition_.kv_heads, out.weight_NK.narrow(0, q + k, k), false);
-  if (names.q_bias.empty()) return out;
+  if (names.q_bias.empty()) return finished(std::move(out), columns, columns);
   out.bias_N = allocate({q + 2 * k}, at::kFloat);
   read_head_bias(names.q_bias, partition_.heads, out.bias_N.narrow(0, 0, q), true);
   read_head_bias(names.k_bias, partition_.kv_heads, out.bias_N.narrow(0, q, k), true);
   read_head_bias(names.v_bias, partition_.kv_heads, out.bias_N.narrow(0, q + k, k), false);
-  return out;
+  return finished(std::move(out), columns, columns);
+}
+
+Linear WeightSource::load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias) {
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  const IndexRange covering = quantization_.covering(columns, width);
+  Linear out{allocate_weight(description_.config.hidden_size, covering), {}};
+  read(name, {0, D}, covering, out.weight_NK);
+  if (tp_rank_ == 0) out.bias_N = load_vector(bias, {0, D});
+  return finished(std::move(out), columns, covering);
 }
 
 Linear WeightSource::load_o_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
-  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  const IndexRange columns{partition_.heads.begin * E, partition_.heads.end * E};
-  Linear out{allocate({description_.config.hidden_size, size_of(columns)}, dtype_), {}};
-  read(names.o_proj, {0, D}, columns, out.weight_NK);
-  if (tp_rank_ == 0) out.bias_N = load_vector(names.o_bias, {0, D});
-  return out;
+  const auto heads = static_cast<std::uint64_t>(description_.config.num_attention_heads);
+  return load_partial(names.o_proj, {partition_.heads.begin * E, partition_.heads.end * E}, heads * E, names.o_bias);
 }
 
 Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   const std::int64_t f = size_of(partition_.mlp);
-  Linear out{allocate({2 * f, description_.config.hidden_size}, dtype_), {}};
+  const IndexRange columns{0, D};
+  Linear out{allocate_weight(2 * f, columns), {}};
   read(names.gate_proj, partition_.mlp, {0, D}, out.weight_NK.narrow(0, 0, f));
   read(names.up_proj, partition_.mlp, {0, D}, out.weight_NK.narrow(0, f, f));
-  if (names.gate_bias.empty()) return out;
+  if (names.gate_bias.empty()) return finished(std::move(out), columns, columns);
   out.bias_N = allocate({2 * f}, at::kFloat);
   read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
   read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, f, f).unsqueeze(0));
-  return out;
+  return finished(std::move(out), columns, columns);
 }
 
 Linear WeightSource::load_down_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
-  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  Linear out{allocate({description_.config.hidden_size, size_of(partition_.mlp)}, dtype_), {}};
-  read(names.down_proj, {0, D}, partition_.mlp, out.weight_NK);
-  if (tp_rank_ == 0) out.bias_N = load_vector(names.down_bias, {0, D});
-  return out;
+  return load_partial(names.down_proj, partition_.mlp, static_cast<std::uint64_t>(description_.config.intermediate_size),
+                      names.down_bias);
 }
 
 void WeightSource::verify_all_used() const {
@@ -183,25 +201,31 @@ std::uint64_t WeightSource::loaded_bytes() const {
   return loaded_bytes_;
 }
 
-std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size) {
+std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
+                           const QuantScheme& quantization) {
   const Partition part = partition_for(config, tp_rank, tp_size);
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
   const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
-  std::uint64_t in_dtype = (q + 2 * k) * D + D * q + 3 * f * D;  // a layer's numbers of products
-  std::uint64_t in_f32 = 2 * D;                                  // and its norms and biases
+  const auto weight = [&](std::uint64_t rows, IndexRange columns) {
+    if (quantization.on()) return quantization.bytes(static_cast<std::int64_t>(rows), columns);
+    return rows * columns.size() * c10::elementSize(dtype);
+  };
+  const std::uint64_t products = weight(q + 2 * k, {0, D}) + weight(D, {part.heads.begin * E, part.heads.end * E}) +
+                                 weight(2 * f, {0, D}) + weight(D, part.mlp);
+  std::uint64_t in_f32 = 2 * D;  // a layer's norms and biases
   if (config.qkv_bias) in_f32 += q + 2 * k;
   if (config.mlp_bias) in_f32 += 2 * f;
   if (config.qk_norm) in_f32 += 2 * E;
   if (tp_rank == 0) in_f32 += (config.o_bias ? D : 0) + (config.mlp_bias ? D : 0);
-  const auto layers = static_cast<std::uint64_t>(config.num_hidden_layers);
-  in_dtype = in_dtype * layers + part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2);
-  in_f32 = in_f32 * layers + D;
-  return in_dtype * c10::elementSize(dtype) + in_f32 * sizeof(float);
+  const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) * c10::elementSize(dtype);
+  return static_cast<std::uint64_t>(config.num_hidden_layers) * (products + in_f32 * sizeof(float)) + tables + D * sizeof(float);
 }
 
-std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size) {
+std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization) {
   std::uint64_t largest = 0;
-  for (int rank = 0; rank < tp_size; ++rank) largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size));
+  for (int rank = 0; rank < tp_size; ++rank) {
+    largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size, quantization));
+  }
   return largest;
 }
 

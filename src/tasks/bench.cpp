@@ -17,6 +17,7 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
+#include "tasks/bench_product.h"
 
 namespace magister {
 namespace {
@@ -61,7 +62,9 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
 nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool) {
   const auto group = make_single_process_group();
   const auto file = TensorFile::open(options.model);
-  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype));
+  const bool quantized = options.format.starts_with("int");
+  const QuantScheme scheme = quant_scheme(quantized ? options.format : "none", quantized ? options.group : 0);
+  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype), scheme);
   model.self_test();
   const PackedBatch batch = probe_unit(options, model.config().vocab_size);
   std::vector<TokenId> targets(static_cast<std::size_t>(options.tokens), 0);
@@ -91,10 +94,12 @@ std::string run_bench(const BenchOptions& options) {
   nlohmann::ordered_json result;
   if (options.what == "sgemm") {
     result = bench_sgemm(options);
+  } else if (options.what == "product") {
+    result = bench_product(options);
   } else if (options.what == "prefill" || options.what == "teacher") {
     result = bench_model(options, pool);
   } else {
-    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, prefill or teacher",
+    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill or teacher",
          printable(options.what));
   }
   result["threads"] = options.threads;

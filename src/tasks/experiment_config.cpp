@@ -109,6 +109,17 @@ ModelSection read_model(ConfigNode& node) {
   model.path = section.text("path");
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
+  if (model.quantization != "none") {
+    model.quantization_group = section.integer("quantization_group", model.quantization == "int8" ? 128 : 32, 0, 128);
+    if (const std::int64_t g = model.quantization_group; g != 0 && g != 32 && g != 64 && g != 128) {
+      section.reject("quantization_group", "groups of {} inputs are not made (the kernels read 32, 64, 128, or, with 0, one scale "
+                     "an output); choose one of these", g);
+    }
+  } else if (section.has("quantization_group")) {
+    section.optional_integer("quantization_group", 0);
+    section.reject("quantization_group", "a group is given without a quantization (nothing would be grouped); set quantization "
+                   "to int8 or int4, or remove it");
+  }
   model.chat_template = section.optional_text("chat_template").value_or("");
   return model;
 }

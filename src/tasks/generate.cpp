@@ -199,7 +199,7 @@ ExitCode Generate::run(RunContext& context) {
   const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
   UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    run_generate_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, config_, size,
+    run_generate_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, size,
                         opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, times});
   });
   if (code != ExitCode::kDone) return code;

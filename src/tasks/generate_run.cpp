@@ -27,7 +27,7 @@ class Writer {
         pool_(run.group.threads_per_shard()) {
     const PhaseTimes::Span span(times_, "load");
     if (speaks_) run_.work.watchdog.enter("load the model");
-    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype);
+    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
     model_->self_test();
     const GenerateConfig& config = run_.config;
     const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences), static_cast<std::int64_t>(config.token_budget),

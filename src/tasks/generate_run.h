@@ -7,6 +7,7 @@
 
 #include "magister/io/tensor_file.h"
 #include "magister/model/model_config.h"
+#include "magister/model/quantize.h"
 #include "magister/parallel/layout.h"
 #include "magister/tasks/generate_config.h"
 #include "tasks/generate_columns.h"
@@ -21,6 +22,7 @@ struct GenerateRun {
   const ModelDescription& model;
   const TensorFile& weights;
   at::ScalarType dtype;
+  QuantScheme quantization;
   const GenerateConfig& config;
   const GenerateShape& shape;
   const Tokenizer& tokenizer;

@@ -231,7 +231,7 @@ ExitCode Judge::run(RunContext& context) {
   const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(model, group.tp_size()))));
   UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    run_judge_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, config_, prompts.orders(),
+    run_judge_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, prompts.orders(),
                      classes, num_pages, [&] { return context.stop.raised(); }, times});
   });
   if (code != ExitCode::kDone) return code;

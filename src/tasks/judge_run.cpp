@@ -53,7 +53,7 @@ class Judge {
         pool_(run.group.threads_per_shard()) {
     const PhaseTimes::Span span(times_, "load");
     if (speaks_) run_.work.watchdog.enter("load the model");
-    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype);
+    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
     model_->self_test();
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences), static_cast<std::int64_t>(run_.config.token_budget),
                                  run_.num_pages, run_.config.share_prefixes};

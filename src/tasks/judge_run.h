@@ -7,6 +7,7 @@
 
 #include "magister/io/tensor_file.h"
 #include "magister/model/model_config.h"
+#include "magister/model/quantize.h"
 #include "magister/parallel/layout.h"
 #include "magister/tasks/judge_config.h"
 #include "tasks/judge_scoring.h"
@@ -30,6 +31,7 @@ struct JudgeRun {
   const ModelDescription& model;
   const TensorFile& weights;
   at::ScalarType dtype;
+  QuantScheme quantization;
   const JudgeConfig& config;
   std::uint64_t orders;                       // samples that are one pair
   const std::vector<std::vector<TokenId>>& classes;

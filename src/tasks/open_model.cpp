@@ -11,13 +11,11 @@
 namespace magister {
 
 OpenModel open_model(const Communicator& world, const ModelSection& section) {
-  MAGISTER_CHECK(section.quantization == "none", ExitCode::kConfig,
-                 "model.quantization is \"{}\" (quantising while loading is not built yet; the results would not be what "
-                 "the experiment asks for); use none", section.quantization);
   OpenModel model;
   model.file = TensorFile::open(section.path);
   model.description = describe_model(section.path, *model.file);
-  model.dtype = resolve_cpu_dtype(section.dtype);
+  model.dtype = resolve_cpu_dtype(section.storage_dtype());
+  model.quantization = quant_scheme(section.quantization, section.quantization_group);
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const bool all_agree = world.min(static_cast<std::uint64_t>(model.dtype)) == world.max(static_cast<std::uint64_t>(model.dtype));
   if (!all_agree) model.dtype = at::kFloat;

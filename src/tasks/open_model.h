@@ -10,6 +10,7 @@
 #include "magister/core/types.h"
 #include "magister/io/tensor_file.h"
 #include "magister/model/model_config.h"
+#include "magister/model/quantize.h"
 #include "magister/parallel/communicator.h"
 #include "magister/tasks/experiment_config.h"
 
@@ -19,6 +20,7 @@ struct OpenModel {
   std::unique_ptr<TensorFile> file;
   ModelDescription description;
   at::ScalarType dtype = at::kFloat;
+  QuantScheme quantization;
 };
 
 // Collective over world.

@@ -56,7 +56,7 @@ class Shard {
         times_(speaks_for_rank ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
     const PhaseTimes::Span span(times_, "load");
     if (speaks_) run_.watchdog.enter("load the model");
-    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype);
+    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
     model_->self_test();
     reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
     if (group_->tp_rank() == 0) writer_.emplace(run_.file, run_.tickets);

@@ -9,6 +9,7 @@
 #include "magister/io/results_file.h"
 #include "magister/io/tensor_file.h"
 #include "magister/model/model_config.h"
+#include "magister/model/quantize.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 #include "magister/parallel/watchdog.h"
@@ -24,6 +25,7 @@ struct TeacherRun {
   const ModelDescription& model;
   const TensorFile& weights;
   at::ScalarType dtype;
+  QuantScheme quantization;
   std::int64_t top_k;
   bool half;
   std::function<bool()> stop_wanted;   // signal or wall time: asked often, from one thread

@@ -66,7 +66,7 @@ TEST(Experiment, FillsInEveryDefault) {
 TEST(Experiment, ResolvedReadsBackTheSame) {
   const std::string full =
       "name: all-of_it\nseed: 12345\noutput: {directory: \"/tmp/with space\"}\n"
-      "model: {path: ../m, dtype: bf16, quantization: int8}\n"
+      "model: {path: ../m, dtype: bf16, quantization: int8, quantization_group: 64}\n"
       "layout: {gpus_per_group: 2, devices: [0, 3], shards_per_rank: 1}\n"
       "run: {max_wall: 01:30:00, schedule: static, watchdog_seconds: 0.5}\n"
       "tasks:\n"
@@ -128,6 +128,8 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"seed=-1"}, "seed: ", "-1 is out of range"},
       {{"model.dtype=fp32"}, "model.dtype: ", "did you mean f32?"},
       {{"model.quantization=int5"}, "model.quantization: ", "did you mean"},
+      {{"model.quantization=int4", "model.quantization_group=48"}, "model.quantization_group: ", "groups of 48 inputs"},
+      {{"model.quantization_group=32"}, "model.quantization_group: ", "without a quantization"},
       {{"layout.gpus_per_group=0"}, "layout.gpus_per_group: ", "0 is out of range"},
       {{"layout.devices=gpu"}, "layout.devices: ", "a list of GPUs such as [0, 1]"},
       {{"layout.devices=[]"}, "layout.devices: ", "the list is empty"},

@@ -38,7 +38,7 @@ EDITS = [
     ("top_k over the vocabulary", "top_k: 8", "top_k: 100000", 78), ("max_length over the positions", "max_length: 512", "max_length: 5000", 78),
     ("stride without window", "top_k: 8", "top_k: 8\n    stride: 4", 78), ("slice 2/2", "top_k: 8", "top_k: 8\n    slice: 2/2", 78),
     ("slice without number", "top_k: 8", "top_k: 8\n    slice: x/y", 78), ("unknown task", "task: teacher_logits", "task: teach", 78),
-    ("dtype f64", "dtype: f32", "dtype: f64", 78), ("int8 not built yet", "dtype: f32", "dtype: f32, quantization: int8", 78),
+    ("dtype f64", "dtype: f32", "dtype: f64", 78), ("int8 in groups of 33", "dtype: f32", "dtype: f32, quantization: int8, quantization_group: 33", 78),
     ("text and tokens", "key: id", "key: id, text: text, tokens: ids", 78), ("messages", "key: id", "key: id, messages: m", 78),
     ("empty list of files", "dataset: {{path: {d}", "dataset: {{path: []", 78), ("a GPU by number", "devices: cpu", "devices: [0]", 78),
     ("no such model", "model: {{path: {m}", "model: {{path: /nowhere/model", 74), ("no such data", "dataset: {{path: {d}", "dataset: {{path: /nowhere.jsonl", 74),

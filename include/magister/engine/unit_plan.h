@@ -21,7 +21,7 @@ class UnitPacker {
   };
 
   explicit UnitPacker(std::uint64_t unit_tokens) : UnitPacker(unit_tokens, State(), kMaxSamples) {}
-  UnitPacker(std::uint64_t unit_tokens, State state, std::uint64_t max_samples)
+  UnitPacker(std::uint64_t unit_tokens, State state, std::uint64_t max_samples = kMaxSamples)
       : unit_tokens_(unit_tokens), max_samples_(max_samples), state_(state) {}
 
   // True when this sample is the first of a new unit.

@@ -14,9 +14,10 @@ struct SoftmaxState {
   double weighted_sum = 0;  // of exp(z - maximum) * (z - maximum)
 };
 
-// How the weights of a product are stored; the arithmetic is f32.
-enum class WeightFormat { kF32, kBF16, kF16 };
-inline constexpr int kNumWeightFormats = 3;
+// How the weights of a product are stored; the arithmetic is f32. The first three are numbers, the others QuantizedPanels.
+enum class WeightFormat { kF32, kBF16, kF16, kInt8, kInt4 };
+inline constexpr int kNumWeightFormats = 3;  // of numbers
+inline constexpr int kNumQuantFormats = 2;   // int8, int4
 
 // C[r, n] = (C[r, n] or 0) + a[r, 0] * b[0, n] + a[r, 1] * b[1, n] + ..., fused, in this order: an element's bits depend on
 // nothing but its row of a and its column of b. Strides in elements.
@@ -31,6 +32,16 @@ struct Product {
   float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
   std::int64_t add_stride = 0;
   const void* next = nullptr;  // what will be read after b, or nullptr: fetched into L2 meanwhile
+  bool streams = false;        // b is a panel that comes from memory and is read once: fetched ahead, beyond its end too
+};
+
+// One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word holds
+// 4 (int8) or 8 (int4) rows of k of one column, the lowest bits first, as q + 128 or q + 8.
+struct QuantizedPanel {
+  const std::uint32_t* words = nullptr;   // [words, 48]; row k stands in word (lead mod 8 + k) / 4 or / 8
+  const std::uint16_t* scales = nullptr;  // bf16 [groups, 48]
+  std::int64_t group = 0;                 // rows of k a scale, a multiple of 8; 0: one for all
+  std::int64_t lead = 0;                  // rows of the first group before row 0
 };
 
 struct CpuKernels {
@@ -38,6 +49,11 @@ struct CpuKernels {
 
   // By the storage of b.
   void (*multiply[kNumWeightFormats])(const Product& product);
+  // The same over one panel (product.b is not used, at most 48 columns), int8 and int4, for few rows: every 2 to 4 of them
+  // unpack the weights once more. The bits are those of widen_quantized and multiply.
+  void (*multiply_quantized[kNumQuantFormats])(const Product& product, const QuantizedPanel& panel);
+  // Rows [begin, end) of k as f32 [end - begin, 48].
+  void (*widen_quantized[kNumQuantFormats])(const QuantizedPanel& panel, std::int64_t begin, std::int64_t end, float* out);
 
   // out[r, :] = x[r, :] * rsqrt(mean(x[r, :]^2) + eps) * weight. Row strides in elements; out may be x.
   void (*rms_norm)(const float* x, std::int64_t x_stride, const float* weight, float eps, float* out,

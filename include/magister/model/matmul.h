@@ -1,7 +1,8 @@
 // Products with a linear layer's weights on one thread: out[M, N] (+)= x[M, K] * weight[N, K]^T. Weights stand in panels of
 // 48 outputs, [K][48], so that every element of a product is one chain of fused multiply-adds over K in this order,
 // whatever M, the tile or the instruction set: a row's bits never depend on which rows it is computed with.
-// 16-bit weights keep their storage and are widened on the way; activations and sums are f32.
+// 16-bit weights keep their storage and are widened on the way, int8 and int4 ones are unpacked on the way (quantize.h);
+// activations and sums are f32.
 // Shapes: M rows of a tile, K in, N out, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
 #pragma once
 
@@ -9,25 +10,34 @@
 
 #include <cstdint>
 
+#include "magister/model/quantize.h"
+
 namespace magister {
 
 class ThreadPool;
 
 // A linear layer's slice on this shard, CPU. Plain as it is read, or packed for the products; exactly one is defined.
+// A packed one whose scheme is on is quantised: its panels hold codes, and dtype() is that of plain_weight(), f32.
 struct Linear {
   static constexpr std::int64_t kPanel = 48;  // outputs a panel: three AVX-512 registers
 
   at::Tensor weight_NK;     // contiguous, f32, bf16 or f16
   at::Tensor bias_N;        // f32 or undefined
-  at::Tensor panels_PKW{};  // [ceil(N / 48), K, 48], the same types; outputs beyond N are zero
+  at::Tensor panels_PKW{};  // [ceil(N / 48), K, 48], the same types; quantised [P, words, 48] i32; outputs beyond N are 0
   std::int64_t num_outputs = 0;  // N of a packed one
+  // Of a quantised one (see QuantizedPanel):
+  at::Tensor scales_PGW{};      // [P, groups, 48] bf16
+  QuantScheme scheme{};
+  std::int64_t num_inputs = 0;  // K
+  std::int64_t lead = 0;        // inputs of the first group that another shard holds
 
   bool is_packed() const { return panels_PKW.defined(); }
-  std::int64_t in_features() const { return is_packed() ? panels_PKW.size(1) : weight_NK.size(1); }
+  bool is_quantized() const { return scheme.on(); }
+  std::int64_t in_features() const { return is_quantized() ? num_inputs : is_packed() ? panels_PKW.size(1) : weight_NK.size(1); }
   std::int64_t out_features() const { return is_packed() ? num_outputs : weight_NK.size(0); }
-  at::ScalarType dtype() const { return (is_packed() ? panels_PKW : weight_NK).scalar_type(); }
+  at::ScalarType dtype() const { return is_quantized() ? at::kFloat : (is_packed() ? panels_PKW : weight_NK).scalar_type(); }
 
-  // [N, K] in the stored type; a copy when packed.
+  // [N, K] in the stored type, f32 of a quantised one; a copy when packed.
   at::Tensor plain_weight() const;
   // Outputs [begin, end) without the bias, sharing storage; begin divides by 48 when packed.
   Linear outputs(std::int64_t begin, std::int64_t end) const;
@@ -38,6 +48,9 @@ struct Linear {
 // The weight in panels; needs N rounded up to 48 times K numbers beside the plain one while it runs. Where the CPU has
 // faster 16-bit products than fp32 ones (cpu_prefers_bf16) 16-bit weights stay plain and go through ATen instead.
 Linear pack(Linear plain);
+
+// Uninitialised memory for panels, on large pages where the system gives them.
+at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type);
 
 // x and out are f32 with row strides in elements. The bias is added when there is one. With a pool its threads share the
 // outputs (few rows: decoding, short units), else this thread does all (one of many row tiles); the bits are the same.

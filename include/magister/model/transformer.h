@@ -34,9 +34,10 @@ struct TransformerLayers;  // src/model/transformer_layers.h
 class Transformer {
  public:
   // Reads this shard's slices of the weights. `group` and `pool` are kept by reference. Local (reads files only).
-  // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32.
+  // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32. With a quantization that is on, the layers'
+  // weights are quantised while loading and `dtype` is that of embeddings and head.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype);
+              at::ScalarType dtype, const QuantScheme& quantization = {});
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 

@@ -1,5 +1,6 @@
 // WeightSource: reads one shard's slices of a model's weights from its file straight into the tensors that stay.
-// Quantised and 16-bit storage is converted on the way; memory above the weights is one attention head's rows at most.
+// Quantised and 16-bit storage is converted on the way; memory above the weights is one attention head's rows at most, and
+// with a QuantScheme one linear layer in f32, with the columns that o_proj and down_proj read beyond their slice.
 // Legend: D hidden, E head_dim, h and k this shard's query and KV heads, f its MLP columns, v its vocabulary rows.
 #pragma once
 
@@ -19,12 +20,13 @@
 namespace magister {
 
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
-// (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU.
+// (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
+// products come quantised and packed, from the file's numbers in f32; embeddings and head stay in `dtype`.
 class WeightSource {
  public:
   // File and description are kept by reference. The partition is that of tp_rank.
   WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition, int tp_rank,
-               at::ScalarType dtype);
+               at::ScalarType dtype, QuantScheme quantization = {});
 
   at::Tensor load_embeddings();                                // [v, D]
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);    // [v, D]; the embeddings themselves when tied
@@ -51,6 +53,11 @@ class WeightSource {
 
  private:
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype);
+  // Room for a weight as it is read: it stays, or it is the f32 that is quantised.
+  at::Tensor allocate_weight(std::int64_t rows, IndexRange columns);
+  Linear finished(Linear plain, IndexRange columns, IndexRange covering);
+  // [D, columns of the whole tensor's `width`]
+  Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   void read_heads(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
   void read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
@@ -62,14 +69,16 @@ class WeightSource {
   Partition partition_;
   int tp_rank_;
   at::ScalarType dtype_;
+  QuantScheme quantization_;
   mutable std::mutex mutex_;  // of the two below
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
 };
 
 // Bytes of one shard's weights in memory, exactly what WeightSource hands out. Local, reads nothing.
-std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size);
+std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
+                           const QuantScheme& quantization = {});
 // The largest shard's.
-std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size);
+std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization = {});
 
 }  // namespace magister

@@ -8,19 +8,23 @@
 namespace magister {
 
 struct BenchOptions {
-  std::string what;            // sgemm | prefill | teacher
+  std::string what;            // sgemm | product | prefill | teacher
   std::string model;           // for prefill and teacher
   std::int64_t tokens = 512;   // packed tokens of the unit
   std::int64_t sequences = 1;  // they are divided into
   std::int64_t top_k = 64;
   std::string dtype = "auto";
+  std::string format = "f32";  // of product: f32 | bf16 | f16 | int8 | int4; of prefill and teacher: the last two quantise
+  std::int64_t group = 128;    // of int8 and int4
+  std::int64_t rows = 1;       // of product: 1 is a decoding sequence
   int threads = 1;
   int repeats = 5;
   bool json = false;
 };
 
 // One line of text or one JSON object: tokens_per_second, gflops (model FLOPs, attention's visible keys only, the head
-// only where it runs), seconds (median), weight_bytes, peak_bytes. Throws Error(kUsage) on an unknown `what`.
+// only where it runs), seconds (median), weight_bytes, peak_bytes; product: bytes of weights a second and their ratio to
+// what one thread reads a second when it only adds up (read_gbs). Throws Error(kUsage) on an unknown `what`.
 std::string run_bench(const BenchOptions& options);
 
 }  // namespace magister
