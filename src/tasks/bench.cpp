@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/engine/generator.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/io/tensor_file.h"
 #include "magister/model/cpu_kernels.h"
@@ -59,6 +60,33 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
   return pack_sequences(sequences);
 }
 
+// `sequences` texts of `tokens` new tokens each at once, after prompts of 16: the passes that write, without the prefill.
+nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& model) {
+  constexpr std::int64_t kPrompt = 16;
+  const std::int64_t pages = options.sequences * ((kPrompt + options.tokens) / KvPages::kSlots + 1) + 1;
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  Generator generator(model, {options.sequences, kPrompt * options.sequences, pages, true}, greedy, 0, {});
+  for (std::int64_t s = 0; s < options.sequences; ++s) {
+    std::vector<TokenId> prompt;
+    for (std::int64_t i = 0; i < kPrompt; ++i) prompt.push_back(static_cast<TokenId>((s * 131 + i * 17) % model.config().vocab_size));
+    generator.add({static_cast<std::uint64_t>(s), 0, prompt, options.tokens});
+  }
+  generator.step();  // the prefill
+  const std::uint64_t before = generator.counts().written_tokens;
+  const auto start = std::chrono::steady_clock::now();
+  while (!generator.idle()) generator.step();
+  const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::uint64_t tokens = generator.counts().written_tokens - before;
+  const double passes = static_cast<double>(generator.counts().passes - 1);
+  return {{"bench", "decode"},
+          {"tokens_per_second", static_cast<double>(tokens) / total},
+          {"gbs", passes * static_cast<double>(model.weight_bytes()) / total * 1e-9},
+          {"seconds", total},
+          {"sequences", options.sequences},
+          {"weight_bytes", model.weight_bytes()}};
+}
+
 nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool) {
   const auto group = make_single_process_group();
   const auto file = TensorFile::open(options.model);
@@ -66,6 +94,7 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
   const QuantScheme scheme = quant_scheme(quantized ? options.format : "none", quantized ? options.group : 0);
   Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype), scheme);
   model.self_test();
+  if (options.what == "decode") return bench_decode(options, model);
   const PackedBatch batch = probe_unit(options, model.config().vocab_size);
   std::vector<TokenId> targets(static_cast<std::size_t>(options.tokens), 0);
   const bool with_head = options.what == "teacher";
@@ -86,7 +115,7 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
 }  // namespace
 
 std::string run_bench(const BenchOptions& options) {
-  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 && options.sequences <= options.tokens &&
+  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 && (options.sequences <= options.tokens || options.what == "decode") &&
                      options.repeats >= 1 && options.threads >= 1,
                  ExitCode::kUsage, "bench needs at least one token, sequence, thread and repeat (got {}, {}, {}, {}); "
                  "give positive numbers", options.tokens, options.sequences, options.threads, options.repeats);
@@ -96,10 +125,10 @@ std::string run_bench(const BenchOptions& options) {
     result = bench_sgemm(options);
   } else if (options.what == "product") {
     result = bench_product(options);
-  } else if (options.what == "prefill" || options.what == "teacher") {
+  } else if (options.what == "prefill" || options.what == "teacher" || options.what == "decode") {
     result = bench_model(options, pool);
   } else {
-    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill or teacher",
+    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill, teacher or decode",
          printable(options.what));
   }
   result["threads"] = options.threads;
