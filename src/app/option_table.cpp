@@ -44,12 +44,12 @@ constexpr OptionEntry kDoctorOptions[] = {
     {"--json", nullptr, "one JSON object instead of text"},
 };
 constexpr PositionalEntry kBench[] = {
-    {"WHAT", Count::kOne, "sgemm, product, prefill, teacher or decode"},
-    {"MODEL", Count::kOptional, "a GGUF file or a folder, for prefill, teacher and decode"},
+    {"WHAT", Count::kOne, "sgemm, product, prefill, teacher, decode or prefix"},
+    {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm and product"},
 };
 constexpr OptionEntry kBenchOptions[] = {
-    {"--tokens", "N", "packed tokens of a unit; decode: new tokens a text (default 512)"},
-    {"--sequences", "N", "sequences that they are divided into; decode: texts at once (default 1)"},
+    {"--tokens", "N", "packed tokens of a unit; decode: new tokens a text; prefix: tokens of a prompt (default 512)"},
+    {"--sequences", "N", "sequences that they are divided into; decode, prefix: texts at once (default 1)"},
     {"--top-k", "K", "kept entries a token (default 64)"},
     {"--dtype", "TYPE", "auto, f32, bf16 or f16 (default auto)"},
     {"--format", "TYPE", "weights of product: f32, bf16, f16, int8 or int4 (default f32); the last two quantise a model, too"},

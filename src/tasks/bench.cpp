@@ -87,6 +87,26 @@ nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& mo
           {"weight_bytes", model.weight_bytes()}};
 }
 
+// `sequences` prompts of `tokens` tokens whose first 80 % are the same, each asked for its last row: with sharing and without.
+nlohmann::ordered_json bench_prefix(const BenchOptions& options, Transformer& model) {
+  const std::int64_t shared = options.tokens * 4 / 5, V = model.config().vocab_size;
+  const auto seconds = [&](bool share) {
+    return median_seconds(options.repeats, [&] {
+      const std::int64_t pages = options.sequences * (options.tokens / KvPages::kSlots + 2);
+      Generator generator(model, {options.sequences, 1024, pages, share}, {}, 0, {});
+      for (std::int64_t s = 0; s < options.sequences; ++s) {
+        std::vector<TokenId> prompt;
+        for (std::int64_t i = 0; i < options.tokens; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + (i < shared ? 0 : s + 1) * 977) % V));
+        generator.add({static_cast<std::uint64_t>(s), 0, prompt, 0});
+      }
+      while (!generator.idle()) generator.step();
+    });
+  };
+  const double alone = seconds(false), together = seconds(true);
+  return {{"bench", "prefix"}, {"ratio", alone / together}, {"seconds", together}, {"seconds_alone", alone},
+          {"tokens", options.tokens}, {"sequences", options.sequences}};
+}
+
 nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool) {
   const auto group = make_single_process_group();
   const auto file = TensorFile::open(options.model);
@@ -95,6 +115,7 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
   Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype), scheme);
   model.self_test();
   if (options.what == "decode") return bench_decode(options, model);
+  if (options.what == "prefix") return bench_prefix(options, model);
   const PackedBatch batch = probe_unit(options, model.config().vocab_size);
   std::vector<TokenId> targets(static_cast<std::size_t>(options.tokens), 0);
   const bool with_head = options.what == "teacher";
@@ -125,10 +146,11 @@ std::string run_bench(const BenchOptions& options) {
     result = bench_sgemm(options);
   } else if (options.what == "product") {
     result = bench_product(options);
-  } else if (options.what == "prefill" || options.what == "teacher" || options.what == "decode") {
+  } else if (options.what == "prefill" || options.what == "teacher" || options.what == "decode" ||
+             options.what == "prefix") {
     result = bench_model(options, pool);
   } else {
-    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill, teacher or decode",
+    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill, teacher, decode or prefix",
          printable(options.what));
   }
   result["threads"] = options.threads;

@@ -49,6 +49,10 @@ def answer(model, torch, what, tokens):
     if what == "sgemm":
         a, b, out = torch.rand(2048, 2048), torch.rand(2048, 2048), torch.empty(2048, 2048)
         return {"gflops": 2e-9 * 2048 ** 3 / median_seconds(lambda: torch.mm(a, b, out=out), 5)}
+    if what == "generate":  # 32 texts at once, prompts of 16 tokens, `tokens` new ones each
+        prompts = torch.stack([(torch.arange(16) * 17 + 131 * i) % model.config.vocab_size for i in range(32)])
+        settings = {"attention_mask": torch.ones_like(prompts), "do_sample": False, "max_new_tokens": tokens, "min_new_tokens": tokens}
+        return {"tokens_per_second": 32 * tokens / median_seconds(lambda: model.generate(prompts, **settings), 1)}
     if what not in ("prefill", "teacher"):
         return {"ready": True}
     ids = (torch.arange(tokens)[None] * 2654435761 + 97) % model.config.vocab_size

@@ -39,7 +39,7 @@ def build(folder, jobs=None):
 
 class LlamaCpp:
     def __init__(self, folder, model, core, pinned):
-        self.binaries, self.core, self.pinned = build(folder), core, pinned
+        self.binaries, self.model, self.core, self.pinned = build(folder), model, core, pinned
         self.models = {}
         for kind in KINDS:
             self.models[kind] = folder / f"model-{kind}.gguf"
@@ -53,6 +53,12 @@ class LlamaCpp:
     def bench(self, kind, tokens):
         """Tokens a second of prompt processing."""
         output, _ = self.pinned(self.core, [self.binaries / "llama-bench", "-m", self.models[kind], "-p", tokens, "-n", 0, "-t", 1,
+                                            "-r", 3, "-o", "json"])
+        return json.loads(output)[0]["avg_ts"]
+
+    def decode(self, kind, tokens):
+        """Tokens a second of one text; "Q4_1" is the model's own file."""
+        output, _ = self.pinned(self.core, [self.binaries / "llama-bench", "-m", self.models.get(kind, self.model), "-p", 0, "-n", tokens, "-t", 1,
                                             "-r", 3, "-o", "json"])
         return json.loads(output)[0]["avg_ts"]
 

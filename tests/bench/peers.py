@@ -38,6 +38,12 @@ def pinned(core, command, **options):
     return result.stdout, result.stderr
 
 
+# Weights of a decoding text: the keys of our own figures, and what llama.cpp has with the same bits.
+DECODE = {"f32": ("f32",), "bf16": ("bf16",), "f16": ("f16",), "int8": ("f16", ("--format", "int8", "--group", 32)),
+          "int4": ("f16", ("--format", "int4", "--group", 32))}
+LLAMA_DECODE = {"f16": "F16", "int8": "Q8_0", "int4": "Q4_1"}
+
+
 class Magister:
     def __init__(self, program, core):
         self.program, self.core = program, core
@@ -46,6 +52,11 @@ class Magister:
         model = [] if what == "sgemm" else [MODEL, "--tokens", tokens, "--dtype", dtype]
         output, _ = pinned(self.core, [self.program, "bench", what, *model, "--threads", 1, "--json", *extra])
         return json.loads(output.splitlines()[-1])
+
+    def product(self, kind):
+        """Weights read a second by a product of one row, over plain reading of as much memory."""
+        output, _ = pinned(self.core, [self.program, "bench", "product", "--format", kind, "--rows", 1, "--threads", 1, "--json"])
+        return json.loads(output.splitlines()[-1])["ratio"]
 
 
 def measure_round(ours, hf, llama, tokens, bf16):
@@ -61,12 +72,21 @@ def measure_round(ours, hf, llama, tokens, bf16):
         row["peak_over_weights"] = teacher["peak_bytes"] / teacher["weight_bytes"]
     if bf16:
         row["prefill_bf16_gflops"] = ours.bench("prefill", tokens, "bf16")["gflops"]
+    for kind, extra in DECODE.items():
+        if kind != "f16":
+            row[f"read_{kind}"] = ours.product(kind)
+        row[f"decode_{kind}"] = ours.bench("decode", 64, *extra)["tokens_per_second"]
+    row["decode_f32_32"] = ours.bench("decode", 64, "f32", ("--sequences", 32))["tokens_per_second"]
+    row["prefix"] = ours.bench("prefix", 512, "f32", ("--sequences", 16, "--repeats", 1))["ratio"]
+    row["hf_generate_32"] = hf.ask("generate", 32)["tokens_per_second"]
     row["hf_prefill"] = hf.ask("prefill", tokens)["tokens_per_second"]
     row["hf_teacher"] = hf.ask("teacher", tokens)["tokens_per_second"]
     if llama:
         for kind in llama_cpp.KINDS:
             row[f"llama_{kind}"] = llama.bench(kind, tokens)
         row["llama_kl"] = llama.scored_rows()
+        for kind in LLAMA_DECODE.values():
+            row[f"llama_tg_{kind}"] = llama.decode(kind, 64)
     return row
 
 
@@ -93,6 +113,14 @@ def table(rows, runs, tokens, bf16, llama):
     if llama:
         lines.append(("scored rows/s over llama.cpp --kl-divergence-base, F32", 2.8, 3.3, ratio(rows, f"teacher_{tokens}", "llama_kl")))
     lines.append(("peak memory over the weights' bytes", None, None, ratio([{**row, "one": 1.0} for row in rows], "peak_over_weights", "one")))
+    single = [{**row, "one": 1.0} for row in rows]
+    for kind, floor, aim in (("f32", 0.80, 0.90), ("bf16", 0.80, 0.90), ("int8", 0.65, 0.80), ("int4", 0.45, 0.65)):
+        lines.append((f"decode product, one row, {kind}: weights read a second over plain reading", floor, aim, ratio(single, f"read_{kind}", "one")))
+    for kind, theirs in LLAMA_DECODE.items() if llama else ():
+        lines.append((f"decode tokens/s, one text, {kind}, over llama.cpp tg {theirs}", 1.0, 1.2, ratio(rows, f"decode_{kind}", f"llama_tg_{theirs}")))
+    lines.append(("32 texts at once over one, f32", 6, 12, ratio(rows, "decode_f32_32", "decode_f32")))
+    lines.append(("32 texts at once over transformers generate, f32", 2, 5, ratio(rows, "decode_f32_32", "hf_generate_32")))
+    lines.append(("16 prompts with 80 % in common: sharing over not", 3, 4.5, ratio(single, "prefix", "one")))
     return lines + runs
 
 

@@ -8,7 +8,7 @@
 namespace magister {
 
 struct BenchOptions {
-  std::string what;            // sgemm | product | prefill | teacher | decode
+  std::string what;            // sgemm | product | prefill | teacher | decode | prefix
   std::string model;           // for prefill and teacher
   std::int64_t tokens = 512;   // packed tokens of the unit
   std::int64_t sequences = 1;  // they are divided into
