@@ -6,7 +6,10 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "magister/core/error.h"
 
@@ -60,6 +63,23 @@ void narrow_to_f16(const float* values, std::int64_t count, std::uint16_t* out) 
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(values + i), kNearestEven));
   }
   for (; i < count; ++i) out[i] = static_cast<std::uint16_t>(_cvtss_sh(values[i], kNearestEven));
+}
+
+// e4m3fn: sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, all ones is NaN. Source: OCP 8-bit floating point.
+float widened_e4m3(std::uint8_t bits) {
+  const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  float value = std::ldexp(static_cast<float>(exponent == 0 ? mantissa : mantissa + 8), (exponent == 0 ? 1 : exponent) - 10);
+  if ((bits & 0x7F) == 0x7F) value = std::numeric_limits<float>::quiet_NaN();
+  return (bits & 0x80) != 0 ? -value : value;
+}
+
+void widen_e4m3(const std::byte* from, std::int64_t count, float* out) {
+  static const auto table = [] {
+    std::array<float, 256> values;
+    for (int i = 0; i < 256; ++i) values[static_cast<std::size_t>(i)] = widened_e4m3(static_cast<std::uint8_t>(i));
+    return values;
+  }();
+  for (std::int64_t i = 0; i < count; ++i) out[i] = table[std::to_integer<std::size_t>(from[i])];
 }
 
 // Each expands one block into block_elements floats.
@@ -135,6 +155,7 @@ void convert_to_f32(StorageType type, const std::byte* row, std::int64_t begin, 
     case StorageType::kI32: return widen<std::int32_t>(from, count, out);
     case StorageType::kI64: return widen<std::int64_t>(from, count, out);
     case StorageType::kU8: case StorageType::kBool: return widen<std::uint8_t>(from, count, out);
+    case StorageType::kF8_E4M3: return widen_e4m3(from, count, out);
     case StorageType::kQ8_0: return convert_blocks<expand_q8_0, 32, 34>(row, begin, end, out);
     case StorageType::kQ4_0: return convert_blocks<expand_q4_0, 32, 18>(row, begin, end, out);
     case StorageType::kQ4_1: return convert_blocks<expand_q4_1, 32, 20>(row, begin, end, out);
@@ -149,7 +170,7 @@ StorageLayout layout_of(StorageType type) {
     case StorageType::kF32: case StorageType::kI32: return {1, 4};
     case StorageType::kF16: case StorageType::kBF16: case StorageType::kI16: return {1, 2};
     case StorageType::kF64: case StorageType::kI64: return {1, 8};
-    case StorageType::kI8: case StorageType::kU8: case StorageType::kBool: return {1, 1};
+    case StorageType::kI8: case StorageType::kU8: case StorageType::kBool: case StorageType::kF8_E4M3: return {1, 1};
     case StorageType::kQ8_0: return {32, 34};
     case StorageType::kQ4_0: return {32, 18};
     case StorageType::kQ4_1: return {32, 20};

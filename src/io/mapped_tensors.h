@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "io/dequantize.h"
 #include "io/mapped_file.h"
+#include "magister/core/types.h"
 #include "magister/io/tensor_file.h"
 
 namespace magister {
@@ -22,6 +25,10 @@ class MappedTensors : public TensorFile {
   const std::vector<std::string>& paths() const override { return paths_; }
   void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
             std::int64_t column_end, at::Tensor out) const override;
+  // The stored bytes of this tensor of tensors(), for readers of their own: populate() what is touched, forget() it after.
+  std::span<const std::byte> bytes_of(const TensorInfo& info) const;
+  void populate(const TensorInfo& info, IndexRange bytes) const;
+  void forget(const TensorInfo& info, IndexRange bytes) const;
   // The file that holds this tensor of tensors().
   const std::string& path_of(const TensorInfo& info) const;
 
@@ -51,6 +58,15 @@ std::uint64_t tensor_bytes(const TensorInfo& info, const std::string& path);
 
 // The two readers, each by its own file.
 std::unique_ptr<TensorFile> open_gguf(const std::string& path);
-std::unique_ptr<TensorFile> open_safetensors(const std::string& path);  // a file, or a folder
+std::unique_ptr<MappedTensors> open_safetensors(const std::string& path);  // a file, or a folder
+
+// A window of a tensor seen as [rows, columns].
+struct TensorWindow {
+  std::int64_t row_begin, row_end, column_begin, column_end;
+};
+// Error(kInternal) when the window leaves the tensor or `out` is not of its shape and of a type that is read into.
+void check_window(const std::string& name, std::int64_t rows, std::int64_t columns, const TensorWindow& window,
+                  const at::Tensor& out);
+FloatType float_type(const at::Tensor& out);
 
 }  // namespace magister

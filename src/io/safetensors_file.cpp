@@ -66,7 +66,7 @@ class SafetensorsFile final : public MappedTensors {
   }
 };
 
-std::unique_ptr<TensorFile> open_shards(const fs::path& index) {
+std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
   const MappedFile file(index.string());
   MAGISTER_CHECK(file.size() <= kMaxHeaderBytes, ExitCode::kData, "{}: has {} bytes (no index is that large); fetch the file "
                  "again", printable(index.string()), file.size());
@@ -87,7 +87,7 @@ std::unique_ptr<TensorFile> open_shards(const fs::path& index) {
 
 }  // namespace
 
-std::unique_ptr<TensorFile> open_safetensors(const std::string& path) {
+std::unique_ptr<MappedTensors> open_safetensors(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::make_unique<SafetensorsFile>(std::vector<std::string>{path});
   const fs::path folder = path, single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";

@@ -23,7 +23,7 @@ constexpr std::array kDtypes = {
     DtypeName{"F64", StorageType::kF64}, DtypeName{"F32", StorageType::kF32},   DtypeName{"F16", StorageType::kF16},
     DtypeName{"BF16", StorageType::kBF16}, DtypeName{"I64", StorageType::kI64}, DtypeName{"I32", StorageType::kI32},
     DtypeName{"I16", StorageType::kI16}, DtypeName{"I8", StorageType::kI8},     DtypeName{"U8", StorageType::kU8},
-    DtypeName{"BOOL", StorageType::kBool}};
+    DtypeName{"BOOL", StorageType::kBool}, DtypeName{"F8_E4M3", StorageType::kF8_E4M3}};
 
 class HeaderReader final : public StrictJson {
  public:

@@ -10,6 +10,7 @@
 
 #include "io/dequantize.h"
 #include "io/mapped_tensors.h"
+#include "io/quantized_file.h"
 #include "magister/core/checked.h"
 
 namespace magister {
@@ -18,9 +19,9 @@ namespace {
 constexpr std::int64_t kPieceBytes = 4 << 20;
 constexpr std::int64_t kPieceColumns = 1 << 20;  // a multiple of every block; only vectors are longer
 
-struct Window {
-  std::int64_t row_begin, row_end, column_begin, column_end;
-};
+using Window = TensorWindow;
+
+}  // namespace
 
 FloatType float_type(const at::Tensor& out) {
   MAGISTER_CHECK(out.device().is_cpu() && (out.scalar_type() == at::kFloat || out.scalar_type() == at::kBFloat16 ||
@@ -30,6 +31,19 @@ FloatType float_type(const at::Tensor& out) {
   if (out.scalar_type() == at::kFloat) return FloatType::kF32;
   return out.scalar_type() == at::kHalf ? FloatType::kF16 : FloatType::kBF16;
 }
+
+void check_window(const std::string& name, std::int64_t rows, std::int64_t columns, const TensorWindow& window,
+                  const at::Tensor& out) {
+  MAGISTER_CHECK(0 <= window.row_begin && window.row_begin <= window.row_end && window.row_end <= rows &&
+                     0 <= window.column_begin && window.column_begin <= window.column_end && window.column_end <= columns &&
+                     out.dim() == 2 && out.size(0) == window.row_end - window.row_begin &&
+                     out.size(1) == window.column_end - window.column_begin && (out.stride(1) == 1 || out.size(1) <= 1),
+                 ExitCode::kInternal, "window [{}, {}) x [{}, {}) of tensor {} with {} x {} (it does not fit); report this",
+                 window.row_begin, window.row_end, window.column_begin, window.column_end, printable(name), rows, columns);
+  float_type(out);
+}
+
+namespace {
 
 // One piece: rows that fit kPieceBytes, at most kPieceColumns wide.
 void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_bytes, StorageType type, const Window& window,
@@ -52,6 +66,16 @@ void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_
 
 }  // namespace
 
+namespace {
+
+std::unique_ptr<TensorFile> open_hugging_face(const std::string& path, const std::string& folder) {
+  std::unique_ptr<MappedTensors> file = open_safetensors(path);
+  if (const auto config = read_quantization_config(folder)) return open_quantized(std::move(file), *config);
+  return file;
+}
+
+}  // namespace
+
 std::string to_string(StorageType type) {
   switch (type) {
     case StorageType::kF32: return "F32";
@@ -64,6 +88,7 @@ std::string to_string(StorageType type) {
     case StorageType::kI64: return "I64";
     case StorageType::kU8: return "U8";
     case StorageType::kBool: return "BOOL";
+    case StorageType::kF8_E4M3: return "F8_E4M3";
     case StorageType::kQ8_0: return "Q8_0";
     case StorageType::kQ4_0: return "Q4_0";
     case StorageType::kQ4_1: return "Q4_1";
@@ -75,12 +100,12 @@ std::string to_string(StorageType type) {
 std::unique_ptr<TensorFile> TensorFile::open(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::is_directory(status)) return open_safetensors(path);
+  if (std::filesystem::is_directory(status)) return open_hugging_face(path, path);
   MAGISTER_CHECK(status.type() != std::filesystem::file_type::not_found, ExitCode::kInputOutput,
                  "{}: there is no such model (nothing to load); give a .gguf file or a folder with config.json and "
                  "*.safetensors", printable(path));
   const std::string extension = std::filesystem::path(path).extension().string();
-  if (extension == ".safetensors") return open_safetensors(path);
+  if (extension == ".safetensors") return open_hugging_face(path, std::filesystem::path(path).parent_path().string());
   if (extension == ".gguf") return open_gguf(path);
   fail(ExitCode::kData, "{}: \"{}\" is no model format that is read here (only GGUF and safetensors are); give a .gguf "
        "file or a folder with config.json and *.safetensors", printable(path), printable(extension));
@@ -153,6 +178,23 @@ const std::string& MappedTensors::path_of(const TensorInfo& info) const {
   return paths_[places_[static_cast<std::size_t>(&info - infos_.data())].file_index];
 }
 
+std::span<const std::byte> MappedTensors::bytes_of(const TensorInfo& info) const {
+  const Place& place = places_[static_cast<std::size_t>(&info - infos_.data())];
+  return files_[place.file_index].bytes().subspan(place.offset, info.num_bytes);
+}
+
+void MappedTensors::populate(const TensorInfo& info, IndexRange bytes) const {
+  const MappedFile& file = files_[places_[static_cast<std::size_t>(&info - infos_.data())].file_index];
+  file.check_unchanged();
+  const std::byte* const begin = bytes_of(info).data();
+  if (bytes.size() > 0) file.populate(begin + bytes.begin, begin + bytes.end);
+}
+
+void MappedTensors::forget(const TensorInfo& info, IndexRange bytes) const {
+  const MappedFile& file = files_[places_[static_cast<std::size_t>(&info - infos_.data())].file_index];
+  file.forget(bytes_of(info).data() + bytes.begin, bytes_of(info).data() + bytes.end);
+}
+
 void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::int64_t row_end,
                          std::int64_t column_begin, std::int64_t column_end, at::Tensor out) const {
   const TensorInfo* info = find(name);
@@ -161,12 +203,7 @@ void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::i
   const std::int64_t columns = info->shape.empty() ? 1 : info->shape.back();
   std::int64_t rows = 1;
   for (std::size_t i = 0; i + 1 < info->shape.size(); ++i) rows *= info->shape[i];
-  MAGISTER_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= rows && 0 <= column_begin &&
-                     column_begin <= column_end && column_end <= columns && out.dim() == 2 &&
-                     out.size(0) == row_end - row_begin && out.size(1) == column_end - column_begin &&
-                     (out.stride(1) == 1 || out.size(1) <= 1),
-                 ExitCode::kInternal, "window [{}, {}) x [{}, {}) of tensor {} with {} x {} (it does not fit); report this",
-                 row_begin, row_end, column_begin, column_end, printable(name), rows, columns);
+  check_window(name, rows, columns, {row_begin, row_end, column_begin, column_end}, out);
   const FloatType to = float_type(out);
   if (row_begin == row_end || column_begin == column_end) return;
   const Place& place = places_[static_cast<std::size_t>(info - infos_.data())];

@@ -52,8 +52,17 @@ ModelDescription describe_gguf(const std::string& path, const TensorFile& file) 
   return description;
 }
 
+ModelDescription describe_source(const HfConfig& source) {
+  ModelDescription description;
+  description.config = read_config(source);
+  description.names = hf_tensor_names(description.config);
+  return description;
+}
+
 ModelDescription describe_folder(const std::string& config_path, const TensorFile& file) {
-  ModelDescription description = describe_config(config_path);
+  HfConfig source(config_path);
+  if (file.dequantizes()) source.accept_quantization();
+  ModelDescription description = describe_source(source);
   const TensorInfo* head = file.find("lm_head.weight");
   const TensorInfo* embeddings = file.find(description.names.embed_tokens);
   if (!description.config.tie_word_embeddings || head == nullptr || embeddings == nullptr) return description;
@@ -71,10 +80,7 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
 }  // namespace
 
 ModelDescription describe_config(const std::string& config_json_path) {
-  ModelDescription description;
-  description.config = read_config(HfConfig(config_json_path));
-  description.names = hf_tensor_names(description.config);
-  return description;
+  return describe_source(HfConfig(config_json_path));
 }
 
 ModelDescription describe_model(const std::string& path, const TensorFile& file) {

@@ -1,6 +1,6 @@
 // Scales, codes and their packing, one output after the other. Built at -O3 (the file's name asks for it): the search for
-// 4-bit scales tries a row's groups a few dozen times, and its loops run over eight lanes that are added up in one order.
-// Source of the sign: ggml's Q4_0, which lets the largest weight take the code -8; the grid is our own.
+// 4-bit scales tries a row's groups a few times, and its loops run over eight lanes that are added up in one order.
+// Source of the sign: ggml's Q4_0, which lets the largest weight take the code -8.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -60,25 +60,37 @@ Fit fit(const float* values, std::int64_t n, float scale, float least, float mos
   return sum;
 }
 
-// The scale of a group of n weights (padded as above).
-float int4_scale(const float* values, std::int64_t n, float extreme) {
-  constexpr float kFactors[] = {1.0f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f, 0.75f, 0.7f};
-  float best = 0;
-  Fit best_fit{INFINITY, 0, 0};
-  const auto attempt = [&](float scale) {
+// The scale of a group of n weights (padded as above) with the least error among: every first guess, and the best one for
+// the codes that the best guess gives.
+class ScaleSearch {
+ public:
+  ScaleSearch(const float* values, std::int64_t n, float least, float most) : values_(values), n_(n), least_(least), most_(most) {}
+  void attempt(float scale) {
     scale = as_bf16(scale);
-    const Fit found = fit(values, n, scale, -8, 7);
-    if (found.error < best_fit.error) {
-      best = scale;
-      best_fit = found;
-    }
-  };
-  for (const float factor : kFactors) {
-    attempt(extreme * factor / -8.0f);
-    attempt(extreme * factor / 7.0f);
+    const Fit found = fit(values_, n_, scale, least_, most_);
+    if (found.error >= best_fit_.error) return;
+    best_ = scale;
+    best_fit_ = found;
   }
-  if (best_fit.codes > 0) attempt(static_cast<float>(best_fit.with_codes / best_fit.codes));
-  return best;
+  float refined() {
+    if (best_fit_.codes > 0) attempt(static_cast<float>(best_fit_.with_codes / best_fit_.codes));
+    return best_;
+  }
+
+ private:
+  const float* values_;
+  std::int64_t n_;
+  float least_, most_, best_ = 0;
+  Fit best_fit_{INFINITY, 0, 0};
+};
+
+// Measured on SmolLM2 (groups of 32): a wider grid has less error in the weights and more in the model. Factors from 0.7 to
+// 1 give +30.6 % of perplexity, from 1 to 1.12 +28.8 %, errors weighted by the weights' squares +31.1 %, this +27.3 %.
+float int4_scale(const float* values, std::int64_t n, float extreme) {
+  ScaleSearch search(values, n, -8, 7);
+  search.attempt(extreme / -8.0f);
+  search.attempt(extreme / 7.0f);
+  return search.refined();
 }
 
 float group_scale(const float* values, std::int64_t n, QuantType type) {

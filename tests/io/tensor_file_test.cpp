@@ -225,7 +225,7 @@ TEST(TensorFile, RefusesBadSafetensorsHeaders) {
       {"one offset", tensor("\"F32\"", "[2,2]", "[0]"), "lacks its dtype"},
       {"three offsets", tensor("\"F32\"", "[2,2]", "[0,16,24]"), "more than 2"},
       {"dtype is a number", tensor("7", "[2,2]", "[0,16]"), "dtype of tensor a is a number"},
-      {"dtype F8", tensor("\"F8_E4M3\"", "[16]", "[0,16]"), "F8_E4M3"},
+      {"dtype F8_E5M2", tensor("\"F8_E5M2\"", "[16]", "[0,16]"), "F8_E5M2"},
       {"dtype unknown", tensor("\"X9\"", "[16]", "[0,16]"), "X9"},
       {"shape is a text", tensor("\"F32\"", "\"2,2\"", "[0,16]"), "shape of tensor a is a text"},
       {"negative dimension", tensor("\"F32\"", "[-2,-2]", "[0,16]"), "holds -2"},

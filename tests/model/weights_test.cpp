@@ -134,6 +134,42 @@ TEST_P(Weights, EveryShardHoldsItsSlices) {
   }
 }
 
+// The layers' products quantised: every shard holds slices of what one shard alone would hold, in exactly the bytes foretold.
+TEST_P(Weights, QuantisedShardsAreSlicesOfTheWhole) {
+  const ModelConfig& config = description_.config;
+  const std::int64_t E = config.head_dim;
+  for (const QuantScheme scheme : {QuantScheme{QuantType::kInt8, 32}, QuantScheme{QuantType::kInt4, 0}, QuantScheme{QuantType::kInt4, 32}}) {
+    WeightSource alone(file_, description_, partition_for(config, 0, 1), 0, at::kFloat, scheme);
+    const at::Tensor all_o = alone.load_o_proj(1).plain_weight(), all_down = alone.load_down_proj(1).plain_weight();
+    const at::Tensor all_gate_up = alone.load_gate_up_proj(1).plain_weight();
+    for (const int size : working_tp_sizes(config, 6)) {
+      for (int rank = 0; rank < size; ++rank) {
+        SCOPED_TRACE(testing::Message() << "shard " << rank << " of " << size);
+        const Partition part = partition_for(config, rank, size);
+        WeightSource source(file_, description_, part, rank, at::kBFloat16, scheme);
+        const std::int64_t f = config.intermediate_size;
+        EXPECT_EQ(source.load_lm_head(source.load_embeddings()).scalar_type(), at::kBFloat16);
+        source.load_norm();
+        for (std::int64_t i = 0; i < 2; ++i) {
+          source.load_input_layernorm(i);
+          source.load_post_attention_layernorm(i);
+          source.load_q_norm(i);
+          source.load_k_norm(i);
+          EXPECT_TRUE(source.load_qkv_proj(i).is_quantized());
+          const at::Tensor o = source.load_o_proj(i).plain_weight(), down = source.load_down_proj(i).plain_weight();
+          const at::Tensor gate_up = source.load_gate_up_proj(i).plain_weight();
+          if (i == 0) continue;
+          EXPECT_TRUE(at::equal(o, columns(all_o, part.heads, E)));
+          EXPECT_TRUE(at::equal(down, columns(all_down, part.mlp)));
+          EXPECT_TRUE(at::equal(gate_up, at::cat({rows(all_gate_up.narrow(0, 0, f), part.mlp), rows(all_gate_up.narrow(0, f, f), part.mlp)})));
+        }
+        source.verify_all_used();
+        EXPECT_EQ(source.loaded_bytes(), weight_bytes(config, at::kBFloat16, rank, size, scheme));
+      }
+    }
+  }
+}
+
 TEST_P(Weights, BytesAreExactIn16Bits) {
   const ModelConfig& config = description_.config;
   WeightSource source(file_, description_, partition_for(config, 0, 1), 0, at::kBFloat16);

@@ -15,7 +15,7 @@
 namespace magister {
 
 // How a tensor's elements are stored. The block types are ggml's: rows run along the LAST dimension in blocks.
-enum class StorageType { kF32, kF16, kBF16, kF64, kI8, kI16, kI32, kI64, kU8, kBool, kQ8_0, kQ4_0, kQ4_1, kQ6_K };
+enum class StorageType { kF32, kF16, kBF16, kF64, kI8, kI16, kI32, kI64, kU8, kBool, kF8_E4M3, kQ8_0, kQ4_0, kQ4_1, kQ6_K };
 std::string to_string(StorageType type);
 
 struct TensorInfo {
@@ -34,7 +34,9 @@ class TensorFile {
  public:
   virtual ~TensorFile() = default;
 
-  // `path` is a .gguf file, a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json.
+  // `path` is a .gguf file, a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json. Where
+  // config.json beside them says that the checkpoint is quantised (GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes) the
+  // tensors are its logical weights; any other quant_method is refused by name.
   // Throws Error(kData) or Error(kInputOutput) naming the file, the tensor and the values.
   static std::unique_ptr<TensorFile> open(const std::string& path);
 
@@ -48,6 +50,10 @@ class TensorFile {
   // start and end anywhere. Touched pages are given back to the system afterwards. Thread-safe.
   virtual void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
                     std::int64_t column_end, at::Tensor out) const = 0;
+
+  // The weights were stored quantised after the quantization_config of the folder's config.json, and read() gives the numbers
+  // they stand for. Their TensorInfo says f32 and the bytes of their codes.
+  virtual bool dequantizes() const { return false; }
 
   // Files that make up the model, for hashing: tensor files in order.
   virtual const std::vector<std::string>& paths() const = 0;

@@ -44,8 +44,8 @@ struct QuantScheme {
 QuantScheme quant_scheme(const std::string& type, std::int64_t group);
 
 // plain: [N, columns of `covering`] f32; `columns` are those that stay. The bias goes along. int8: scale = absmax / 127, q in
-// [-127, 127]. int4: q in [-8, 7]; the scale, which may be negative, is the best in squared error of a grid of clipping
-// factors and one least-squares step. To nearest, ties to even. Throws Error(kData) when a weight is no finite number.
+// [-127, 127]. int4: q in [-8, 7]; the scale, which may be negative, gives the largest weight the code -8 or 7, or is the
+// least-squares step from the better of these, whichever has the least squared error. To nearest, ties to even. Throws Error(kData) when a weight is no finite number.
 Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering);
 // All columns of an unsharded weight.
 Linear quantize(const Linear& plain, const QuantScheme& scheme);

@@ -161,6 +161,11 @@ std::int64_t HfConfig::token_or(const std::string& key, std::int64_t fallback) c
   return json_integer(value, path_, key, -1, INT32_MAX);
 }
 
+void HfConfig::accept_quantization() {
+  root_->erase("quantization_config");
+  root_->erase("compression_config");
+}
+
 void HfConfig::refuse_unsupported() const {
   for (const Unsupported& entry : kUnsupported) {
     const auto found = root_->find(entry.key);

@@ -110,7 +110,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
 
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path) {
   static const std::set<StorageType> kNoWeights = {StorageType::kI8,  StorageType::kI16, StorageType::kI32,
-                                                   StorageType::kI64, StorageType::kU8,  StorageType::kBool};
+                                                   StorageType::kI64, StorageType::kU8,  StorageType::kBool,
+                                                   StorageType::kF8_E4M3};
   std::set<std::string> known(description.names.ignored.begin(), description.names.ignored.end());
   for (const ExpectedTensor& expected : expected_tensors(description.config, description.names)) {
     known.insert(expected.name);
