@@ -54,7 +54,7 @@ class Configs(unittest.TestCase):
     def test_the_table_is_the_program(self):
         # Every optional key once, so that the resolved experiment shows all there are.
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
-                                   "tasks.0.overflow=window", "tasks.0.stride=1024")
+                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "model.quantization=int8")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         self.assertEqual(keys | {"tasks.0.dataset.tokens"}, set(table()))
 
