@@ -205,6 +205,34 @@ def check_damage(work):
     refused("tied_but_untied", lambda c, t: (c.update(tie_word_embeddings=False), t.pop("lm_head.weight")), ["lm_head.weight", "missing"])
 
 
+def check_quantised(work):
+    """A checkpoint in int8 by output: what the shards hold is what they hold of the same numbers stored in f32."""
+    from safetensors.torch import save_file
+    config = json.loads((work / "llama/config.json").read_text())
+    tensors = {name: value.clone() for name, value in tiny_models.load_reference(work / "llama").state_dict().items()}
+    stored, numbers = {}, {}
+    for name, value in tensors.items():
+        if not name.endswith("_proj.weight"):
+            stored[name] = numbers[name] = value
+            continue
+        scale = value.abs().amax(1, keepdim=True) / 127
+        codes = (value / scale).round().to(torch.int8)
+        stored |= {name: codes, name + "_scale": scale}
+        numbers[name] = codes.float() * scale
+    quantization = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {
+        "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}}}
+    written = {}
+    for label, content, more in (("codes", stored, {"quantization_config": quantization}), ("numbers", numbers, {})):
+        folder, out = work / f"quantised.{label}", work / f"quantised.{label}.out"
+        folder.mkdir(), out.mkdir()
+        save_file(content, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({**config, **more}))
+        done = probe(folder, out, "x1", "x2", "f32")
+        check(done.returncode == 0, f"quantised {label}: {done.stderr}")
+        written[label] = {path.relative_to(out): path.read_bytes() for path in sorted(out.rglob("*.f32"))}
+    check(len(written["codes"]) > 10 and written["codes"] == written["numbers"], "a quantised checkpoint's shards differ from its numbers'")
+
+
 def check_smollm2(work):
     out = work / "smollm2"
     out.mkdir()
@@ -237,6 +265,7 @@ def main():
         check_rounding(work)
         check_gguf_convention(work)
         check_damage(work)
+        check_quantised(work)
         check_smollm2(work)
     print(f"{len(tiny_models.variants())} models, {len(failures)} failures")
     return 1 if failures else 0
