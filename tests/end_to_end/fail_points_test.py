@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from tiny_world import ROOT, World
+from tiny_world import CHAIN, ROOT, World
 
 
 def names():
@@ -24,8 +24,15 @@ class FailPoints(unittest.TestCase):
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
-        cls.world = World(cls.scratch.name, records=60)
-        cls.reference = cls.world.complete("x", 2)
+        teacher = World(cls.scratch.name, records=60)
+        chain = World(cls.scratch.name + "/chain", records=60, model=teacher.model, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain)}
+        cls.teacher, cls.chain = teacher, chain
+
+    def choose(self, name):
+        """The experiment that comes by the fail point."""
+        self.world = self.chain if name.startswith(("generate.", "judge.")) else self.teacher
+        self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):
         """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
@@ -52,6 +59,7 @@ class FailPoints(unittest.TestCase):
         self.assertGreater(len(names()), 5)
         kills, reached = 0, set()
         for index, name in enumerate(names()):
+            self.choose(name)
             for where in ("@1/0", "@1/1", "@3"):
                 if self.interrupt(f"{name}{where}:kill"):
                     kills += 1

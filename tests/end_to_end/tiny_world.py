@@ -62,11 +62,31 @@ tasks:
     unit_tokens: 64
 """
 
+# Texts are written and judged in one job; five records, for the sixth is empty and nothing can follow it.
+CHAIN = """name: {name}
+seed: 5
+output: {{directory: {runs}}}
+model: {{path: {model}, dtype: f32}}
+layout: {{devices: cpu}}
+tasks:
+  - task: generate
+    dataset: {{path: {data}, key: id, limit: 5}}
+    max_new_tokens: 9
+    max_prompt_length: 512
+    n: 4
+  - task: judge
+    dataset: {{path: {data}, key: id, limit: 5}}
+    answers: answers
+    mode: simpleqa
+    prompt: {{user: "{{{{ text }}}} {{{{ answer }}}}"}}
+"""
+
 
 class World:
-    """A folder with model, data set and experiments; results go to <folder>/runs/<name>/teacher.h5."""
+    """A folder with model, data set and experiments; the files of results are <folder>/runs/<name>/<results>."""
 
-    def __init__(self, folder, records=120, model=None):
+    def __init__(self, folder, records=120, model=None, text=EXPERIMENT, results=("teacher.h5",)):
+        self.text, self.names = text, results
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.model = model or make_model(self.folder / "model")
@@ -76,11 +96,12 @@ class World:
 
     def experiment(self, name):
         path = self.folder / f"{name}.yaml"
-        path.write_text(EXPERIMENT.format(name=name, runs=self.folder / "runs", model=self.model, data=self.data))
+        path.write_text(self.text.format(name=name, runs=self.folder / "runs", model=self.model, data=self.data))
         return path
 
     def results(self, name):
-        return self.folder / "runs" / name / "teacher.h5"
+        """The last file that the run completes."""
+        return self.folder / "runs" / name / self.names[-1]
 
     def command(self, name, ranks, *arguments):
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
@@ -97,13 +118,13 @@ class World:
                               capture_output=True, text=True, check=False, timeout=seconds)
 
     def complete(self, name, ranks, *arguments, **environment):
-        """Runs to the end -> sha256 of the results file."""
+        """Runs to the end -> sha256 of every file of results."""
         result = self.run(name, ranks, *arguments, **environment)
         assert result.returncode == 0, f"{name}, {ranks} ranks: {result.returncode}\n{result.stderr[-3000:]}"
         return self.sha256(name)
 
     def sha256(self, name):
-        return hashlib.sha256(self.results(name).read_bytes()).hexdigest()
+        return [hashlib.sha256(self.results(name).with_name(file).read_bytes()).hexdigest() for file in self.names]
 
     def forget(self, name):
         shutil.rmtree(self.folder / "runs" / name, ignore_errors=True)
