@@ -11,6 +11,7 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/tasks/judge_config.h"
+#include "magister/tasks/memory_plan.h"
 #include "magister/tasks/model_source.h"
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
@@ -38,8 +39,9 @@ struct Opened {
 
 class Judge final : public Task {
  public:
-  explicit Judge(JudgeConfig config) : Task("judge", config.name), config_(std::move(config)) {}
+  explicit Judge(JudgeConfig config) : Task("judge", config.name, config.model), config_(std::move(config)) {}
 
+  PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length, 0}; }
   PlanReport plan(RunContext& context, int num_ranks) override;
   ExitCode run(RunContext& context) override;
 
@@ -249,22 +251,10 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   const JudgePrompts prompts(config_, opened.tokenizer);
   first_tokens(opened.tokenizer, prompts.classes());
   PlanReport report;
-  report.devices = plan_layout(num_ranks, context.experiment.layout);
-  for (const DeviceRow& row : report.devices) {
-    report.num_groups = std::max(report.num_groups, row.group_index + 1);
-    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
-  }
-  for (int shard = 0; shard < report.tp_size; ++shard) {
-    const Partition partition = partition_for(model, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(model, opened.model.dtype, shard, report.tp_size);
-    const std::uint64_t work = activation_bytes(model, partition, static_cast<std::int64_t>(config_.token_budget), 1);
-    const std::uint64_t cache = static_cast<std::uint64_t>(cache_pages(model, report.tp_size)) * kv_page_bytes(model, partition);
-    if (weights + work + cache <= report.device_bytes) continue;
-    report.device_bytes = weights + work + cache;
-    report.device_parts = {{"weights", weights}, {"activations", work}, {"keys and values", cache}};
-  }
-  report.model = fmt::format("{}, {:.1f} M parameters, {}", model.family, static_cast<double>(model.num_parameters()) * 1e-6,
-                             dtype_name(opened.model.dtype));
+  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization});
+  const auto pages = static_cast<std::uint64_t>(cache_pages(model, report.tp_size));
+  report.device_parts = device_memory(model, opened.model.dtype, opened.model.quantization, report.tp_size, pass_shape(), pages);
+  report.device_bytes = sum_of(report.device_parts);
   report.free_bytes = free_bytes_for(context.results_path);
   const std::string answers = answers_path(context);
   if (!answers.empty() && !fs::exists(answers)) {
