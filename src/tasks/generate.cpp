@@ -93,7 +93,7 @@ SampleRules Generate::rules(const Opened& opened) const {
   rules.unit_samples = 1;  // a record is committed as soon as its texts are there
   rules.min_length = 1;
   if (opened.chat) {
-    rules.encode = [&](const Record& record) -> std::vector<std::vector<TokenId>> {
+    rules.encode = [&](const Record& record) -> std::vector<SampleTokens> {
       return {opened.chat->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
     };
   }

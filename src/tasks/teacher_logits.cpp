@@ -70,7 +70,7 @@ SampleRules TeacherLogits::rules(const ModelConfig& model) const {
 
 TeacherShape TeacherLogits::shape(const SamplePlan& plan) const {
   return {plan.num_samples, plan.num_tokens,    plan.num_units,
-          config_.top_k,    plan.max_key_bytes, config_.logprob_f16};
+          config_.top_k,    plan.max_key_bytes, config_.logprob_f16, config_.assistant_only};
 }
 
 // What must be equal for two runs to belong to one results file. Collective over the world.
@@ -97,8 +97,12 @@ std::unique_ptr<ChatPrompts> TeacherLogits::open_chat(const Tokenizer& tokenizer
 SampleRules TeacherLogits::rules_with(const ModelConfig& model, const ChatPrompts* chat) const {
   SampleRules all = rules(model);
   if (chat == nullptr) return all;
-  all.encode = [this, chat](const Record& record) -> std::vector<std::vector<TokenId>> {
-    return {chat->encode(record_field(record.text, config_.dataset.messages_field, record.where), false, record.where)};
+  all.marks_assistant = config_.assistant_only;
+  all.encode = [this, chat](const Record& record) -> std::vector<SampleTokens> {
+    const nlohmann::ordered_json messages = record_field(record.text, config_.dataset.messages_field, record.where);
+    if (!config_.assistant_only) return {chat->encode(messages, false, record.where)};
+    ChatPrompts::MarkedTokens marked = chat->encode_marked(messages, record.where);
+    return {{std::move(marked.ids), std::move(marked.assistant)}};
   };
   return all;
 }
@@ -180,7 +184,7 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
                         {{"dtype", dtype_name(model.dtype)}, {"quantization", config_.model.quantization}}},
                        [&](const UnitWork& work) {
     run_teacher_units({group, file, work.tickets, work.watchdog, model.description, *model.file, model.dtype, model.quantization,
-                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
+                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only,
                        [&] { return context.stop.raised(); }, work.tell, times});
   });
 }

@@ -19,7 +19,7 @@ struct ModelSection {
   std::string dtype = "auto";         // auto | f32 | bf16 | f16
   std::string quantization = "none";  // none | int8 | int4, of the layers' weights, made while loading
   std::int64_t quantization_group = 0;  // inputs a scale: 32 | 64 | 128, or 0: one scale an output
-  std::string chat_template;            // a file; empty: the model's own
+  std::string chat_template;            // a file or a text; empty: the model's own
 
   // `dtype`, where auto means bf16 when the layers are quantised: embeddings and head stay in 16 bits.
   std::string storage_dtype() const { return quantization != "none" && dtype == "auto" ? "bf16" : dtype; }
