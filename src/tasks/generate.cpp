@@ -74,7 +74,7 @@ Opened Generate::open(const Communicator& world) const {
 // Refers to the tokenizer, so it is made where that stays.
 void Generate::open_chat(Opened& opened) const {
   if (config_.dataset.messages_field.empty()) return;
-  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer);
+  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer, config_.dataset.special_tokens_in_messages);
 }
 
 SampleRules Generate::rules(const Opened& opened) const {
