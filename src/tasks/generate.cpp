@@ -197,10 +197,12 @@ ExitCode Generate::run(RunContext& context) {
                            number("key_bytes")};
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, group.tp_size(), config_, number("longest_prompt")));
   const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
-  UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
+  const std::optional<LossPlan> loss =
+      plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, opened.model, file, expected});
+  UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
     run_generate_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, size,
-                        opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, times});
+                        opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, loss, times});
   });
   if (code != ExitCode::kDone) return code;
   if (context.world.rank() == 0) {
@@ -229,7 +231,8 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, report.tp_size, config_, samples.longest_sample));
   for (int shard = 0; shard < report.tp_size; ++shard) {
     const Partition partition = partition_for(model, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(model, opened.model.dtype, shard, report.tp_size);
+    const std::uint64_t weights = weight_bytes(opened.model.description, *opened.model.file, opened.model.dtype, shard, report.tp_size,
+                                               opened.model.quantization);
     const std::uint64_t work = activation_bytes(model, partition, static_cast<std::int64_t>(config_.token_budget), 1);
     const std::uint64_t cache = pages * kv_page_bytes(model, partition);
     if (weights + work + cache <= report.device_bytes) continue;
@@ -237,7 +240,7 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
     report.device_parts = {{"weights", weights}, {"activations", work}, {"keys and values", cache}};
   }
   report.model = fmt::format("{}, {:.1f} M parameters, {}", model.family, static_cast<double>(model.num_parameters()) * 1e-6,
-                             dtype_name(opened.model.dtype));
+                             opened.model.storage());
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;

@@ -229,10 +229,13 @@ ExitCode Judge::run(RunContext& context) {
                                                            : create(context, opened, prompts, expected, times);
   const std::uint64_t num_samples = ResultsFile::read_number(context.world, context.results_path + ".partial", "num_samples");
   const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(model, group.tp_size()))));
-  UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
+  const std::optional<LossPlan> loss = plan_quantization_loss(
+      context, group, {name(), config_.model.quantization_loss, opened.model, file, expected,
+                       [&](std::span<const float> logits_V) { return score_verdict(logits_V, classes, config_.low_mass); }});
+  UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
     run_judge_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, prompts.orders(),
-                     classes, num_pages, [&] { return context.stop.raised(); }, times});
+                     classes, num_pages, [&] { return context.stop.raised(); }, loss, times});
   });
   if (code != ExitCode::kDone) return code;
   // The summary first: a complete file whose summary failed would never get one.
@@ -256,7 +259,8 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   }
   for (int shard = 0; shard < report.tp_size; ++shard) {
     const Partition partition = partition_for(model, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(model, opened.model.dtype, shard, report.tp_size);
+    const std::uint64_t weights = weight_bytes(opened.model.description, *opened.model.file, opened.model.dtype, shard, report.tp_size,
+                                               opened.model.quantization);
     const std::uint64_t work = activation_bytes(model, partition, static_cast<std::int64_t>(config_.token_budget), 1);
     const std::uint64_t cache = static_cast<std::uint64_t>(cache_pages(model, report.tp_size)) * kv_page_bytes(model, partition);
     if (weights + work + cache <= report.device_bytes) continue;
@@ -264,7 +268,7 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
     report.device_parts = {{"weights", weights}, {"activations", work}, {"keys and values", cache}};
   }
   report.model = fmt::format("{}, {:.1f} M parameters, {}", model.family, static_cast<double>(model.num_parameters()) * 1e-6,
-                             dtype_name(opened.model.dtype));
+                             opened.model.storage());
   report.free_bytes = free_bytes_for(context.results_path);
   const std::string answers = answers_path(context);
   if (!answers.empty() && !fs::exists(answers)) {

@@ -13,6 +13,7 @@
 #include "tasks/judge_scoring.h"
 #include "tasks/unit_loop.h"
 #include "tasks/unit_writer.h"
+#include "tasks/quantization_loss.h"
 
 namespace magister {
 
@@ -37,6 +38,7 @@ struct JudgeRun {
   const std::vector<std::vector<TokenId>>& classes;
   std::int64_t num_pages;                     // of the cache, equal on every rank
   std::function<bool()> stop_wanted;          // asked between passes
+  const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;
 };
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "magister/io/tensor_file.h"
 #include "magister/model/model_config.h"
 #include "magister/model/quantize.h"
+#include "magister/model/weights.h"
 #include "magister/parallel/communicator.h"
 #include "magister/tasks/experiment_config.h"
 
@@ -20,7 +22,14 @@ struct OpenModel {
   std::unique_ptr<TensorFile> file;
   ModelDescription description;
   at::ScalarType dtype = at::kFloat;
+  at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
   QuantScheme quantization;
+  QuantizedProducts products;  // with quantisation
+
+  // "f32" or "f16, layers int4: 120 products with the file's own codes, 0 made in groups of 32".
+  std::string storage() const;
+  // Of the event "start": dtype, quantization, products_kept, products_made.
+  nlohmann::ordered_json facts() const;
 };
 
 // Collective over world.

@@ -45,7 +45,7 @@ class TeacherLogits final : public Task {
   ResultsFile create(RunContext& context, const OpenModel& model, const Tokenizer& tokenizer, const Dataset& dataset,
                      const Attributes& identity, PhaseTimes& times) const;
   ExitCode compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
-                   PhaseTimes& times) const;
+                   const std::optional<LossPlan>& loss, PhaseTimes& times) const;
 
   TeacherLogitsConfig config_;
 };
@@ -167,17 +167,19 @@ ExitCode TeacherLogits::run(RunContext& context) {
                          ? ResultsFile::resume(context.world, context.results_path, expected)
                          : create(context, model, tokenizer, dataset, expected, times);
   times.add("prepare", seconds());
-  return compute(context, group, model, file, times);
+  const std::optional<LossPlan> loss =
+      plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, model, file, expected});
+  return compute(context, group, model, file, loss, times);
 }
 
 ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
-                                PhaseTimes& times) const {
+                                const std::optional<LossPlan>& loss, PhaseTimes& times) const {
   return run_unit_loop({context, group, file, name(), context.results_path, times,
-                        {{"dtype", dtype_name(model.dtype)}, {"quantization", config_.model.quantization}}},
+                        model.facts()},
                        [&](const UnitWork& work) {
     run_teacher_units({group, file, work.tickets, work.watchdog, model.description, *model.file, model.dtype, model.quantization,
                        static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
-                       [&] { return context.stop.raised(); }, work.tell, times});
+                       [&] { return context.stop.raised(); }, work.tell, loss, times});
   });
 }
 
@@ -192,7 +194,7 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   }
   for (int shard = 0; shard < report.tp_size; ++shard) {
     const Partition partition = partition_for(config, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(config, model.dtype, shard, report.tp_size, model.quantization);
+    const std::uint64_t weights = weight_bytes(model.description, *model.file, model.dtype, shard, report.tp_size, model.quantization);
     const std::uint64_t work = activation_bytes(config, partition, static_cast<std::int64_t>(config_.unit_tokens), 1);
     const std::uint64_t rows = config_.unit_tokens * (config_.top_k + 20) * 8 * 2;
     if (weights + work + rows <= report.device_bytes) continue;
@@ -200,10 +202,7 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
     report.device_parts = {{"weights", weights}, {"activations", work}, {"rows of a unit", rows}};
   }
   report.model = fmt::format("{}, {:.1f} M parameters, {}", config.family,
-                             static_cast<double>(config.num_parameters()) * 1e-6, dtype_name(model.dtype));
-  if (model.quantization.on()) {
-    report.model += fmt::format(", layers {} in groups of {}", config_.model.quantization, config_.model.quantization_group);
-  }
+                             static_cast<double>(config.num_parameters()) * 1e-6, model.storage());
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);
   const std::unique_ptr<ChatPrompts> chat = open_chat(tokenizer);
