@@ -95,13 +95,23 @@ float int4_scale(const float* values, std::int64_t n, float extreme) {
   return search.refined();
 }
 
+// values as for fit(). The weight of the largest absolute value, of equal ones the first.
 float group_scale(const float* values, std::int64_t n, QuantType type) {
-  float extreme = 0;
-  bool finite = true;
-  for (std::int64_t i = 0; i < n; ++i) {
-    finite = finite && std::abs(values[i]) <= kLargest;
-    if (std::abs(values[i]) > std::abs(extreme)) extreme = values[i];
+  float high[kLanes] = {}, low[kLanes] = {};
+  std::int32_t good[kLanes];
+  std::fill_n(good, kLanes, 1);
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      const float v = values[i + l];
+      high[l] = std::max(high[l], v);
+      low[l] = std::min(low[l], v);
+      good[l] &= std::abs(v) <= kLargest ? 1 : 0;
+    }
   }
+  const float most = *std::max_element(high, high + kLanes), least = *std::min_element(low, low + kLanes);
+  const bool finite = *std::min_element(good, good + kLanes) == 1;
+  float extreme = most > -least ? most : least;
+  if (finite && most == -least) extreme = *std::find_if(values, values + n, [most](float v) { return std::abs(v) == most; });
   MAGISTER_CHECK(finite, ExitCode::kData, "a weight to be quantised is NaN, infinite or above {} (its group would have no "
                  "scale); fetch the model again, or set model.quantization to none", kLargest);
   if (std::abs(extreme) < kSmallest) return 0;

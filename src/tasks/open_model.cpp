@@ -28,7 +28,7 @@ OpenModel open_model(const Communicator& world, const ModelSection& section) {
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
-  model.quantization = quant_scheme(section.quantization, section.quantization_group.value_or(section.quantization == "int8" ? 128 : 32));
+  model.quantization = quant_scheme(section.quantization, section.quantization_group.value_or(32));
   model.quantization.group_given = section.quantization_group.has_value();
   model.dtype = model.quantization.on() && section.dtype == "auto" ? table_dtype(model) : model.plain_dtype;
   model.products = quantized_products(model.description, *model.file, model.quantization);

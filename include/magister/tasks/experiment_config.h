@@ -18,7 +18,7 @@ struct ModelSection {
   std::string path;
   std::string dtype = "auto";         // auto | f32 | bf16 | f16
   std::string quantization = "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
-  // Inputs a scale: 32 | 64 | 128, or 0: one scale an output. Nothing: the file's own, and 128 (int8) or 32 where codes are made.
+  // Inputs a scale: 32 | 64 | 128, or 0: one scale an output. Nothing: the file's own, and 32 where codes are made.
   std::optional<std::int64_t> quantization_group;
   std::int64_t quantization_loss = 0;  // tokens over which the loss is measured before the work; 0: not
   std::string chat_template;           // a file; empty: the model's own
