@@ -14,7 +14,7 @@ namespace magister {
 class ChatPrompts {
  public:
   // The template of the model at `model_path`: chat_template.jinja or tokenizer_config.json of a folder, the metadata of a
-  // GGUF file; `override_path` (a file) instead when not empty. Throws Error(kConfig) naming the places when there is none.
+  // GGUF file; `override_path` (a file, or the template itself: a text with {{ or {%) instead when not empty. Throws Error(kConfig) naming the places when there is none.
   // tokenizer is kept by reference.
   ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer);
 
@@ -25,10 +25,24 @@ class ChatPrompts {
   // Throws Error(kData) with `where`. Thread-safe.
   std::vector<TokenId> encode(const nlohmann::ordered_json& messages, bool answer_follows, const std::string& where) const;
 
+  // The whole chat, and which of its tokens the assistant wrote: 1 for tokens inside the template's {% generation %} blocks, or,
+  // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
+  // its end token excluded). Throws Error(kData) with `where` when the template writes a turn differently once others follow
+  // (then no such place exists), or when there is no turn of the assistant. Thread-safe.
+  struct MarkedTokens {
+    std::vector<TokenId> ids;
+    std::vector<std::uint8_t> assistant;
+  };
+  MarkedTokens encode_marked(const nlohmann::ordered_json& messages, const std::string& where) const;
+
   // sha256 of the template's text: a part of what determines the prompts.
   const std::string& sha256() const { return sha256_; }
 
  private:
+  RenderedChat render(const nlohmann::ordered_json& guarded_messages, bool answer_follows) const;
+  std::vector<TextSpan> answers_by_prefix(const nlohmann::ordered_json& guarded_messages, const std::string& whole) const;
+  std::vector<TokenId> tokens(const std::string& text) const;
+
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
   std::string sha256_, bos_token_, eos_token_;

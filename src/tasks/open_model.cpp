@@ -35,10 +35,14 @@ OpenModel open_model(const Communicator& world, const ModelSection& section) {
   return model;
 }
 
-std::string OpenModel::storage() const {
-  if (!quantization.on()) return dtype_name(dtype);
+std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
+  return [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
+}
+
+std::string OpenModel::layers() const {
+  if (!quantization.on()) return "";
   const char* type = quantization.type == QuantType::kInt8 ? "int8" : "int4";
-  std::string text = fmt::format("{}, layers {}:", dtype_name(dtype), type);
+  std::string text = fmt::format("layers {}:", type);
   if (products.kept > 0) text += fmt::format(" {} products with the file's own codes", products.kept);
   if (products.made > 0) text += fmt::format("{} {} made in groups of {}", products.kept > 0 ? "," : "", products.made, quantization.group);
   return text;

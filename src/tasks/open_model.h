@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,8 +27,10 @@ struct OpenModel {
   QuantScheme quantization;
   QuantizedProducts products;  // with quantisation
 
-  // "f32" or "f16, layers int4: 120 products with the file's own codes, 0 made in groups of 32".
-  std::string storage() const;
+  // "layers int4: 118 products with the file's own codes, 2 made in groups of 32"; empty without quantisation.
+  std::string layers() const;
+  // Weights of a shard; keeps a reference to this.
+  std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
   // Of the event "start": dtype, quantization, products_kept, products_made.
   nlohmann::ordered_json facts() const;
 };
