@@ -53,7 +53,7 @@ constexpr OptionEntry kBenchOptions[] = {
     {"--sequences", "N", "sequences that they are divided into; decode, prefix: texts at once (default 1)"},
     {"--top-k", "K", "kept entries a token (default 64)"},
     {"--dtype", "TYPE", "auto, f32, bf16 or f16 (default auto)"},
-    {"--format", "TYPE", "weights of product: f32, bf16, f16, int8 or int4 (default f32); the last two quantise a model, too"},
+    {"--format", "TYPE", "weights of product: f32, bf16, f16, int8, int4, int8-kept or int4-kept (default f32); int8 and int4 quantise a model, too"},
     {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},
     {"--rows", "N", "rows of product (default 1: one decoding sequence)"},
     {"--threads", "N", "compute threads (default 1)"},

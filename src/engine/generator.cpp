@@ -156,10 +156,7 @@ at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   return hidden_TD.index_select(0, at::tensor(rows, at::kLong));
 }
 
-// [R, D] -> [R, V]: the shards' parts side by side. Collective over the group.
-at::Tensor Generator::whole_logits(const at::Tensor& hidden_RD) {
-  at::Tensor part_Rv = model_.logits(hidden_RD);
-  ProcessGroup& group = model_.group();
+at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
   if (group.tp_size() == 1) return part_Rv;
   at::Tensor width = at::tensor({part_Rv.size(1)}, at::kLong);
   const at::Tensor widths = group.all_gather(width);
@@ -205,7 +202,7 @@ void Generator::step() {
   MAGISTER_ASSERT(!pass.empty());
   ++counts_.passes;
   const at::Tensor hidden_RD = forward(pass);
-  at::Tensor logits_RV = hidden_RD.size(0) > 0 ? whole_logits(hidden_RD) : at::Tensor{};
+  at::Tensor logits_RV = hidden_RD.size(0) > 0 ? gather_logits(model_.logits(hidden_RD), model_.group()) : at::Tensor{};
   std::int64_t row = 0;
   for (Sequence* sequence : pass) {
     sequence->computed += std::exchange(sequence->scheduled, 0);

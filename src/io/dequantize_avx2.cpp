@@ -103,6 +103,47 @@ void expand_q4_1(const std::byte* block, float* __restrict out) {
   for (int i = 0; i < 16; ++i) out[i + 16] = d * static_cast<float>(pairs[i] >> 4) + m;
 }
 
+// 16 pairs of low nibbles after 32 fifth bits, the first lowest.
+int five_bits(const unsigned char* pairs, std::uint32_t fifth, int i) {
+  const int low = i < 16 ? pairs[i] & 15 : pairs[i - 16] >> 4;
+  return low | static_cast<int>(fifth >> i & 1u) << 4;
+}
+
+void expand_q5_0(const std::byte* block, float* __restrict out) {
+  const float d = half(block);
+  const auto fifth = load<std::uint32_t>(block + 2);
+  const auto* pairs = reinterpret_cast<const unsigned char*>(block + 6);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(five_bits(pairs, fifth, i) - 16);
+}
+
+void expand_q5_1(const std::byte* block, float* __restrict out) {
+  const float d = half(block), m = half(block + 2);
+  const auto fifth = load<std::uint32_t>(block + 4);
+  const auto* pairs = reinterpret_cast<const unsigned char*>(block + 8);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(five_bits(pairs, fifth, i)) + m;
+}
+
+// Q4_K and Q5_K, 256 elements: f16 scale and f16 scale of minima, eight pairs of 6 bits (scale, minimum) in 12 bytes, of
+// Q5_K 32 bytes of fifth bits, 128 bytes of nibbles: 64 elements in 32 bytes, low halves first.
+template <int Bits>
+void expand_k(const std::byte* block, float* __restrict out) {
+  const float d = half(block), dmin = half(block + 2);
+  const auto* packed = reinterpret_cast<const unsigned char*>(block + 4);
+  const unsigned char* high = packed + 12;
+  const unsigned char* nibbles = high + (Bits == 5 ? 32 : 0);
+  for (int part = 0; part < 8; ++part) {
+    const int scale = part < 4 ? packed[part] & 63 : (packed[part + 4] & 15) | (packed[part - 4] >> 6) << 4;
+    const int minimum = part < 4 ? packed[part + 4] & 63 : packed[part + 4] >> 4 | (packed[part] >> 6) << 4;
+    const float step = d * static_cast<float>(scale), offset = dmin * static_cast<float>(minimum);
+    const unsigned char* from = nibbles + part / 2 * 32;
+    for (int i = 0; i < 32; ++i) {
+      int quant = part % 2 == 0 ? from[i] & 15 : from[i] >> 4;
+      if constexpr (Bits == 5) quant |= (high[i] >> part & 1) << 4;
+      out[part * 32 + i] = step * static_cast<float>(quant) - offset;
+    }
+  }
+}
+
 // 256 elements: 128 bytes of low 4 bits, 64 of high 2 bits, 16 scales of 16 elements, one f16 super scale.
 void expand_q6_k(const std::byte* block, float* __restrict out) {
   const float d = half(block + 208);
@@ -159,6 +200,10 @@ void convert_to_f32(StorageType type, const std::byte* row, std::int64_t begin, 
     case StorageType::kQ8_0: return convert_blocks<expand_q8_0, 32, 34>(row, begin, end, out);
     case StorageType::kQ4_0: return convert_blocks<expand_q4_0, 32, 18>(row, begin, end, out);
     case StorageType::kQ4_1: return convert_blocks<expand_q4_1, 32, 20>(row, begin, end, out);
+    case StorageType::kQ5_0: return convert_blocks<expand_q5_0, 32, 22>(row, begin, end, out);
+    case StorageType::kQ5_1: return convert_blocks<expand_q5_1, 32, 24>(row, begin, end, out);
+    case StorageType::kQ4_K: return convert_blocks<expand_k<4>, 256, 144>(row, begin, end, out);
+    case StorageType::kQ5_K: return convert_blocks<expand_k<5>, 256, 176>(row, begin, end, out);
     case StorageType::kQ6_K: return convert_blocks<expand_q6_k, 256, 210>(row, begin, end, out);
   }
 }
@@ -174,6 +219,10 @@ StorageLayout layout_of(StorageType type) {
     case StorageType::kQ8_0: return {32, 34};
     case StorageType::kQ4_0: return {32, 18};
     case StorageType::kQ4_1: return {32, 20};
+    case StorageType::kQ5_0: return {32, 22};
+    case StorageType::kQ5_1: return {32, 24};
+    case StorageType::kQ4_K: return {256, 144};
+    case StorageType::kQ5_K: return {256, 176};
     case StorageType::kQ6_K: return {256, 210};
   }
   fail(ExitCode::kInternal, "storage type {} has no layout (a case is missing); report this", static_cast<int>(type));

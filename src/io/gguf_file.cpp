@@ -20,7 +20,11 @@ StorageType storage_type(std::uint32_t type, const std::string& path, const std:
     case 1: return StorageType::kF16;
     case 2: return StorageType::kQ4_0;
     case 3: return StorageType::kQ4_1;
+    case 6: return StorageType::kQ5_0;
+    case 7: return StorageType::kQ5_1;
     case 8: return StorageType::kQ8_0;
+    case 12: return StorageType::kQ4_K;
+    case 13: return StorageType::kQ5_K;
     case 14: return StorageType::kQ6_K;
     case 24: return StorageType::kI8;
     case 25: return StorageType::kI16;
@@ -30,8 +34,8 @@ StorageType storage_type(std::uint32_t type, const std::string& path, const std:
     case 30: return StorageType::kBF16;
     default: break;
   }
-  fail(ExitCode::kData, "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q6_K and "
-       "integers); convert the model to one of these", printable(path), printable(name), type);
+  fail(ExitCode::kData, "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
+       "Q5_K, Q6_K and integers); convert the model to one of these", printable(path), printable(name), type);
 }
 
 // A tensor of the list, and where it begins in the data.

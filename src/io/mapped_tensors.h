@@ -25,6 +25,9 @@ class MappedTensors : public TensorFile {
   const std::vector<std::string>& paths() const override { return paths_; }
   void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
             std::int64_t column_end, at::Tensor out) const override;
+  // ggml's Q8_0, Q4_0 and Q4_1; src/io/block_codes_avx2.cpp.
+  std::optional<CodeFormat> code_format(const std::string& name) const override;
+  void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const override;
   // The stored bytes of this tensor of tensors(), for readers of their own: populate() what is touched, forget() it after.
   std::span<const std::byte> bytes_of(const TensorInfo& info) const;
   void populate(const TensorInfo& info, IndexRange bytes) const;

@@ -54,6 +54,30 @@ class QuantizedFile final : public TensorFile {
   const std::vector<std::string>& paths() const override { return file_->paths(); }
   bool dequantizes() const override { return true; }
 
+  std::optional<CodeFormat> code_format(const std::string& name) const override {
+    const auto found = found_.weights.find(name);
+    if (found == found_.weights.end()) return std::nullopt;
+    populate_beside_codes(found->second);
+    return code_format_of(found->second);
+  }
+
+  void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const override {
+    const QuantizedWeight& weight = found_.weights.at(name);
+    MAGISTER_CHECK(rows.begin <= rows.end && columns.begin <= columns.end && rows.end <= static_cast<std::uint64_t>(weight.out) &&
+                       columns.end <= static_cast<std::uint64_t>(weight.in),
+                   ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this", rows.begin,
+                   rows.end, columns.begin, columns.end, printable(name));
+    if (rows.size() == 0 || columns.size() == 0) return;
+    const IndexRange bytes = touched(weight, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end),
+                                     static_cast<std::int64_t>(columns.begin), static_cast<std::int64_t>(columns.end));
+    file_->populate(*weight.codes.info, bytes);
+    populate_beside_codes(weight);
+    read_code_window(weight, rows, columns, out);
+    // Words along the outputs hold rows that are read next: they stay until the last of them.
+    const bool by_input = weight.layout == CodeLayout::kWordsByInput || weight.layout == CodeLayout::kAwq;
+    if (!by_input || rows.end == static_cast<std::uint64_t>(weight.out)) file_->forget(*weight.codes.info, bytes);
+  }
+
   void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
             std::int64_t column_end, at::Tensor out) const override {
     const auto found = found_.weights.find(name);
@@ -66,10 +90,7 @@ class QuantizedFile final : public TensorFile {
     check_window(name, weight.out, weight.in, {row_begin, row_end, column_begin, column_end}, out);
     if (row_begin == row_end || column_begin == column_end) return;
     file_->populate(*weight.codes.info, touched(weight, row_begin, row_end, column_begin, column_end));
-    for (const StoredPart* part : {&weight.scales, &weight.zeros, &weight.group_index, &weight.absmax, &weight.nested_absmax,
-                                   &weight.nested_table}) {
-      if (*part) file_->populate(*part->info, {0, part->info->num_bytes});
-    }
+    populate_beside_codes(weight);
     std::vector<float> tile(static_cast<std::size_t>(kTileRows * kTileColumns));
     const auto* values = reinterpret_cast<const std::byte*>(tile.data());
     const auto element = static_cast<std::int64_t>(out.element_size());
@@ -88,6 +109,13 @@ class QuantizedFile final : public TensorFile {
   }
 
  private:
+  void populate_beside_codes(const QuantizedWeight& weight) const {
+    for (const StoredPart* part : {&weight.scales, &weight.zeros, &weight.group_index, &weight.absmax, &weight.nested_absmax,
+                                   &weight.nested_table}) {
+      if (*part) file_->populate(*part->info, {0, part->info->num_bytes});
+    }
+  }
+
   std::unique_ptr<MappedTensors> file_;
   QuantizedWeights found_;
   std::vector<TensorInfo> infos_;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "io/mapped_tensors.h"
@@ -64,6 +65,12 @@ struct QuantizedWeight {
 // against the parts' sizes before, but for values of group_index: Error(kData) where one names no group.
 void dequantize_window(const QuantizedWeight& weight, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
                        std::int64_t column_end, float* out, std::int64_t out_stride);
+
+// The weight's codes as they stand in the file, where kernels can keep them: 4 or 8 bits, scales of 16 bits, groups of 32, 64,
+// 128 or one an output, and inputs that follow their groups in order (no activation order). Reads group_index.
+std::optional<CodeFormat> code_format_of(const QuantizedWeight& weight);
+// A window of them.
+void read_code_window(const QuantizedWeight& weight, IndexRange rows, IndexRange columns, const CodeWindow& out);
 
 // Element `index` of a stored tensor of f32, f16 or bf16.
 float float_at(const StoredPart& part, std::int64_t index);

@@ -92,6 +92,10 @@ std::string to_string(StorageType type) {
     case StorageType::kQ8_0: return "Q8_0";
     case StorageType::kQ4_0: return "Q4_0";
     case StorageType::kQ4_1: return "Q4_1";
+    case StorageType::kQ5_0: return "Q5_0";
+    case StorageType::kQ5_1: return "Q5_1";
+    case StorageType::kQ4_K: return "Q4_K";
+    case StorageType::kQ5_K: return "Q5_K";
     case StorageType::kQ6_K: return "Q6_K";
   }
   return "?";
@@ -116,6 +120,12 @@ const TensorInfo* TensorFile::find(const std::string& name) const {
   const auto at = std::lower_bound(all.begin(), all.end(), name,
                                    [](const TensorInfo& info, const std::string& wanted) { return info.name < wanted; });
   return at != all.end() && at->name == name ? &*at : nullptr;
+}
+
+std::optional<CodeFormat> TensorFile::code_format(const std::string&) const { return std::nullopt; }
+
+void TensorFile::read_codes(const std::string& name, IndexRange, IndexRange, const CodeWindow&) const {
+  fail(ExitCode::kInternal, "tensor {} has no codes to read (code_format() says so); report this", printable(name));
 }
 
 std::uint64_t tensor_bytes(const TensorInfo& info, const std::string& path) {

@@ -40,13 +40,14 @@ WeightFormat format_of(at::ScalarType type) {
 struct Panel {
   WeightFormat format;
   const char* bytes;
-  QuantizedPanel quantized;  // of int8 and int4
+  QuantizedPanel quantized;  // of codes
+  bool eight_bits = false;   // they have
   bool is_quantized() const { return format >= WeightFormat::kInt8; }
   int quant_index() const { return static_cast<int>(format) - static_cast<int>(WeightFormat::kInt8); }
 
   // Where row k stands.
   const char* at(std::int64_t k) const {
-    if (is_quantized()) return bytes + (quantized.lead % 8 + k) * kPanel / (format == WeightFormat::kInt8 ? 1 : 2);
+    if (is_quantized()) return bytes + (quantized.lead % 8 + k) * kPanel / (eight_bits ? 1 : 2);
     return bytes + k * kPanel * static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
   }
   // Rows [begin, begin + depth) of k -> f32 [depth, 48].
@@ -64,9 +65,18 @@ Panel panel_of(const Linear& linear, std::int64_t index) {
   const auto* bytes = static_cast<const char*>(panels.const_data_ptr()) +
                       index * panels.stride(0) * static_cast<std::int64_t>(panels.element_size());
   if (!linear.is_quantized()) return {format_of(linear.dtype()), bytes, {}};
-  const auto* scales = static_cast<const std::uint16_t*>(linear.scales_PGW.const_data_ptr()) + index * linear.scales_PGW.stride(0);
-  return {linear.scheme.type == QuantType::kInt8 ? WeightFormat::kInt8 : WeightFormat::kInt4, bytes,
-          {reinterpret_cast<const std::uint32_t*>(bytes), scales, linear.scheme.group, linear.lead}};
+  const auto of_panel = [index](const at::Tensor& all_PGW) {
+    return static_cast<const std::uint16_t*>(all_PGW.const_data_ptr()) + index * all_PGW.stride(0);
+  };
+  QuantizedPanel quantized{reinterpret_cast<const std::uint32_t*>(bytes), of_panel(linear.scales_PGW), linear.scheme.group, linear.lead};
+  quantized.half_scales = linear.scales_PGW.scalar_type() == at::kHalf;
+  const bool kept = quantized.half_scales || linear.offsets_PGW.defined(), eight = linear.scheme.type == QuantType::kInt8;
+  if (linear.offsets_PGW.defined()) {
+    quantized.offsets = of_panel(linear.offsets_PGW);
+    quantized.offsets_are_zeros = linear.offset == CodeFormat::Offset::kZero;
+  }
+  const WeightFormat format = kept ? (eight ? WeightFormat::kInt8Kept : WeightFormat::kInt4Kept) : (eight ? WeightFormat::kInt8 : WeightFormat::kInt4);
+  return {format, bytes, quantized, eight};
 }
 
 // One panel's product of at most kTileRows rows: few rows in one go from the storage, more of them slab by slab in f32.
@@ -157,6 +167,7 @@ Linear Linear::outputs(std::int64_t begin, std::int64_t end) const {
   out.bias_N = at::Tensor();
   out.panels_PKW = panels_PKW.narrow(0, first, last - first);
   if (is_quantized()) out.scales_PGW = scales_PGW.narrow(0, first, last - first);
+  if (offsets_PGW.defined()) out.offsets_PGW = offsets_PGW.narrow(0, first, last - first);
   out.num_outputs = end - begin;
   return out;
 }
@@ -175,18 +186,18 @@ void Linear::copy_row(std::int64_t n, float* out) const {
   });
 }
 
-Linear pack(Linear plain) {
-  const bool stays = plain.dtype() != at::kFloat && cpu_prefers_bf16();
+Linear pack(Linear plain, ThreadPool* pool) {
+  const bool stays = plain.dtype() == at::kBFloat16 && cpu_prefers_bf16();
   if (plain.is_packed() || stays) return plain;
   const at::Tensor& weight_NK = plain.weight_NK;
   const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
   Linear packed{{}, plain.bias_N, empty_panels({panels, k, kPanel}, weight_NK.scalar_type()), n};
-  for (std::int64_t p = 0; p < panels; ++p) {
+  on_threads(pool, panels, [&](std::int64_t p) {
     const std::int64_t columns = std::min(kPanel, n - p * kPanel);
     at::Tensor panel_KW = packed.panels_PKW.select(0, p);
     if (columns < kPanel) panel_KW.zero_();
     panel_KW.narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
-  }
+  });
   return packed;
 }
 

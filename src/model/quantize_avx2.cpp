@@ -11,6 +11,8 @@
 #include "magister/core/error.h"
 #include "magister/model/cpu_kernels.h"
 #include "magister/model/matmul.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/code_words.h"
 
 namespace magister {
 namespace {
@@ -93,20 +95,30 @@ float int4_scale(const float* values, std::int64_t n, float extreme) {
   return search.refined();
 }
 
+// values as for fit(). The weight of the largest absolute value, of equal ones the first.
 float group_scale(const float* values, std::int64_t n, QuantType type) {
-  float extreme = 0;
-  bool finite = true;
-  for (std::int64_t i = 0; i < n; ++i) {
-    finite = finite && std::abs(values[i]) <= kLargest;
-    if (std::abs(values[i]) > std::abs(extreme)) extreme = values[i];
+  float high[kLanes] = {}, low[kLanes] = {};
+  std::int32_t good[kLanes];
+  std::fill_n(good, kLanes, 1);
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      const float v = values[i + l];
+      high[l] = std::max(high[l], v);
+      low[l] = std::min(low[l], v);
+      good[l] &= std::abs(v) <= kLargest ? 1 : 0;
+    }
   }
+  const float most = *std::max_element(high, high + kLanes), least = *std::min_element(low, low + kLanes);
+  const bool finite = *std::min_element(good, good + kLanes) == 1;
+  float extreme = most > -least ? most : least;
+  if (finite && most == -least) extreme = *std::find_if(values, values + n, [most](float v) { return std::abs(v) == most; });
   MAGISTER_CHECK(finite, ExitCode::kData, "a weight to be quantised is NaN, infinite or above {} (its group would have no "
                  "scale); fetch the model again, or set model.quantization to none", kLargest);
   if (std::abs(extreme) < kSmallest) return 0;
   return type == QuantType::kInt8 ? as_bf16(std::abs(extreme) / 127.0f) : int4_scale(values, n, extreme);
 }
 
-// One output's row: its codes (with the bias, as they are stored) and scales.
+// One output's row: its codes and scales.
 class RowQuantizer {
  public:
   RowQuantizer(const QuantScheme& scheme, IndexRange columns, IndexRange covering)
@@ -115,11 +127,10 @@ class RowQuantizer {
         group_(scheme.group == 0 ? std::max<std::int64_t>(size_, 1) : scheme.group),
         padded_(static_cast<std::size_t>((group_ + kLanes - 1) / kLanes * kLanes)) {}
 
-  // row: covering columns. Adds the codes to words[word][48] at `column`, and writes scales[group][48] there.
-  void run(const float* row, std::uint32_t* words, std::uint16_t* scales) {
+  // row: covering columns. Writes the kept ones' codes with the bias, as they are stored, and scales[group][48] at `scales`.
+  void run(const float* row, std::uint8_t* codes, std::uint16_t* scales) {
     const float least = scheme_.type == QuantType::kInt8 ? -127 : -8, most = scheme_.type == QuantType::kInt8 ? 127 : 7;
-    const std::int64_t bits = scheme_.bits(), rows = scheme_.rows_a_word(), first = scheme_.lead(skipped()) % 8;
-    const std::int32_t bias = 1 << (bits - 1);
+    const std::int32_t bias = 1 << (scheme_.bits() - 1);
     for (std::int64_t begin = 0, g = 0; begin < size_; begin += group_, ++g) {
       const std::int64_t end = std::min(begin + group_, size_);
       std::fill(std::copy(row + begin, row + end, padded_.begin()), padded_.end(), 0.0f);
@@ -128,16 +139,14 @@ class RowQuantizer {
       std::memcpy(&scale_bits, &scale, sizeof scale_bits);
       scales[g * kPanel] = static_cast<std::uint16_t>(scale_bits >> 16);
       const float inverse = scale == 0 ? 0 : 1.0f / scale;
-      for (std::int64_t i = std::max(begin, skipped_); i < std::min(end, skipped_ + kept_); ++i) {
-        const float q = std::min(most, std::max(least, nearest(row[i] * inverse)));
-        const std::int64_t place = first + i - skipped_;
-        words[place / rows * kPanel] |= static_cast<std::uint32_t>(static_cast<std::int32_t>(q) + bias) << (place % rows * bits);
+      const std::int64_t first = std::max(begin, skipped_), last = std::min(end, skipped_ + kept_);
+      for (std::int64_t i = first; i < last; ++i) {
+        codes[i - skipped_] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::min(most, std::max(least, nearest(row[i] * inverse)))) + bias);
       }
     }
   }
 
  private:
-  std::uint64_t skipped() const { return static_cast<std::uint64_t>(skipped_); }
   QuantScheme scheme_;
   std::int64_t size_, skipped_, kept_, group_;
   std::vector<float> padded_;
@@ -164,9 +173,9 @@ std::int64_t QuantScheme::scales(IndexRange columns) const {
   return group == 0 ? 1 : (lead(columns.begin) + static_cast<std::int64_t>(columns.size()) + group - 1) / group;
 }
 
-std::uint64_t QuantScheme::bytes(std::int64_t N, IndexRange columns) const {
+std::uint64_t QuantScheme::bytes(std::int64_t N, IndexRange columns, bool offsets) const {
   const auto outputs = static_cast<std::uint64_t>((N + kPanel - 1) / kPanel * kPanel);
-  return outputs * static_cast<std::uint64_t>(4 * words(columns) + 2 * scales(columns));
+  return outputs * static_cast<std::uint64_t>(4 * words(columns) + (offsets ? 4 : 2) * scales(columns));
 }
 
 QuantScheme quant_scheme(const std::string& type, std::int64_t group) {
@@ -178,7 +187,7 @@ QuantScheme quant_scheme(const std::string& type, std::int64_t group) {
   return {type == "int8" ? QuantType::kInt8 : QuantType::kInt4, group};
 }
 
-Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering) {
+Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering, ThreadPool* pool) {
   const at::Tensor weight_NK = plain.weight_NK.to(at::kFloat).contiguous();
   const std::int64_t n = weight_NK.size(0), panels = (n + kPanel - 1) / kPanel, k = weight_NK.size(1);
   MAGISTER_ASSERT(scheme.on() && k == static_cast<std::int64_t>(covering.size()) && covering.begin <= columns.begin &&
@@ -191,14 +200,20 @@ Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange colum
   out.lead = scheme.lead(columns.begin);
   out.panels_PKW = empty_panels({panels, scheme.words(columns), kPanel}, at::kInt).zero_();
   out.scales_PGW = empty_panels({panels, scheme.scales(columns), kPanel}, at::kBFloat16).zero_();
-  RowQuantizer rows(scheme, columns, covering);
   auto* const words = reinterpret_cast<std::uint32_t*>(out.panels_PKW.data_ptr<std::int32_t>());
   auto* const scales = static_cast<std::uint16_t*>(out.scales_PGW.data_ptr());
-  for (std::int64_t row = 0; row < n; ++row) {
-    const std::int64_t p = row / kPanel, column = row % kPanel;
-    rows.run(weight_NK.const_data_ptr<float>() + row * k, words + p * out.panels_PKW.stride(0) + column,
-             scales + p * out.scales_PGW.stride(0) + column);
-  }
+  const std::int64_t panel_words = out.panels_PKW.stride(0), panel_scales = out.scales_PGW.stride(0);
+  const float* const weights = weight_NK.const_data_ptr<float>();
+  const std::int64_t num_words = scheme.words(columns);
+  on_threads(pool, panels, [&](std::int64_t p) {
+    RowQuantizer rows(scheme, columns, covering);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(num_words * scheme.rows_a_word()));
+    for (std::int64_t row = p * kPanel; row < std::min(n, (p + 1) * kPanel); ++row) {
+      const std::int64_t column = row - p * kPanel;
+      rows.run(weights + row * k, codes.data() + out.lead % 8, scales + p * panel_scales + column);
+      place_words(codes.data(), scheme.bits(), num_words, words + p * panel_words + column);
+    }
+  });
   return out;
 }
 

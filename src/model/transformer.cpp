@@ -50,7 +50,7 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization)
     : layers_(std::make_unique<TransformerLayers>(
-          load_layers(description, file, group.tp_rank(), group.tp_size(), dtype, quantization))) {
+          load_layers(description, file, group.tp_rank(), group.tp_size(), dtype, quantization, pool))) {
   layers_->group = &group;
   layers_->pool = &pool;
 }
@@ -125,12 +125,14 @@ KvCache Transformer::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const {
-  const Linear& head = layers_->lm_head.projection;
+at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return logits_of(layers_->lm_head, hidden_RD, *layers_->pool); }
+
+at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadPool& pool) {
+  const Linear& head = lm_head.projection;
   const std::int64_t rows = hidden_RD.size(0), D = hidden_RD.size(1), columns = head.out_features();
   at::Tensor logits_Rv = at::empty({rows, columns}, hidden_RD.options());
   constexpr std::int64_t kColumns = 20 * Linear::kPanel;
-  layers_->pool->run((columns + kColumns - 1) / kColumns, [&](std::int64_t slice, int) {
+  pool.run((columns + kColumns - 1) / kColumns, [&](std::int64_t slice, int) {
     const std::int64_t begin = slice * kColumns, end = std::min(begin + kColumns, columns);
     linear_tile(hidden_RD.const_data_ptr<float>(), D, rows, head.outputs(begin, end), logits_Rv.data_ptr<float>() + begin,
                 columns, false);

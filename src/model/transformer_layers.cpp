@@ -34,28 +34,28 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
 }  // namespace
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype, const QuantScheme& quantization) {
+                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
-  WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization);
+  WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool);
   layers.embedding = {source.load_embeddings(), {}};
   const bool tied = description.names.lm_head.empty();
-  if (tied) layers.embedding = pack(layers.embedding);
+  if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     LayerWeights weights;
     weights.input_layernorm_D = source.load_input_layernorm(i);
-    weights.qkv_proj = pack(source.load_qkv_proj(i));
+    weights.qkv_proj = pack(source.load_qkv_proj(i), &pool);
     weights.q_norm_E = source.load_q_norm(i);
     weights.k_norm_E = source.load_k_norm(i);
-    weights.o_proj = pack(source.load_o_proj(i));
+    weights.o_proj = pack(source.load_o_proj(i), &pool);
     weights.post_attention_layernorm_D = source.load_post_attention_layernorm(i);
-    weights.gate_up_proj = pack(source.load_gate_up_proj(i));
-    weights.down_proj = pack(source.load_down_proj(i));
+    weights.gate_up_proj = pack(source.load_gate_up_proj(i), &pool);
+    weights.down_proj = pack(source.load_down_proj(i), &pool);
     layers.decoder.emplace_back(shape_of(description.config, layers.partition, i), std::move(weights));
   }
   layers.norm_D = source.load_norm();
-  layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}), layers.partition.vocab,
+  layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool), layers.partition.vocab,
                     description.config.vocab_size};
   source.verify_all_used();
   layers.weight_bytes = source.loaded_bytes();

@@ -38,6 +38,6 @@ struct TransformerLayers {
 };
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype, const QuantScheme& quantization);
+                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool);
 
 }  // namespace magister

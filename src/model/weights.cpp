@@ -6,8 +6,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "magister/core/error.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/kept_codes.h"
 
 namespace magister {
 namespace {
@@ -23,9 +27,9 @@ at::Tensor as_halves(const at::Tensor& pairs_EX) {
 }  // namespace
 
 WeightSource::WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition,
-                           int tp_rank, at::ScalarType dtype, QuantScheme quantization)
+                           int tp_rank, at::ScalarType dtype, QuantScheme quantization, ThreadPool* pool)
     : file_(file), description_(description), partition_(partition), tp_rank_(tp_rank), dtype_(dtype),
-      quantization_(quantization) {
+      quantization_(quantization), pool_(pool) {
   MAGISTER_ASSERT(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
 }
 
@@ -34,19 +38,6 @@ at::Tensor WeightSource::allocate(at::IntArrayRef shape, at::ScalarType dtype) {
   const std::lock_guard lock(mutex_);
   loaded_bytes_ += tensor.nbytes();
   return tensor;
-}
-
-at::Tensor WeightSource::allocate_weight(std::int64_t rows, IndexRange columns) {
-  if (!quantization_.on()) return allocate({rows, size_of(columns)}, dtype_);
-  return at::empty({rows, size_of(columns)}, at::TensorOptions().dtype(at::kFloat));
-}
-
-Linear WeightSource::finished(Linear plain, IndexRange columns, IndexRange covering) {
-  if (!quantization_.on()) return plain;
-  Linear out = quantize(plain, quantization_, columns, covering);
-  const std::lock_guard lock(mutex_);
-  loaded_bytes_ += out.panels_PKW.nbytes() + out.scales_PGW.nbytes();
-  return out;
 }
 
 void WeightSource::read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out) {
@@ -103,18 +94,55 @@ at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
   return load_vector(names_of(layer).k_norm, {0, static_cast<std::uint64_t>(description_.config.head_dim)});
 }
 
-void WeightSource::read_heads(const std::string& name, IndexRange heads, at::Tensor out, bool rotary) {
-  const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
-  const auto e = static_cast<std::uint64_t>(E), d = static_cast<std::uint64_t>(D);
-  if (!rotary || !description_.names.interleaved_rope_rows) {
-    read(name, {heads.begin * e, heads.end * e}, {0, d}, std::move(out));
-    return;
+void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK) {
+  const std::int64_t threads = pool_ == nullptr ? 1 : pool_->num_threads();
+  // Checkpoints whose words run along the outputs are touched as a whole by every part, so there are few.
+  const std::vector<RowBlock> parts = divided(blocks, threads == 1 ? out_NK.size(0) : out_NK.size(0) / (4 * threads) + 64);
+  on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
+    const RowBlock& block = parts[static_cast<std::size_t>(index)];
+    const std::int64_t rows = size_of(block.rows), K = out_NK.size(1);
+    const at::Tensor out_RK = out_NK.narrow(0, block.output, rows);
+    if (!block.as_halves) return read(block.tensor, block.rows, columns, out_RK);
+    at::Tensor pairs_RK = at::empty({rows, K}, out_NK.options());
+    read(block.tensor, block.rows, columns, pairs_RK);
+    out_RK.view({2, rows / 2, K}).copy_(as_halves(pairs_RK));
+  });
+}
+
+Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width) {
+  if (!quantization_.on()) {
+    Linear out{allocate({N, size_of(columns)}, dtype_), {}};
+    read_blocks(blocks, columns, out.weight_NK);
+    return out;
   }
-  at::Tensor pairs_ED = at::empty({E, D}, out.options());
-  for (std::uint64_t head = heads.begin; head < heads.end; ++head) {
-    read(name, {head * e, (head + 1) * e}, {0, d}, pairs_ED);
-    const auto row = static_cast<std::int64_t>(head - heads.begin) * E;
-    out.narrow(0, row, E).view({2, E / 2, D}).copy_(as_halves(pairs_ED));
+  std::vector<std::string> tensors;
+  for (const RowBlock& block : blocks) {
+    if (tensors.empty() || tensors.back() != block.tensor) tensors.push_back(block.tensor);
+  }
+  Linear out;
+  const std::optional<CodeFormat> codes = common_code_format(file_, tensors);
+  if (codes && quantization_.keeps(*codes)) {
+    out = keep_codes(file_, blocks, N, *codes, quantization_, columns, pool_);
+  } else {
+    const IndexRange covering = quantization_.covering(columns, width);
+    const Linear plain{at::empty({N, size_of(covering)}, at::TensorOptions().dtype(at::kFloat)), {}};
+    read_blocks(blocks, covering, plain.weight_NK);
+    out = quantize(plain, quantization_, columns, covering, pool_);
+  }
+  const std::lock_guard lock(mutex_);
+  used_.insert(tensors.begin(), tensors.end());
+  for (const at::Tensor* part : {&out.panels_PKW, &out.scales_PGW, &out.offsets_PGW}) loaded_bytes_ += part->defined() ? part->nbytes() : 0;
+  return out;
+}
+
+void WeightSource::add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads, bool rotary) const {
+  const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+  const bool pairs = rotary && description_.names.interleaved_rope_rows;
+  std::int64_t output = blocks.empty() ? 0 : blocks.back().output + size_of(blocks.back().rows);
+  const std::uint64_t step = pairs ? 1 : heads.size();  // pairs are told apart head by head
+  for (std::uint64_t head = heads.begin; head < heads.end; head += step) {
+    blocks.push_back({name, {head * E, (head + step) * E}, output, pairs});
+    output += size_of(blocks.back().rows);
   }
 }
 
@@ -133,26 +161,24 @@ Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
   const std::int64_t q = size_of(partition_.heads) * E, k = size_of(partition_.kv_heads) * E;
-  const IndexRange columns{0, static_cast<std::uint64_t>(D)};
-  Linear out{allocate_weight(q + 2 * k, columns), {}};
-  read_heads(names.q_proj, partition_.heads, out.weight_NK.narrow(0, 0, q), true);
-  read_heads(names.k_proj, partition_.kv_heads, out.weight_NK.narrow(0, q, k), true);
-  read_heads(names.v_proj, partition_.kv_heads, out.weight_NK.narrow(0, q + k, k), false);
-  if (names.q_bias.empty()) return finished(std::move(out), columns, columns);
+  std::vector<RowBlock> blocks;
+  add_heads(blocks, names.q_proj, partition_.heads, true);
+  add_heads(blocks, names.k_proj, partition_.kv_heads, true);
+  add_heads(blocks, names.v_proj, partition_.kv_heads, false);
+  Linear out = load_product(blocks, q + 2 * k, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
+  if (names.q_bias.empty()) return out;
   out.bias_N = allocate({q + 2 * k}, at::kFloat);
   read_head_bias(names.q_bias, partition_.heads, out.bias_N.narrow(0, 0, q), true);
   read_head_bias(names.k_bias, partition_.kv_heads, out.bias_N.narrow(0, q, k), true);
   read_head_bias(names.v_bias, partition_.kv_heads, out.bias_N.narrow(0, q + k, k), false);
-  return finished(std::move(out), columns, columns);
+  return out;
 }
 
 Linear WeightSource::load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias) {
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  const IndexRange covering = quantization_.covering(columns, width);
-  Linear out{allocate_weight(description_.config.hidden_size, covering), {}};
-  read(name, {0, D}, covering, out.weight_NK);
+  Linear out = load_product({{name, {0, D}}}, description_.config.hidden_size, columns, width);
   if (tp_rank_ == 0) out.bias_N = load_vector(bias, {0, D});
-  return finished(std::move(out), columns, covering);
+  return out;
 }
 
 Linear WeightSource::load_o_proj(std::int64_t layer) {
@@ -166,15 +192,12 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   const std::int64_t f = size_of(partition_.mlp);
-  const IndexRange columns{0, D};
-  Linear out{allocate_weight(2 * f, columns), {}};
-  read(names.gate_proj, partition_.mlp, {0, D}, out.weight_NK.narrow(0, 0, f));
-  read(names.up_proj, partition_.mlp, {0, D}, out.weight_NK.narrow(0, f, f));
-  if (names.gate_bias.empty()) return finished(std::move(out), columns, columns);
+  Linear out = load_product({{names.gate_proj, partition_.mlp, 0}, {names.up_proj, partition_.mlp, f}}, 2 * f, {0, D}, D);
+  if (names.gate_bias.empty()) return out;
   out.bias_N = allocate({2 * f}, at::kFloat);
   read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
   read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, f, f).unsqueeze(0));
-  return finished(std::move(out), columns, columns);
+  return out;
 }
 
 Linear WeightSource::load_down_proj(std::int64_t layer) {
@@ -201,24 +224,66 @@ std::uint64_t WeightSource::loaded_bytes() const {
   return loaded_bytes_;
 }
 
-std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
-                           const QuantScheme& quantization) {
-  const Partition part = partition_for(config, tp_rank, tp_size);
+namespace {
+
+// Codes that the four products of a layer keep: qkv, o, gate and up, down; nothing where they are made or not quantised.
+using LayerCodes = std::array<std::optional<CodeFormat>, 4>;
+
+LayerCodes kept_codes(const TensorNames::Layer& names, const TensorFile& file, const QuantScheme& quantization) {
+  LayerCodes codes;
+  if (!quantization.on()) return codes;
+  codes = {common_code_format(file, {names.q_proj, names.k_proj, names.v_proj}), common_code_format(file, {names.o_proj}),
+           common_code_format(file, {names.gate_proj, names.up_proj}), common_code_format(file, {names.down_proj})};
+  for (std::optional<CodeFormat>& format : codes) {
+    if (format && !quantization.keeps(*format)) format.reset();
+  }
+  return codes;
+}
+
+// The products of a layer.
+std::uint64_t product_bytes(const ModelConfig& config, const Partition& part, at::ScalarType dtype, const QuantScheme& quantization,
+                            const LayerCodes& codes) {
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
   const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
-  const auto weight = [&](std::uint64_t rows, IndexRange columns) {
-    if (quantization.on()) return quantization.bytes(static_cast<std::int64_t>(rows), columns);
-    return rows * columns.size() * c10::elementSize(dtype);
+  const auto weight = [&](std::uint64_t rows, IndexRange columns, const std::optional<CodeFormat>& kept) {
+    if (!quantization.on()) return rows * columns.size() * c10::elementSize(dtype);
+    const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
+    return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
   };
-  const std::uint64_t products = weight(q + 2 * k, {0, D}) + weight(D, {part.heads.begin * E, part.heads.end * E}) +
-                                 weight(2 * f, {0, D}) + weight(D, part.mlp);
+  return weight(q + 2 * k, {0, D}, codes[0]) + weight(D, {part.heads.begin * E, part.heads.end * E}, codes[1]) +
+         weight(2 * f, {0, D}, codes[2]) + weight(D, part.mlp, codes[3]);
+}
+
+// Everything but the products.
+std::uint64_t other_bytes(const ModelConfig& config, const Partition& part, at::ScalarType dtype, int tp_rank) {
+  const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
+  const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
   std::uint64_t in_f32 = 2 * D;  // a layer's norms and biases
   if (config.qkv_bias) in_f32 += q + 2 * k;
   if (config.mlp_bias) in_f32 += 2 * f;
   if (config.qk_norm) in_f32 += 2 * E;
   if (tp_rank == 0) in_f32 += (config.o_bias ? D : 0) + (config.mlp_bias ? D : 0);
   const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) * c10::elementSize(dtype);
-  return static_cast<std::uint64_t>(config.num_hidden_layers) * (products + in_f32 * sizeof(float)) + tables + D * sizeof(float);
+  return static_cast<std::uint64_t>(config.num_hidden_layers) * in_f32 * sizeof(float) + tables + D * sizeof(float);
+}
+
+}  // namespace
+
+std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
+                           const QuantScheme& quantization) {
+  const Partition part = partition_for(config, tp_rank, tp_size);
+  return static_cast<std::uint64_t>(config.num_hidden_layers) * product_bytes(config, part, dtype, quantization, {}) +
+         other_bytes(config, part, dtype, tp_rank);
+}
+
+std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype, int tp_rank,
+                           int tp_size, const QuantScheme& quantization) {
+  const Partition part = partition_for(description.config, tp_rank, tp_size);
+  std::uint64_t bytes = other_bytes(description.config, part, dtype, tp_rank);
+  for (const TensorNames::Layer& names : description.names.layers) {
+    bytes += product_bytes(description.config, part, dtype, quantization, kept_codes(names, file, quantization));
+  }
+  return bytes;
 }
 
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization) {
@@ -227,6 +292,15 @@ std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int t
     largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size, quantization));
   }
   return largest;
+}
+
+QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file, const QuantScheme& quantization) {
+  QuantizedProducts count;
+  for (const TensorNames::Layer& names : description.names.layers) {
+    if (!quantization.on()) break;
+    for (const std::optional<CodeFormat>& format : kept_codes(names, file, quantization)) ++(format ? count.kept : count.made);
+  }
+  return count;
 }
 
 }  // namespace magister

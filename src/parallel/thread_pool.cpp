@@ -3,6 +3,7 @@
 #include "magister/parallel/thread_pool.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include <atomic>
 #include <chrono>
@@ -171,6 +172,19 @@ void ThreadPool::run(std::int64_t num_tiles, const std::function<void(std::int64
       state.unfinished.wait(left);
   }
   if (state.error) std::rethrow_exception(std::exchange(state.error, nullptr));
+}
+
+void on_threads(ThreadPool* pool, std::int64_t num_tiles, const std::function<void(std::int64_t)>& tile) {
+  if (pool == nullptr) {
+    for (std::int64_t i = 0; i < num_tiles; ++i) tile(i);
+    return;
+  }
+  // A thread's own mode: outside of it ATen refuses to write into tensors that were made inside.
+  const bool inference = c10::InferenceMode::is_enabled();
+  pool->run(num_tiles, [&](std::int64_t index, int) {
+    const c10::InferenceMode mode(inference);
+    tile(index);
+  });
 }
 
 }  // namespace magister

@@ -55,13 +55,16 @@ Linear weights_of(const BenchOptions& options) {
   };
   constexpr std::int64_t W = Linear::kPanel;
   const bool quantized = options.format.starts_with("int");
-  const QuantScheme scheme = quant_scheme(quantized ? options.format : "none", options.group);
+  const bool kept = options.format.ends_with("-kept");  // a file's f16 scales and minima
+  const QuantScheme scheme = quant_scheme(quantized ? options.format.substr(0, 4) : "none", options.group);
   const IndexRange columns{0, kDepth};
-  if (quantized) {
-    const std::int64_t panels = kWeightBytes / static_cast<std::int64_t>(scheme.bytes(W, columns));
+  if (quantized && (kept || options.format.size() == 4)) {
+    const std::int64_t panels = kWeightBytes / static_cast<std::int64_t>(scheme.bytes(W, columns, kept));
     Linear linear;
     linear.panels_PKW = fill(empty_panels({panels, scheme.words(columns), W}, at::kInt), 0x5a);
-    linear.scales_PGW = fill(empty_panels({panels, scheme.scales(columns), W}, at::kBFloat16), 0x3c);
+    linear.scales_PGW = fill(empty_panels({panels, scheme.scales(columns), W}, kept ? at::kHalf : at::kBFloat16), 0x3c);
+    if (kept) linear.offsets_PGW = fill(empty_panels({panels, scheme.scales(columns), W}, at::kHalf), 0x3c);
+    linear.offset = kept ? CodeFormat::Offset::kMinimum : CodeFormat::Offset::kMiddle;
     linear.scheme = scheme;
     linear.num_inputs = kDepth;
     linear.num_outputs = panels * W;
@@ -69,7 +72,7 @@ Linear weights_of(const BenchOptions& options) {
   }
   const bool known = options.format == "f32" || options.format == "bf16" || options.format == "f16";
   MAGISTER_CHECK(known, ExitCode::kUsage, "--format {} is no storage of weights (nothing was measured); choose f32, bf16, f16, "
-                 "int8 or int4", printable(options.format));
+                 "int8, int4, int8-kept or int4-kept", printable(options.format));
   const at::ScalarType type = options.format == "f32" ? at::kFloat : options.format == "bf16" ? at::kBFloat16 : at::kHalf;
   const std::int64_t panels = kWeightBytes / (W * kDepth * static_cast<std::int64_t>(c10::elementSize(type)));
   Linear linear;
@@ -95,7 +98,8 @@ nlohmann::ordered_json bench_product(const BenchOptions& options) {
   reading();
   std::vector<double> product_seconds, reading_seconds, ratios;
   const auto panel_bytes = static_cast<double>(linear.panels_PKW.nbytes());
-  const double bytes = panel_bytes + (linear.is_quantized() ? static_cast<double>(linear.scales_PGW.nbytes()) : 0);
+  const double bytes = panel_bytes + (linear.is_quantized() ? static_cast<double>(linear.scales_PGW.nbytes()) : 0) +
+                       (linear.offsets_PGW.defined() ? static_cast<double>(linear.offsets_PGW.nbytes()) : 0);
   for (int i = 0; i < options.repeats; ++i) {
     product_seconds.push_back(seconds_of(product));
     reading_seconds.push_back(seconds_of(reading));

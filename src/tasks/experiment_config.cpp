@@ -138,15 +138,20 @@ ModelSection read_model(ConfigNode& node) {
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none") {
-    model.quantization_group = section.integer("quantization_group", model.quantization == "int8" ? 128 : 32, 0, 128);
-    if (const std::int64_t g = model.quantization_group; g != 0 && g != 32 && g != 64 && g != 128) {
+    model.quantization_group = section.integer_or_auto("quantization_group", 0, 128);
+    if (const std::int64_t g = model.quantization_group.value_or(0); g != 0 && g != 32 && g != 64 && g != 128) {
       section.reject("quantization_group", "groups of {} inputs are not made (the kernels read 32, 64, 128, or, with 0, one scale "
                      "an output); choose one of these", g);
     }
+    model.quantization_loss = section.integer("quantization_loss", 0, 0, 1 << 20);
   } else if (section.has("quantization_group")) {
     section.optional_integer("quantization_group", 0);
     section.reject("quantization_group", "a group is given without a quantization (nothing would be grouped); set quantization "
                    "to int8 or int4, or remove it");
+  } else if (section.has("quantization_loss")) {
+    section.optional_integer("quantization_loss", 0);
+    section.reject("quantization_loss", "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 "
+                   "or int4, or remove it");
   }
   model.chat_template = section.optional_text("chat_template").value_or("");
   return model;

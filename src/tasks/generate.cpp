@@ -199,10 +199,12 @@ ExitCode Generate::run(RunContext& context) {
                            number("key_bytes")};
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, group.tp_size(), config_, number("longest_prompt")));
   const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
-  UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
+  const std::optional<LossPlan> loss =
+      plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, opened.model, file, expected});
+  UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
     run_generate_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, size,
-                        opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, times});
+                        opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, loss, times});
   });
   if (code != ExitCode::kDone) return code;
   if (context.world.rank() == 0) {
@@ -221,11 +223,11 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   PlanReport report;
-  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization});
+  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
                                               std::filesystem::temp_directory_path().string());
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, report.tp_size, config_, samples.longest_sample));
-  report.device_parts = device_memory(model, opened.model.dtype, opened.model.quantization, report.tp_size, pass_shape(), pages);
+  report.device_parts = device_memory(model, opened.model.shard_bytes(report.tp_size), report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;

@@ -12,6 +12,7 @@
 #include "magister/tasks/generate_config.h"
 #include "tasks/generate_columns.h"
 #include "tasks/unit_loop.h"
+#include "tasks/quantization_loss.h"
 
 namespace magister {
 
@@ -29,6 +30,7 @@ struct GenerateRun {
   const StopRules& rules;
   std::int64_t num_pages;             // of the cache, equal on every rank
   std::function<bool()> stop_wanted;  // asked between passes
+  const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;
 };
 

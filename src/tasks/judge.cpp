@@ -214,11 +214,16 @@ ExitCode Judge::run(RunContext& context) {
   std::sort(ends.begin(), ends.end());
   std::optional<JudgePanel> panel;
   if (!config_.panel.empty()) panel.emplace(panel_paths(context), verdict_names(classes), num_samples / prompts.group());
-  UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
+  LossQuestion question{name(), config_.model.quantization_loss, opened.model, file, expected};
+  if (config_.max_new_tokens == 0) {  // else the verdict comes after a reply, not after the prompt
+    question.score = [&](std::span<const float> logits_V) { return verdict_from(class_logprobs(logits_V, tokens), config_.low_mass); };
+  }
+  const std::optional<LossPlan> loss = plan_quantization_loss(context, group, std::move(question));
+  UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
     run_judge_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, prompts.orders(),
                      prompts.group(), classes, tokens, opened.tokenizer, ends, panel ? &*panel : nullptr, num_pages,
-                     [&] { return context.stop.raised(); }, times});
+                     [&] { return context.stop.raised(); }, loss, times});
   });
   if (code != ExitCode::kDone) return code;
   // The summary first: a complete file whose summary failed would never get one.
@@ -237,9 +242,9 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   const JudgePrompts prompts(config_, opened.tokenizer);
   verdict_tokens(opened.tokenizer, prompts.classes());
   PlanReport report;
-  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization});
+  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const auto pages = static_cast<std::uint64_t>(cache_pages(model, report.tp_size));
-  report.device_parts = device_memory(model, opened.model.dtype, opened.model.quantization, report.tp_size, pass_shape(), pages);
+  report.device_parts = device_memory(model, opened.model.shard_bytes(report.tp_size), report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
   report.free_bytes = free_bytes_for(context.results_path);
   const std::string answers = answers_path(context);

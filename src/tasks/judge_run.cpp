@@ -85,10 +85,22 @@ class Judge {
   Judge(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool speaks)
       : run_(run), group_(std::move(group)), speaks_(speaks), times_(speaks ? run.times : own_times_),
         pool_(run.group.threads_per_shard()) {
-    const PhaseTimes::Span span(times_, "load");
-    if (speaks_) run_.work.watchdog.enter("load the model");
-    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
-    model_->self_test();
+    std::optional<QuantizationLoss> loss;
+    if (run_.loss) {
+      const PhaseTimes::Span measuring(times_, "measure the loss");
+      if (speaks_) run_.work.watchdog.enter("measure the loss of quantisation");
+      loss.emplace(*run_.loss, run_.model, run_.weights, *group_, pool_);
+    }
+    {
+      const PhaseTimes::Span span(times_, "load");
+      if (speaks_) run_.work.watchdog.enter("load the model");
+      model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
+      model_->self_test();
+    }
+    if (loss) {
+      const PhaseTimes::Span measuring(times_, "measure the loss");
+      loss->compare(*model_);
+    }
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences), static_cast<std::int64_t>(run_.config.token_budget),
                                  run_.num_pages, run_.config.share_prefixes};
     SamplingParams greedy;

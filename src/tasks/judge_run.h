@@ -15,6 +15,7 @@
 #include "tasks/judge_scoring.h"
 #include "tasks/unit_loop.h"
 #include "tasks/unit_writer.h"
+#include "tasks/quantization_loss.h"
 
 namespace magister {
 
@@ -45,6 +46,7 @@ struct JudgeRun {
   const JudgePanel* panel;                    // null: this task's own verdicts alone
   std::int64_t num_pages;                     // of the cache, equal on every rank
   std::function<bool()> stop_wanted;          // asked between passes
+  const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;
 };
 

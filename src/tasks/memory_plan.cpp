@@ -32,7 +32,8 @@ std::string model_words(const PlannedModel& model) {
   const auto parameters = static_cast<double>(model.config.num_parameters());
   const std::string size = parameters < 1e9 ? fmt::format("{:.1f} M", parameters * 1e-6) : fmt::format("{:.2f} B", parameters * 1e-9);
   const std::string words = fmt::format("{}, {} parameters, {}", model.config.family, size, dtype_name(model.dtype));
-  return model.quantization.on() ? words + ", layers " + quantization_words(model.quantization) : words;
+  if (!model.quantization.on()) return words;
+  return words + ", " + (model.layers.empty() ? "layers " + quantization_words(model.quantization) : model.layers);
 }
 
 std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; }
@@ -98,12 +99,12 @@ std::uint64_t sum_of(const MemoryParts& parts) {
   return sum;
 }
 
-MemoryParts device_memory(const ModelConfig& config, at::ScalarType dtype, const QuantScheme& quantization, int tp_size,
-                          const PassShape& pass, std::uint64_t cache_pages) {
+MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
+                          std::uint64_t cache_pages) {
   MemoryParts largest;
   for (int shard = 0; shard < tp_size; ++shard) {
     const Partition part = partition_for(config, shard, tp_size);
-    MemoryParts parts = {{"weights", weight_bytes(config, dtype, shard, tp_size, quantization)},
+    MemoryParts parts = {{"weights", shard_bytes(shard)},
                          {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
     if (cache_pages > 0) parts.emplace_back("keys and values", cache_pages * kv_page_bytes(config, part));
     if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
@@ -128,9 +129,12 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
   const ModelDescription description = describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
   const ModelConfig& config = description.config;
   const at::ScalarType dtype = section.dtype == "f32" ? at::kFloat : section.dtype == "f16" ? at::kHalf : at::kBFloat16;
-  const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group);
+  const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
   if (gpus_per_group > 0) partition_for(config, 0, gpus_per_group);  // refuses what cannot be divided
-  const auto needed = [&](int size) { return device_memory(config, dtype, scheme, size, pass, pages_of(pass.sequence_tokens)); };
+  const auto needed = [&](int size) {
+    const auto weights = [&](int shard) { return weight_bytes(config, dtype, shard, size, scheme); };
+    return device_memory(config, weights, size, pass, pages_of(pass.sequence_tokens));
+  };
   int smallest = 0;
   for (const int size : working_tp_sizes(config, kMostDevices)) {
     if (device_bytes == 0 || smallest != 0) break;

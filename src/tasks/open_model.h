@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "magister/io/tensor_file.h"
 #include "magister/model/model_config.h"
 #include "magister/model/quantize.h"
+#include "magister/model/weights.h"
 #include "magister/parallel/communicator.h"
 #include "magister/tasks/experiment_config.h"
 
@@ -20,7 +23,16 @@ struct OpenModel {
   std::unique_ptr<TensorFile> file;
   ModelDescription description;
   at::ScalarType dtype = at::kFloat;
+  at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
   QuantScheme quantization;
+  QuantizedProducts products;  // with quantisation
+
+  // "layers int4: 118 products with the file's own codes, 2 made in groups of 32"; empty without quantisation.
+  std::string layers() const;
+  // Weights of a shard; keeps a reference to this.
+  std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
+  // Of the event "start": dtype, quantization, products_kept, products_made.
+  nlohmann::ordered_json facts() const;
 };
 
 // Collective over world.

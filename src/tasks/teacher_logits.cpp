@@ -49,7 +49,7 @@ class TeacherLogits final : public Task {
   ResultsFile create(RunContext& context, const OpenModel& model, const Tokenizer& tokenizer, const Dataset& dataset,
                      const Attributes& identity, PhaseTimes& times) const;
   ExitCode compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
-                   PhaseTimes& times) const;
+                   const std::optional<LossPlan>& loss, PhaseTimes& times) const;
 
   TeacherLogitsConfig config_;
 };
@@ -175,17 +175,19 @@ ExitCode TeacherLogits::run(RunContext& context) {
                          ? ResultsFile::resume(context.world, context.results_path, expected)
                          : create(context, model, tokenizer, dataset, expected, times);
   times.add("prepare", seconds());
-  return compute(context, group, model, file, times);
+  const std::optional<LossPlan> loss =
+      plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, model, file, expected});
+  return compute(context, group, model, file, loss, times);
 }
 
 ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, const OpenModel& model, ResultsFile& file,
-                                PhaseTimes& times) const {
+                                const std::optional<LossPlan>& loss, PhaseTimes& times) const {
   return run_unit_loop({context, group, file, name(), context.results_path, times,
-                        {{"dtype", dtype_name(model.dtype)}, {"quantization", config_.model.quantization}}},
+                        model.facts()},
                        [&](const UnitWork& work) {
     run_teacher_units({group, file, work.tickets, work.watchdog, model.description, *model.file, model.dtype, model.quantization,
                        static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only,
-                       [&] { return context.stop.raised(); }, work.tell, times});
+                       [&] { return context.stop.raised(); }, work.tell, loss, times});
   });
 }
 
@@ -193,8 +195,8 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   const OpenModel model = open_model(context.world, config_.model);
   const ModelConfig& config = model.description.config;
   PlanReport report;
-  plan_devices(report, num_ranks, context.experiment.layout, {config, model.dtype, model.quantization});
-  report.device_parts = device_memory(config, model.dtype, model.quantization, report.tp_size, pass_shape(), 0);
+  plan_devices(report, num_ranks, context.experiment.layout, {config, model.dtype, model.quantization, model.layers()});
+  report.device_parts = device_memory(config, model.shard_bytes(report.tp_size), report.tp_size, pass_shape(), 0);
   report.device_bytes = sum_of(report.device_parts);
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);

@@ -68,10 +68,22 @@ class Shard {
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool speaks_for_rank)
       : run_(run), group_(std::move(group)), speaks_(speaks_for_rank),
         times_(speaks_for_rank ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
-    const PhaseTimes::Span span(times_, "load");
-    if (speaks_) run_.watchdog.enter("load the model");
-    model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
-    model_->self_test();
+    std::optional<QuantizationLoss> loss;
+    if (run_.loss) {
+      const PhaseTimes::Span measuring(times_, "measure the loss");
+      if (speaks_) run_.watchdog.enter("measure the loss of quantisation");
+      loss.emplace(*run_.loss, run_.model, run_.weights, *group_, pool_);
+    }
+    {
+      const PhaseTimes::Span span(times_, "load");
+      if (speaks_) run_.watchdog.enter("load the model");
+      model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
+      model_->self_test();
+    }
+    if (loss) {
+      const PhaseTimes::Span measuring(times_, "measure the loss");
+      loss->compare(*model_);
+    }
     reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
     if (group_->tp_rank() == 0) writer_.emplace(run_.file, run_.tickets);
   }

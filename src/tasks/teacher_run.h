@@ -14,6 +14,7 @@
 #include "magister/parallel/unit_tickets.h"
 #include "magister/parallel/watchdog.h"
 #include "magister/tasks/progress.h"
+#include "tasks/quantization_loss.h"
 
 namespace magister {
 
@@ -31,6 +32,7 @@ struct TeacherRun {
   bool assistant_only;                 // rows whose next token is not the assistant's are left empty, their head is not computed
   std::function<bool()> stop_wanted;   // signal or wall time: asked often, from one thread
   std::function<void()> unit_finished; // progress, called by the leader after each unit
+  const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;                   // of this rank's first shard
 };
 

@@ -64,6 +64,19 @@ class Judge(unittest.TestCase):
     def task(self, mode, **keys):
         return {"task": "judge", "dataset": {"path": str(self.world.data), "key": "id"}, "mode": mode, **keys}
 
+    def test_verdicts_that_quantisation_changes_are_counted(self):
+        model = {"path": str(self.world.model), "dtype": "f32"}
+        with h5py.File(self.run_it("plain", [self.task("reference", name="verdicts")])) as file:
+            plain = file["judge/verdict"][:], file["judge/log_odds"][:].astype(float)
+        path = self.run_it("coded", [self.task("reference", name="verdicts", model={**model, "quantization": "int4", "quantization_loss": 100000})])
+        with h5py.File(path) as file:
+            coded = file["judge/verdict"][:], file["judge/log_odds"][:].astype(float)
+        found = json.loads(path.with_name("verdicts.quantization.json").read_text())
+        self.assertEqual((found["prompts"], found["verdict_flips"]), (30, int((plain[0] != coded[0]).sum())))
+        self.assertAlmostEqual(found["verdict_flip_share"], (plain[0] != coded[0]).mean())
+        self.assertAlmostEqual(found["mean_abs_log_odds_change"], numpy.abs(plain[1] - coded[1]).mean(), delta=1e-4)
+        self.assertGreater(found["mean_abs_log_odds_change"], 1e-3)
+
     def class_tokens(self, mode):
         sets = []
         for word in WORDS[mode]:

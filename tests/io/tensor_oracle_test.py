@@ -22,7 +22,8 @@ SMOLLM2 = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/models/SmolLM
 TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 Q = gguf.GGMLQuantizationType
 # Block bytes, and where its f16 scales stand.
-BLOCKS = {Q.Q8_0: (32, 34, [0]), Q.Q4_0: (32, 18, [0]), Q.Q4_1: (32, 20, [0, 2]), Q.Q6_K: (256, 210, [208])}
+BLOCKS = {Q.Q8_0: (32, 34, [0]), Q.Q4_0: (32, 18, [0]), Q.Q4_1: (32, 20, [0, 2]), Q.Q5_0: (32, 22, [0]),
+          Q.Q5_1: (32, 24, [0, 2]), Q.Q4_K: (256, 144, [0, 2]), Q.Q5_K: (256, 176, [0, 2]), Q.Q6_K: (256, 210, [208])}
 
 
 def probe(*arguments, text=None, code=0):
@@ -139,7 +140,7 @@ class TensorOracle(unittest.TestCase):
     def test_gguf_quantised_by_the_package(self):
         """The package's own quantiser, so that the layout is that of real files and not only of our blocks."""
         data, windows, tensors = self.rng.standard_normal((64, 512)).astype(np.float32), Windows(2), []
-        for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1):
+        for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1):
             raw = gguf.quants.quantize(data, kind)
             tensors.append((kind.name, raw, kind))
             windows.add_many(kind.name, torch.from_numpy(gguf.quants.dequantize(raw, kind)))

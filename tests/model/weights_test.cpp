@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "magister/core/error.h"
+#include "magister/parallel/thread_pool.h"
 #include "model/families/family.h"
 #include "model/memory_tensor_file.h"
 
@@ -166,6 +167,63 @@ TEST_P(Weights, QuantisedShardsAreSlicesOfTheWhole) {
         source.verify_all_used();
         EXPECT_EQ(source.loaded_bytes(), weight_bytes(config, at::kBFloat16, rank, size, scheme));
       }
+    }
+  }
+}
+
+// As if its matrices were Q4_1 but for down_proj: codes by place, so that slices show.
+class CodedTensorFile final : public MemoryTensorFile {
+ public:
+  std::optional<CodeFormat> code_format(const std::string& name) const override {
+    if (name.find("down") != std::string::npos) return std::nullopt;
+    return CodeFormat{4, 32, CodeFormat::Scale::kF16, CodeFormat::Offset::kMinimum};
+  }
+  void read_codes(const std::string&, IndexRange rows, IndexRange columns, const CodeWindow& out) const override {
+    for (std::uint64_t row = rows.begin; row < rows.end; ++row) {
+      const auto at = static_cast<std::int64_t>(row - rows.begin);
+      for (std::uint64_t k = columns.begin; k < columns.end; ++k) {
+        const auto g = at * out.groups_stride + static_cast<std::int64_t>(k / 32 - columns.begin / 32);
+        out.codes[at * out.codes_stride + static_cast<std::int64_t>(k - columns.begin)] = static_cast<std::uint8_t>((7 * row + k) % 16);
+        out.scales[g] = static_cast<std::uint16_t>(0x3C00 + row % 512);
+        out.offsets[g] = static_cast<std::uint16_t>(0x3C00 + k / 32);
+      }
+    }
+  }
+};
+
+TEST_P(Weights, KeptCodesAreSlicesOfTheWholeInTheBytesForetold) {
+  const ModelConfig& config = description_.config;
+  CodedTensorFile file;
+  for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) file.add(tensor.name, tensor.shape);
+  const QuantScheme scheme{QuantType::kInt4, 64};
+  EXPECT_EQ(quantized_products(description_, file, scheme).kept, 6);
+  EXPECT_EQ(quantized_products(description_, file, scheme).made, 2);
+  EXPECT_EQ(quantized_products(description_, file, {QuantType::kInt8, 64}).kept, 6);
+  EXPECT_EQ(quantized_products(description_, file, {QuantType::kInt4, 64, true}).kept, 0);
+  EXPECT_EQ(quantized_products(description_, file, {}).made, 0);
+  ThreadPool pool(2);
+  WeightSource alone(file, description_, partition_for(config, 0, 1), 0, at::kFloat, scheme);
+  const at::Tensor all_o = alone.load_o_proj(1).plain_weight(), all_gate_up = alone.load_gate_up_proj(1).plain_weight();
+  for (const int size : working_tp_sizes(config, 6)) {
+    for (int rank = 0; rank < size; ++rank) {
+      const Partition part = partition_for(config, rank, size);
+      WeightSource source(file, description_, part, rank, at::kHalf, scheme, &pool);
+      source.load_lm_head(source.load_embeddings());
+      source.load_norm();
+      for (std::int64_t i = 0; i < 2; ++i) {
+        source.load_input_layernorm(i);
+        source.load_post_attention_layernorm(i);
+        source.load_q_norm(i);
+        source.load_k_norm(i);
+        const std::int64_t f = config.intermediate_size;
+        EXPECT_TRUE(source.load_qkv_proj(i).offsets_PGW.defined());
+        EXPECT_FALSE(source.load_down_proj(i).offsets_PGW.defined());
+        EXPECT_TRUE(at::equal(source.load_o_proj(i).plain_weight(), columns(all_o, part.heads, config.head_dim)));
+        EXPECT_TRUE(at::equal(source.load_gate_up_proj(i).plain_weight(),
+                              at::cat({rows(all_gate_up.narrow(0, 0, f), part.mlp), rows(all_gate_up.narrow(0, f, f), part.mlp)})));
+      }
+      source.verify_all_used();
+      EXPECT_EQ(source.loaded_bytes(), weight_bytes(description_, file, at::kHalf, rank, size, scheme));
     }
   }
 }

@@ -37,6 +37,9 @@ struct Generation {
   std::int64_t cached_tokens = 0;    // of the prompt, that were not computed again
 };
 
+// [R, v] of each shard -> [R, V]: the shards' parts side by side. Collective over the group.
+at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group);
+
 struct GeneratorLimits {
   std::int64_t max_sequences = 32;  // that write at the same time
   std::int64_t token_budget = 512;  // of a pass
@@ -84,7 +87,6 @@ class Generator {
   void preempt_last();
   std::vector<Sequence*> schedule_pass();
   at::Tensor forward(const std::vector<Sequence*>& pass);
-  at::Tensor whole_logits(const at::Tensor& hidden_RD);
   void accept(Sequence& sequence, std::span<float> logits_V);
   void release(Sequence& sequence);
 

@@ -8,14 +8,20 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "magister/core/types.h"
+#include "magister/io/stored_codes.h"
+
 namespace magister {
 
 // How a tensor's elements are stored. The block types are ggml's: rows run along the LAST dimension in blocks.
-enum class StorageType { kF32, kF16, kBF16, kF64, kI8, kI16, kI32, kI64, kU8, kBool, kF8_E4M3, kQ8_0, kQ4_0, kQ4_1, kQ6_K };
+enum class StorageType {
+  kF32, kF16, kBF16, kF64, kI8, kI16, kI32, kI64, kU8, kBool, kF8_E4M3, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K
+};
 std::string to_string(StorageType type);
 
 struct TensorInfo {
@@ -54,6 +60,12 @@ class TensorFile {
   // The weights were stored quantised after the quantization_config of the folder's config.json, and read() gives the numbers
   // they stand for. Their TensorInfo says f32 and the bytes of their codes.
   virtual bool dequantizes() const { return false; }
+
+  // How the file holds this tensor [N, K] where it holds codes of 4 or 8 bits in groups of 32, 64, 128 or one an output; else
+  // nothing. Throws Error(kData) as read() does.
+  virtual std::optional<CodeFormat> code_format(const std::string& name) const;
+  // The codes of a window as they stand in the file. code_format() named them. Thread-safe.
+  virtual void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const;
 
   // Files that make up the model, for hashing: tensor files in order.
   virtual const std::vector<std::string>& paths() const = 0;

@@ -15,9 +15,9 @@ struct SoftmaxState {
 };
 
 // How the weights of a product are stored; the arithmetic is f32. The first three are numbers, the others QuantizedPanels.
-enum class WeightFormat { kF32, kBF16, kF16, kInt8, kInt4 };
+enum class WeightFormat { kF32, kBF16, kF16, kInt8, kInt4, kInt8Kept, kInt4Kept };
 inline constexpr int kNumWeightFormats = 3;  // of numbers
-inline constexpr int kNumQuantFormats = 2;   // int8, int4
+inline constexpr int kNumQuantFormats = 4;   // int8, int4; the same with scales and offsets of a file
 
 // C[r, n] = (C[r, n] or 0) + a[r, 0] * b[0, n] + a[r, 1] * b[1, n] + ..., fused, in this order: an element's bits depend on
 // nothing but its row of a and its column of b. Strides in elements.
@@ -37,12 +37,17 @@ struct Product {
 };
 
 // One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word holds
-// 4 (int8) or 8 (int4) rows of k of one column, the lowest bits first, as q + 128 or q + 8.
+// 4 (int8) or 8 (int4) rows of k of one column, the lowest bits first, as q + 128 or q + 8. Codes that a file held ("kept")
+// have b[k, n] = code * scale + offset in one rounding: the offset is a minimum, or -zero * scale, which is exact.
 struct QuantizedPanel {
   const std::uint32_t* words = nullptr;   // [words, 48]; row k stands in word (lead mod 8 + k) / 4 or / 8
-  const std::uint16_t* scales = nullptr;  // bf16 [groups, 48]
+  const std::uint16_t* scales = nullptr;  // [groups, 48] bf16
   std::int64_t group = 0;                 // rows of k a scale, a multiple of 8; 0: one for all
   std::int64_t lead = 0;                  // rows of the first group before row 0
+  // Of kept codes alone:
+  const std::uint16_t* offsets = nullptr;  // [groups, 48] f16; nullptr: the zero is 128 or 8
+  bool half_scales = false;                // f16
+  bool offsets_are_zeros = false;          // else minima
 };
 
 struct CpuKernels {
@@ -50,7 +55,7 @@ struct CpuKernels {
 
   // By the storage of b.
   void (*multiply[kNumWeightFormats])(const Product& product);
-  // The same over one panel (product.b is not used, at most 48 columns), int8 and int4, for few rows: every 2 to 4 of them
+  // The same over one panel (product.b is not used, at most 48 columns), from WeightFormat::kInt8 on, for few rows: every 2 to 4 of them
   // unpack the weights once more. The bits are those of widen_quantized and multiply.
   void (*multiply_quantized[kNumQuantFormats])(const Product& product, const QuantizedPanel& panel);
   // Rows [begin, end) of k as f32 [end - begin, 48].

@@ -1,7 +1,7 @@
 // Products with a linear layer's weights on one thread: out[M, N] (+)= x[M, K] * weight[N, K]^T. Weights stand in panels of
 // 48 outputs, [K][48], so that every element of a product is one chain of fused multiply-adds over K in this order,
 // whatever M, the tile or the instruction set: a row's bits never depend on which rows it is computed with.
-// 16-bit weights keep their storage and are widened on the way, int8 and int4 ones are unpacked on the way (quantize.h);
+// 16-bit weights keep their storage and are widened on the way, int8 and int4 codes are unpacked on the way (quantize.h);
 // activations and sums are f32.
 // Shapes: M rows of a tile, K in, N out, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
 #pragma once
@@ -26,8 +26,10 @@ struct Linear {
   at::Tensor panels_PKW{};  // [ceil(N / 48), K, 48], the same types; quantised [P, words, 48] i32; outputs beyond N are 0
   std::int64_t num_outputs = 0;  // N of a packed one
   // Of a quantised one (see QuantizedPanel):
-  at::Tensor scales_PGW{};      // [P, groups, 48] bf16
+  at::Tensor scales_PGW{};      // [P, groups, 48] bf16, or f16 of kept codes
+  at::Tensor offsets_PGW{};     // [P, groups, 48] f16: zeros or minima of kept codes, else undefined
   QuantScheme scheme{};
+  CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
   std::int64_t num_inputs = 0;  // K
   std::int64_t lead = 0;        // inputs of the first group that another shard holds
 
@@ -46,8 +48,8 @@ struct Linear {
 };
 
 // The weight in panels; needs N rounded up to 48 times K numbers beside the plain one while it runs. Where the CPU has
-// faster 16-bit products than fp32 ones (cpu_prefers_bf16) 16-bit weights stay plain and go through ATen instead.
-Linear pack(Linear plain);
+// faster bf16 products than fp32 ones (cpu_prefers_bf16) bf16 weights stay plain and go through ATen instead.
+Linear pack(Linear plain, ThreadPool* pool = nullptr);
 
 // Uninitialised memory for panels, on large pages where the system gives them.
 at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type);

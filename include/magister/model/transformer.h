@@ -78,6 +78,9 @@ class Transformer {
   std::unique_ptr<TransformerLayers> layers_;
 };
 
+// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] f32 -> [R, v] f32. Local.
+at::Tensor logits_of(const LmHead& head, const at::Tensor& hidden_RD, ThreadPool& pool);
+
 // Packs sequences of token ids one after the other. past_S as in PackedBatch; positions start there.
 PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, std::vector<std::int64_t> past_S = {});
 

@@ -1,6 +1,7 @@
 // WeightSource: reads one shard's slices of a model's weights from its file straight into the tensors that stay.
-// Quantised and 16-bit storage is converted on the way; memory above the weights is one attention head's rows at most, and
-// with a QuantScheme one linear layer in f32, with the columns that o_proj and down_proj read beyond their slice.
+// Quantised and 16-bit storage is converted on the way; memory above the weights is one attention head's rows a thread at
+// most, and where a QuantScheme makes codes one linear layer in f32, with the columns that o_proj and down_proj read beyond
+// their slice.
 // Legend: D hidden, E head_dim, h and k this shard's query and KV heads, f its MLP columns, v its vocabulary rows.
 #pragma once
 
@@ -19,14 +20,19 @@
 
 namespace magister {
 
+class ThreadPool;
+struct RowBlock;  // src/model/kept_codes.h
+
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
 // (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
-// products come quantised and packed, from the file's numbers in f32; embeddings and head stay in `dtype`.
+// products come quantised and packed: with the file's own codes where all tensors of a product hold codes that the scheme
+// keeps, else made from the file's numbers in f32; embeddings and head stay in `dtype`.
 class WeightSource {
  public:
-  // File and description are kept by reference. The partition is that of tp_rank.
+  // File, description and pool are kept by reference. The partition is that of tp_rank. The pool's threads share the rows
+  // of a product; the bits are the same.
   WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition, int tp_rank,
-               at::ScalarType dtype, QuantScheme quantization = {});
+               at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr);
 
   at::Tensor load_embeddings();                                // [v, D]
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);    // [v, D]; the embeddings themselves when tied
@@ -53,13 +59,12 @@ class WeightSource {
 
  private:
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype);
-  // Room for a weight as it is read: it stays, or it is the f32 that is quantised.
-  at::Tensor allocate_weight(std::int64_t rows, IndexRange columns);
-  Linear finished(Linear plain, IndexRange columns, IndexRange covering);
-  // [D, columns of the whole tensor's `width`]
-  Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
+  // [N, columns of the whole tensors' `width`], of blocks that cover N. Without a bias.
+  Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
-  void read_heads(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
+  void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK);
+  Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
+  void add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads, bool rotary) const;
   void read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;
@@ -70,15 +75,25 @@ class WeightSource {
   int tp_rank_;
   at::ScalarType dtype_;
   QuantScheme quantization_;
+  ThreadPool* pool_;
   mutable std::mutex mutex_;  // of the two below
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
 };
 
-// Bytes of one shard's weights in memory, exactly what WeightSource hands out. Local, reads nothing.
+// Bytes of one shard's weights in memory, exactly what WeightSource hands out. Local, reads nothing but the order of groups.
+// Without a file no codes are kept.
 std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
                            const QuantScheme& quantization = {});
+std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype, int tp_rank,
+                           int tp_size, const QuantScheme& quantization);
 // The largest shard's.
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization = {});
+
+// The layers' products, four a layer: how many keep the file's codes, and how many are quantised while loading. Local.
+struct QuantizedProducts {
+  std::int64_t kept = 0, made = 0;
+};
+QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file, const QuantScheme& quantization);
 
 }  // namespace magister

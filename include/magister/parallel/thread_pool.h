@@ -29,6 +29,9 @@ class ThreadPool {
   int num_threads_;
 };
 
+// Calls tile(index) for [0, num_tiles) on the pool's threads, or, without a pool, on this one.
+void on_threads(ThreadPool* pool, std::int64_t num_tiles, const std::function<void(std::int64_t tile_index)>& tile);
+
 // Cores that this process may use (sched_getaffinity, then the cgroup's CPU quota), at least 1.
 int usable_cores();
 

@@ -17,12 +17,11 @@ namespace magister {
 struct ModelSection {
   std::string path;
   std::string dtype = "auto";         // auto | f32 | bf16 | f16
-  std::string quantization = "none";  // none | int8 | int4, of the layers' weights, made while loading
-  std::int64_t quantization_group = 0;  // inputs a scale: 32 | 64 | 128, or 0: one scale an output
-  std::string chat_template;            // a file or a text; empty: the model's own
-
-  // `dtype`, where auto means bf16 when the layers are quantised: embeddings and head stay in 16 bits.
-  std::string storage_dtype() const { return quantization != "none" && dtype == "auto" ? "bf16" : dtype; }
+  std::string quantization = "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
+  // Inputs a scale: 32 | 64 | 128, or 0: one scale an output. Nothing: the file's own, and 32 where codes are made.
+  std::optional<std::int64_t> quantization_group;
+  std::int64_t quantization_loss = 0;  // tokens over which the loss is measured before the work; 0: not
+  std::string chat_template;           // a file or a text; empty: the model's own
 };
 
 // How a run goes, not what it computes: never part of the results file: it is the same for any of these.

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,9 +19,11 @@ namespace magister {
 
 using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
 
-// The largest shard's memory by part; cache_pages: pages of keys and values, 0 without a cache.
-MemoryParts device_memory(const ModelConfig& config, at::ScalarType dtype, const QuantScheme& quantization, int tp_size,
-                          const PassShape& pass, std::uint64_t cache_pages);
+// The largest shard's memory by part; shard_bytes: the weights of a shard; cache_pages: pages of keys and values, 0 without a
+// cache.
+using ShardBytes = std::function<std::uint64_t(int tp_rank)>;
+MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
+                          std::uint64_t cache_pages);
 std::uint64_t sum_of(const MemoryParts& parts);
 
 // Fills devices, groups, memory and the model's line of a report. Throws as plan_layout and partition_for do.
@@ -28,6 +31,7 @@ struct PlannedModel {
   const ModelConfig& config;
   at::ScalarType dtype;
   QuantScheme quantization;
+  std::string layers{};  // words for quantised layers where a file tells more than the scheme
 };
 void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout, const PlannedModel& model);
 
