@@ -1,0 +1,96 @@
+// A walk over the places of a schema where schemas stand. Source: JSON Schema 2020-12; json_schema_converter.cc of xgrammar
+// for what it reads.
+#include "tasks/schema_keywords.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kAnnotations = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
+                                     "$comment", "$schema", "$id", "$defs", "definitions"};
+// One of these decides alone: what stands beside it is not read.
+constexpr std::array kAlone = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+constexpr std::array kRead = {"type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+                              "minProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
+                              "unevaluatedItems", "unevaluatedProperties", "minLength", "maxLength", "pattern", "minimum",
+                              "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "format"};
+constexpr int kMaxDepth = 100;  // people write five levels; a walk that calls itself needs a bound
+
+template <typename Names>
+bool has(const Names& names, const std::string& key) {
+  return std::find(names.begin(), names.end(), key) != names.end();
+}
+
+class Walk {
+ public:
+  explicit Walk(const std::string& name) : name_(name) {}
+
+  void schema(const json& value, const std::string& place, int depth) const {
+    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: schemas inside schemas {} deep (none is meant so); write it flatter",
+                   name_, kMaxDepth);
+    if (value.is_boolean()) return;
+    MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no schema (an object is one, or true or false); mend it",
+                   name_, shown(place));
+    const auto alone = std::find_if(kAlone.begin(), kAlone.end(), [&](const char* key) { return value.contains(key); });
+    for (const auto& [key, inner] : value.items()) {
+      if (has(kAnnotations, key)) continue;
+      if (alone != kAlone.end()) {
+        const bool typed = key == "type" && (*alone == std::string_view("enum") || *alone == std::string_view("const"));
+        MAGISTER_CHECK(key == *alone || typed, ExitCode::kConfig, "{}: {} beside {} at {} (only {} would be kept to); write "
+                       "what both mean as one schema", name_, printable(key), *alone, shown(place), *alone);
+      } else {
+        MAGISTER_CHECK(has(kRead, key), ExitCode::kConfig, "{}: the keyword {} at {} is not supported (texts that break it would "
+                       "come out); write the schema without it", name_, printable(key), shown(place));
+      }
+      inside(key, inner, place + "/" + key, depth + 1);
+    }
+    for (const char* key : {"$defs", "definitions"}) {
+      if (value.contains(key)) inside("properties", value.at(key), place + "/" + key, depth + 1);
+    }
+  }
+
+ private:
+  static std::string shown(const std::string& place) { return place.empty() ? "the top" : printable(place); }
+
+  // The schemas under one keyword.
+  void inside(const std::string& key, const json& value, const std::string& place, int depth) const {
+    static constexpr std::array kMaps = {"properties", "patternProperties"};
+    static constexpr std::array kLists = {"anyOf", "oneOf", "allOf", "prefixItems"};
+    static constexpr std::array kOne = {"items", "additionalProperties", "propertyNames", "unevaluatedItems",
+                                        "unevaluatedProperties"};
+    if (has(kOne, key)) return schema(value, place, depth);
+    if (has(kMaps, key)) {
+      MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no object (names and schemas are expected); mend it", name_,
+                     shown(place));
+      for (const auto& [name, inner] : value.items()) schema(inner, place + "/" + name, depth);
+    }
+    if (has(kLists, key)) {
+      MAGISTER_CHECK(value.is_array() && !value.empty(), ExitCode::kConfig, "{}: {} is no list of schemas (at least one is "
+                     "expected); mend it", name_, shown(place));
+      for (std::size_t i = 0; i < value.size(); ++i) schema(value[i], place + "/" + std::to_string(i), depth);
+    }
+  }
+
+  const std::string& name_;
+};
+
+}  // namespace
+
+void check_schema_keywords(std::string_view schema, const std::string& name) {
+  json parsed;
+  try {
+    parsed = json::parse(schema);
+  } catch (const json::exception& error) {
+    fail(ExitCode::kConfig, "{}: {} (a schema is JSON); mend it", name, printable(error.what()));
+  }
+  Walk(name).schema(parsed, "", 0);
+}
+
+}  // namespace magister
