@@ -19,11 +19,9 @@ thread_local std::vector<std::string>* warnings_of_compilation = nullptr;
 namespace xgrammar {
 
 // Both are asked for by the library. Level 2 is a warning; what is below is for its makers.
-void LogMessageImpl(const std::string& file, int lineno, int level, const std::string& message);
 void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
   if (level >= 2 && warnings_of_compilation != nullptr) warnings_of_compilation->push_back(message);
 }
-[[noreturn]] void LogFatalImpl(const std::string& file, int lineno, const std::string& message);
 [[noreturn]] void LogFatalImpl(const std::string&, int, const std::string& message) { throw std::runtime_error(message); }
 
 }  // namespace xgrammar
@@ -84,6 +82,17 @@ xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
   return xgrammar::Grammar::FromEBNF(rule.text);
 }
 
+bool is_surrogate_tail(char c) { return (static_cast<unsigned char>(c) & 0xE0) == 0xA0; }
+constexpr char kSurrogateLead = '\xED';
+
+// Bytes ED A0..BF would be a surrogate, which UTF-8 does not have; the library's character classes contain them.
+bool holds_surrogate(const std::string& bytes) {
+  for (std::size_t i = 0; i + 1 < bytes.size(); ++i) {
+    if (bytes[i] == kSurrogateLead && is_surrogate_tail(bytes[i + 1])) return true;
+  }
+  return false;
+}
+
 // The library's messages may show whole schemas over many lines.
 std::string one_line(std::string words) {
   while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
@@ -95,15 +104,22 @@ std::string one_line(std::string words) {
 struct Constraint::Compiled {
   xgrammar::CompiledGrammar grammar;
   std::int64_t vocab_size;
+  std::vector<std::uint64_t> leads, tails;  // tokens that end with a surrogate's first byte; that begin with its second
+  static bool has(const std::vector<std::uint64_t>& bits, TokenId id) {
+    const auto i = static_cast<std::size_t>(id);
+    return (bits[i / 64] >> (i % 64) & 1) != 0;
+  }
 };
 
 struct ConstraintState::Matcher {
-  explicit Matcher(const Constraint::Compiled& compiled)
-      : state(compiled.grammar), words(static_cast<std::size_t>((compiled.vocab_size + 63) / 64)),
+  explicit Matcher(const Constraint::Compiled& made)
+      : compiled(made), state(compiled.grammar), words(static_cast<std::size_t>((compiled.vocab_size + 63) / 64)),
         half_words((compiled.vocab_size + 31) / 32) {}
+  const Constraint::Compiled& compiled;
   xgrammar::GrammarMatcher state;
   std::vector<std::uint64_t> words;
   std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
+  bool after_lead = false;
 };
 
 Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes,
@@ -111,7 +127,21 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
   MAGISTER_CHECK(!end_tokens.empty(), ExitCode::kConfig, "{}: the model names no end token (a complete text could not end); "
                  "name one with stop_tokens", rule.name);
   const auto known = static_cast<std::ptrdiff_t>(std::min<std::size_t>(token_bytes.size(), static_cast<std::size_t>(vocab_size)));
-  const std::vector<std::string> tokens(token_bytes.begin(), token_bytes.begin() + known);
+  std::vector<std::string> tokens(token_bytes.begin(), token_bytes.begin() + known);
+  for (const TokenId end : end_tokens) {
+    MAGISTER_CHECK(end >= 0 && end < vocab_size, ExitCode::kConfig, "{}: the end token {} stands outside the vocabulary of {} (no "
+                   "text could end); name another with stop_tokens", rule.name, end, vocab_size);
+    // The library takes only tokens that it was given for end tokens, and padding is none.
+    tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
+  }
+  const auto num_words = static_cast<std::size_t>((vocab_size + 63) / 64);
+  std::vector<std::uint64_t> leads(num_words), tails(num_words);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (holds_surrogate(tokens[i])) tokens[i].clear();
+    if (tokens[i].empty()) continue;
+    if (tokens[i].back() == kSurrogateLead) leads[i / 64] |= std::uint64_t{1} << (i % 64);
+    if (is_surrogate_tail(tokens[i].front())) tails[i / 64] |= std::uint64_t{1} << (i % 64);
+  }
   std::vector<std::string> ignored;
   warnings_of_compilation = &ignored;
   std::string problem;
@@ -120,7 +150,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
                                        std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
     // One thread: many ranks share a machine, and 49,152 tokens take milliseconds.
     xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
-    compiled_ = std::make_unique<const Compiled>(Compiled{compiler.CompileGrammar(grammar_of(rule)), vocab_size});
+    compiled_ = std::make_unique<const Compiled>(Compiled{compiler.CompileGrammar(grammar_of(rule)), vocab_size, leads, tails});
   } catch (const std::exception& error) {
     problem = one_line(error.what());
   }
@@ -146,11 +176,22 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
   mask.dtype = xgrammar::GetBitmaskDLType();
   mask.shape = &matcher_->half_words;
   matcher_->state.FillNextTokenBitmask(&mask);
+  if (matcher_->after_lead) {
+    for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~matcher_->compiled.tails[i];
+  }
   const bool any = std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
   return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();
 }
 
-bool ConstraintState::accept(TokenId token) { return matcher_->state.AcceptToken(token); }
+bool ConstraintState::accept(TokenId token) {
+  const Constraint::Compiled& compiled = matcher_->compiled;
+  if (token < 0 || token >= compiled.vocab_size) return false;
+  if (matcher_->after_lead && Constraint::Compiled::has(compiled.tails, token)) return false;
+  if (!matcher_->state.AcceptToken(token)) return false;
+  matcher_->after_lead = Constraint::Compiled::has(compiled.leads, token);
+  return true;
+}
+
 bool ConstraintState::finished() const { return matcher_->state.IsTerminated(); }
 
 }  // namespace magister

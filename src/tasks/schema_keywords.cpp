@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
@@ -17,10 +18,11 @@ constexpr std::array kAnnotations = {"title", "description", "default", "example
                                      "$comment", "$schema", "$id", "$defs", "definitions"};
 // One of these decides alone: what stands beside it is not read.
 constexpr std::array kAlone = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
-constexpr std::array kRead = {"type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+// What these say depends on the type, and the library reads them as one of them.
+constexpr std::array kRead = {"type", "format", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
                               "minProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
                               "unevaluatedItems", "unevaluatedProperties", "minLength", "maxLength", "pattern", "minimum",
-                              "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "format"};
+                              "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
 constexpr int kMaxDepth = 100;  // people write five levels; a walk that calls itself needs a bound
 
 template <typename Names>
@@ -51,12 +53,60 @@ class Walk {
       }
       inside(key, inner, place + "/" + key, depth + 1);
     }
+    if (alone == kAlone.end()) {
+      check_together(value, place);
+    } else if (value.contains("type")) {
+      check_values(value, place);
+    }
     for (const char* key : {"$defs", "definitions"}) {
       if (value.contains(key)) inside("properties", value.at(key), place + "/" + key, depth + 1);
     }
   }
 
  private:
+  // Keywords that are kept to one by one but not together.
+  void check_together(const json& value, const std::string& place) const {
+    const auto refuse = [&](const char* what, const char* why) {
+      fail(ExitCode::kConfig, "{}: {} at {} ({}); write the schema without that", name_, what, shown(place), why);
+    };
+    for (const auto& [key, inner] : value.items()) {
+      const bool typeless = !value.contains("type") && has(kRead, key) && key != "format";
+      MAGISTER_CHECK(!typeless, ExitCode::kConfig, "{}: {} without a type at {} (it would be kept to by one type only); write the type "
+                     "beside it", name_, printable(key), shown(place));
+    }
+    if (value.contains("pattern") && value.contains("format")) refuse("pattern beside format", "only one would be kept to");
+    const bool free_names = value.contains("patternProperties") || value.contains("propertyNames") ||
+                            (value.contains("additionalProperties") && value.at("additionalProperties") != false);
+    if (value.contains("properties") && (value.contains("patternProperties") || value.contains("propertyNames"))) {
+      refuse("properties beside patternProperties or propertyNames", "only one would be kept to");
+    }
+    if (free_names && value.contains("minProperties") && value.at("minProperties") != 0 && value.at("minProperties") != 1) {
+      refuse("minProperties with names of the text's choice", "the same name twice would count as two");
+    }
+    if (!value.contains("required")) return;
+    MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig, "{}: required at {} is no list of names; mend it", name_,
+                   shown(place));
+    for (const json& name : value.at("required")) {
+      const bool known = name.is_string() && value.contains("properties") && value.at("properties").contains(name.get<std::string>());
+      MAGISTER_CHECK(known, ExitCode::kConfig, "{}: required names {} at {}, which properties does not (it would be left out); add "
+                     "its schema there", name_, printable(name.dump()), shown(place));
+    }
+  }
+
+  // enum and const beside a type: the library writes their values whatever the type says.
+  void check_values(const json& value, const std::string& place) const {
+    const json types = value.at("type").is_array() ? value.at("type") : json::array({value.at("type")});
+    const json values = value.contains("enum") ? value.at("enum") : json::array({value.value("const", json())});
+    for (const json& one : values) {
+      const bool whole = one.is_number_integer() || (one.is_number_float() && one.get<double>() == std::floor(one.get<double>()));
+      const std::string type = one.is_number() ? "number" : one.type_name();  // nlohmann's names are the schema's
+      bool right = false;
+      for (const json& wanted : types) right |= wanted == type || (wanted == "integer" && whole);
+      MAGISTER_CHECK(right, ExitCode::kConfig, "{}: the value {} at {} is not of the type beside it (no text could match with it); "
+                     "remove one of them", name_, printable(one.dump()), shown(place));
+    }
+  }
+
   static std::string shown(const std::string& place) { return place.empty() ? "the top" : printable(place); }
 
   // The schemas under one keyword.

@@ -129,8 +129,26 @@ TEST_F(Masks, SpecialTokensHolesAndPaddingAreNeverAllowed) {
   EXPECT_TRUE(has(mask, 'a') && has(mask, 259) && has(mask, kEnd));
   EXPECT_FALSE(has(mask, '\n')) << "a dot is no line end, as in Python";
   EXPECT_FALSE(has(mask, 0xFF)) << "no character begins with this byte";
-  ConstraintState dots(*compile(Kind::kRegex, "[.]\\.a"));
+  const auto two_dots = compile(Kind::kRegex, "[.]\\.a");
+  ConstraintState dots(*two_dots);
   EXPECT_TRUE(dots.accept('.') && dots.accept('.') && dots.accept('a') && dots.accept(kEnd));
+}
+
+TEST_F(Masks, TextsAreUtf8) {
+  tokens_.insert(tokens_.end(), {"\xED\xA0\x80", "\xED\x9F", "a\xED", "\xA0\x80", "\x9F\xBF"});
+  const auto constraint = compile(Kind::kRegex, "[^b]*");
+  const TokenId first = static_cast<TokenId>(tokens_.size()) - 5;
+  for (const TokenId lead : {static_cast<TokenId>(0xED), static_cast<TokenId>(first + 2)}) {
+    ConstraintState state(*constraint);
+    EXPECT_FALSE(has(state.allowed(), first)) << "a surrogate";
+    EXPECT_TRUE(has(state.allowed(), first + 1));
+    ASSERT_TRUE(state.accept(lead));
+    for (TokenId id = 0; id < 256; ++id) EXPECT_EQ(has(state.allowed(), id), id >= 0x80 && id < 0xA0);
+    EXPECT_FALSE(has(state.allowed(), first + 3));
+    EXPECT_TRUE(has(state.allowed(), first + 4));
+    EXPECT_FALSE(state.accept(0xA0));
+    EXPECT_TRUE(state.accept(first + 4));
+  }
 }
 
 TEST_F(Masks, ADeadEndIsAnEmptyMask) {

@@ -37,6 +37,8 @@ std::string refusal(const std::string& schema) {
 
 TEST(SchemaKeywords, AreReadOrRefused) {
   for (const char* schema : {R"({"type": "object", "properties": {"not": {"type": "string", "minLength": 2}}, "required": ["not"]})",
+                             R"({"type": ["null", "integer"], "enum": [null, 3, 4.0]})",
+                             R"({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 1})",
                              R"({"$defs": {"a": {"type": "null"}}, "$ref": "#/$defs/a", "title": "t"})", "true",
                              R"({"type": "array", "prefixItems": [{"const": {"if": 1}}], "items": false})",
                              R"({"type": "string", "enum": ["a"]})", R"({"anyOf": [{"type": "integer", "minimum": 3}, true]})"}) {
@@ -44,7 +46,13 @@ TEST(SchemaKeywords, AreReadOrRefused) {
   }
   for (const auto& [schema, words] : std::vector<std::pair<const char*, const char*>>{
            {R"({"type": "array", "uniqueItems": true})", "uniqueItems at the top"},
-           {R"({"properties": {"a": {"not": {}}}})", "not at /properties/a"},
+           {R"({"type": "object", "properties": {"a": {"not": {}}}})", "not at /properties/a"},
+           {R"({"properties": {}})", "properties without a type"}, {R"({"maximum": 3})", "maximum without a type"},
+           {R"({"type": "object", "required": ["z"], "properties": {"a": {}}})", "required names \"z\""},
+           {R"({"type": "object", "patternProperties": {"a": {}}, "minProperties": 2})", "the same name twice"},
+           {R"({"type": "object", "patternProperties": {"a": {}}, "properties": {"a": {}}})", "only one would"},
+           {R"({"type": "string", "pattern": "a", "format": "date"})", "pattern beside format"},
+           {R"({"type": "string", "enum": ["a", 1]})", "the value 1"}, {R"({"type": "integer", "const": 1.5})", "the value 1.5"},
            {R"({"$defs": {"a": {"if": true}}})", "if at /$defs/a"},
            {R"({"type": "array", "items": [{"type": "null"}]})", "is no schema"},
            {R"({"type": "object", "anyOf": [true], "required": ["a"]})", "required beside anyOf"},
