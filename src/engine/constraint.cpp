@@ -5,6 +5,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "magister/core/error.h"
@@ -51,7 +52,8 @@ std::string grammar_of_choices(const std::vector<std::string>& choices) {
   return grammar;
 }
 
-// The library's "." matches line ends too, Python's and JavaScript's do not.
+// The library's "." matches line ends too, Python's and JavaScript's do not. "[]" and "[^]" are whole classes to it and to
+// JavaScript, but the beginning of one to Python.
 std::string regex_without_line_ends(const std::string& regex) {
   std::string plain;
   bool in_class = false;
@@ -61,7 +63,11 @@ std::string regex_without_line_ends(const std::string& regex) {
       plain += {c, regex[++i]};
       continue;
     }
-    if (c == '[') in_class = true;
+    if (c == '[' && !in_class) {
+      in_class = true;
+      const std::size_t first = i + (i + 1 < regex.size() && regex[i + 1] == '^' ? 2 : 1);
+      if (first < regex.size() && regex[first] == ']') throw std::runtime_error("\"]\" begins a class; write \\] for the character");
+    }
     if (c == ']') in_class = false;
     if (c == '.' && !in_class) {
       plain += "[^\\n\\r]";
@@ -82,13 +88,34 @@ xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
   return xgrammar::Grammar::FromEBNF(rule.text);
 }
 
-bool is_surrogate_tail(char c) { return (static_cast<unsigned char>(c) & 0xE0) == 0xA0; }
-constexpr char kSurrogateLead = '\xED';
+// UTF-8's narrow places: after these first bytes not every continuation byte may follow (surrogates, overlong forms, beyond
+// U+10FFFF; RFC 3629). The library's character classes let some of them through.
+struct NarrowLead {
+  unsigned char lead, least, most;
+};
+constexpr std::array<NarrowLead, 4> kNarrowLeads = {{{0xE0, 0xA0, 0xBF}, {0xED, 0x80, 0x9F}, {0xF0, 0x90, 0xBF}, {0xF4, 0x80, 0x8F}}};
+constexpr int kNoLead = -1;
 
-// Bytes ED A0..BF would be a surrogate, which UTF-8 does not have; the library's character classes contain them.
-bool holds_surrogate(const std::string& bytes) {
-  for (std::size_t i = 0; i + 1 < bytes.size(); ++i) {
-    if (bytes[i] == kSurrogateLead && is_surrogate_tail(bytes[i + 1])) return true;
+int narrow_lead(char c) {
+  for (std::size_t i = 0; i < kNarrowLeads.size(); ++i) {
+    if (static_cast<unsigned char>(c) == kNarrowLeads[i].lead) return static_cast<int>(i);
+  }
+  return kNoLead;
+}
+
+bool may_follow(int lead, char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (lead == kNoLead) return true;
+  const NarrowLead& narrow = kNarrowLeads[static_cast<std::size_t>(lead)];
+  return byte >= narrow.least && byte <= narrow.most;
+}
+
+// Whether the bytes stand in no text at all: they are no UTF-8, or hold NUL, which text columns pad with.
+bool is_in_no_text(const std::string& bytes) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (byte == 0 || byte == 0xC0 || byte == 0xC1 || byte > 0xF4) return true;
+    if (i > 0 && !may_follow(narrow_lead(bytes[i - 1]), bytes[i])) return true;
   }
   return false;
 }
@@ -104,11 +131,8 @@ std::string one_line(std::string words) {
 struct Constraint::Compiled {
   xgrammar::CompiledGrammar grammar;
   std::int64_t vocab_size;
-  std::vector<std::uint64_t> leads, tails;  // tokens that end with a surrogate's first byte; that begin with its second
-  static bool has(const std::vector<std::uint64_t>& bits, TokenId id) {
-    const auto i = static_cast<std::size_t>(id);
-    return (bits[i / 64] >> (i % 64) & 1) != 0;
-  }
+  std::vector<signed char> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
+  std::array<std::vector<std::uint64_t>, kNarrowLeads.size()> barred;  // tokens that may not follow each of them, as bits
 };
 
 struct ConstraintState::Matcher {
@@ -119,7 +143,7 @@ struct ConstraintState::Matcher {
   xgrammar::GrammarMatcher state;
   std::vector<std::uint64_t> words;
   std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
-  bool after_lead = false;
+  int lead = kNoLead;    // that the text ends with
 };
 
 Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes,
@@ -134,13 +158,16 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     // The library takes only tokens that it was given for end tokens, and padding is none.
     tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
   }
-  const auto num_words = static_cast<std::size_t>((vocab_size + 63) / 64);
-  std::vector<std::uint64_t> leads(num_words), tails(num_words);
+  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}};
+  compiled.lead.assign(static_cast<std::size_t>(vocab_size), kNoLead);
+  for (auto& bits : compiled.barred) bits.assign(static_cast<std::size_t>((vocab_size + 63) / 64), 0);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (holds_surrogate(tokens[i])) tokens[i].clear();
+    if (is_in_no_text(tokens[i])) tokens[i].clear();
     if (tokens[i].empty()) continue;
-    if (tokens[i].back() == kSurrogateLead) leads[i / 64] |= std::uint64_t{1} << (i % 64);
-    if (is_surrogate_tail(tokens[i].front())) tails[i / 64] |= std::uint64_t{1} << (i % 64);
+    compiled.lead[i] = static_cast<signed char>(narrow_lead(tokens[i].back()));
+    for (std::size_t lead = 0; lead < kNarrowLeads.size(); ++lead) {
+      if (!may_follow(static_cast<int>(lead), tokens[i].front())) compiled.barred[lead][i / 64] |= std::uint64_t{1} << (i % 64);
+    }
   }
   std::vector<std::string> ignored;
   warnings_of_compilation = &ignored;
@@ -150,7 +177,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
                                        std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
     // One thread: many ranks share a machine, and 49,152 tokens take milliseconds.
     xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
-    compiled_ = std::make_unique<const Compiled>(Compiled{compiler.CompileGrammar(grammar_of(rule)), vocab_size, leads, tails});
+    compiled.grammar = compiler.CompileGrammar(grammar_of(rule));
   } catch (const std::exception& error) {
     problem = one_line(error.what());
   }
@@ -158,6 +185,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
   MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); mend it", rule.name, problem);
   MAGISTER_CHECK(ignored.empty(), ExitCode::kConfig, "{}: {} (texts that do not match would come out); write it without that",
                  rule.name, one_line(ignored.front()));
+  compiled_ = std::make_unique<const Compiled>(std::move(compiled));
   MAGISTER_CHECK(!ConstraintState(*this).allowed().empty(), ExitCode::kConfig, "{}: no token may begin a text (nothing matches "
                  "it); mend it", rule.name);
 }
@@ -176,8 +204,9 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
   mask.dtype = xgrammar::GetBitmaskDLType();
   mask.shape = &matcher_->half_words;
   matcher_->state.FillNextTokenBitmask(&mask);
-  if (matcher_->after_lead) {
-    for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~matcher_->compiled.tails[i];
+  if (matcher_->lead != kNoLead) {
+    const auto& barred = matcher_->compiled.barred[static_cast<std::size_t>(matcher_->lead)];
+    for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~barred[i];
   }
   const bool any = std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
   return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();
@@ -186,9 +215,10 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
 bool ConstraintState::accept(TokenId token) {
   const Constraint::Compiled& compiled = matcher_->compiled;
   if (token < 0 || token >= compiled.vocab_size) return false;
-  if (matcher_->after_lead && Constraint::Compiled::has(compiled.tails, token)) return false;
+  const auto i = static_cast<std::size_t>(token);
+  if (matcher_->lead != kNoLead && (compiled.barred[static_cast<std::size_t>(matcher_->lead)][i / 64] >> (i % 64) & 1) != 0) return false;
   if (!matcher_->state.AcceptToken(token)) return false;
-  matcher_->after_lead = Constraint::Compiled::has(compiled.leads, token);
+  matcher_->lead = compiled.lead[i];
   return true;
 }
 

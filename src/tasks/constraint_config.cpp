@@ -52,7 +52,10 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   ConstraintConfig config;
   int kinds = 0;
   const auto take = [&](const char* key, Kind kind) {
-    if (!section->has(key)) return;
+    if (!section->has(key)) {
+      section->optional_text(key);  // known now, for the hint at what a misspelt key was to be
+      return;
+    }
     ++kinds;
     config.kind = kind;
     config.key = key;

@@ -41,6 +41,12 @@ class Walk {
     MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no schema (an object is one, or true or false); mend it",
                    name_, shown(place));
     const auto alone = std::find_if(kAlone.begin(), kAlone.end(), [&](const char* key) { return value.contains(key); });
+    const bool untyped = value.contains("type") && (value.at("type").is_array() ? value.at("type").empty() : !value.at("type").is_string());
+    MAGISTER_CHECK(!untyped, ExitCode::kConfig, "{}: {} at {} is no type (a name or a list of names is one); mend it", name_,
+                   printable(value.at("type").dump()), shown(place));
+    for (const char* key : {"const", "enum"}) {
+      if (value.contains(key)) check_numbers(value.at(key), place + "/" + key);
+    }
     for (const auto& [key, inner] : value.items()) {
       if (has(kAnnotations, key)) continue;
       if (alone != kAlone.end()) {
@@ -90,6 +96,19 @@ class Walk {
       const bool known = name.is_string() && value.contains("properties") && value.at("properties").contains(name.get<std::string>());
       MAGISTER_CHECK(known, ExitCode::kConfig, "{}: required names {} at {}, which properties does not (it would be left out); add "
                      "its schema there", name_, printable(name.dump()), shown(place));
+    }
+  }
+
+  // The library reads what is beyond 64 bits as an approximate number and writes it so.
+  void check_numbers(const json& value, const std::string& place) const {
+    constexpr double kMost = 9.2e18;
+    for (const json& one : value.is_structured() ? value : json::array({value})) {
+      if (one.is_structured()) {
+        check_numbers(one, place);
+        continue;
+      }
+      MAGISTER_CHECK(!one.is_number() || std::abs(one.get<double>()) < kMost, ExitCode::kConfig, "{}: the number {} at {} is beyond 64 "
+                     "bits (it would be written as another); write it as a text", name_, printable(one.dump()), shown(place));
     }
   }
 

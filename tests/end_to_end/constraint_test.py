@@ -43,6 +43,10 @@ SCHEMAS = {
                                                  "c": {"type": "number", "minimum": -1, "maximum": 2.5}}, "required": ["a", "b", "c"]},
     "strings": {"type": "object", "properties": {"name": {"type": "string", "minLength": 2, "maxLength": 5}, "code": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{1,4}$"},
                                                  "any": {"type": "string", "maxLength": 12}}, "required": ["name", "code", "any"]},
+    # Where the library let through what is no JSON or no UTF-8 (scripts/setup.sh mends it, ConstraintState bars it).
+    "wide": {"type": "array", "minItems": 4, "items": False, "prefixItems": [
+        {"type": "string", "pattern": "^.{3,9}$"}, {"type": "string", "pattern": "^[^a-z]{3,9}$"}, {"type": "string", "minLength": 2, "maxLength": 7},
+        {"type": "object", "patternProperties": {"^x[^a]$": {"type": "null"}}, "additionalProperties": False, "maxProperties": 2}]},
     "choices": {"$defs": {"leaf": {"anyOf": [{"type": "null"}, WORD]}}, "type": "object", "properties": {
         "left": {"$ref": "#/$defs/leaf"}, "right": {"anyOf": [{"$ref": "#/$defs/leaf"}, {"const": {"deep": [1, "ü"]}}]}}, "required": ["right"]},
 }
@@ -94,7 +98,8 @@ class Constraint(unittest.TestCase):
             self.assertEqual([ended for *_, ended in texts], [ids[-1] == 0 for ids, *_ in texts])
             self.assertTrue(all(len(ids) == 150 for ids, _, _, ended in texts if not ended))
             ended = [text for _, _, text, ended in texts if ended]
-            self.assertGreaterEqual(len(ended), least * len(texts), f"{name} at temperature {temperature}")
+            # Greedy digits of a number may go round in a circle.
+            self.assertGreaterEqual(len(ended), (least if temperature else least / 4) * len(texts), f"{name} at temperature {temperature}")
             whole += ended
         return whole
 
@@ -112,6 +117,7 @@ class Constraint(unittest.TestCase):
         for index, regex in enumerate(REGEXES):
             for text in self.finished(f"regex{index}", {"regex": regex}, 0.5):
                 self.assertIsNotNone(re.fullmatch(regex, text), (regex, text))
+                self.assertNotIn("\ufffd", text, "bytes that are no UTF-8 were stored")
         choices = ["A", "AB", "yes, \"sir\"", "数据\n", "no"]
         self.assertEqual(set(self.finished("choice", {"choice": choices}, 1.0)), set(choices))
         path = self.world.folder / "sum.ebnf"
@@ -215,7 +221,7 @@ class Constraint(unittest.TestCase):
             message = self.run_it("refused", keys, ranks=2 if "constraint" in keys else 0, code=78)
             self.assertIn(words, message)
             said = [line for line in message.splitlines() if line.startswith("magister: ")]
-            self.assertEqual(len(said), 1, message)
+            self.assertEqual(len(said), 2 if words == "regexp" else 1, message)  # every fault of the file at once
         self.assertFalse(list((self.world.folder / "runs/refused").glob("*.h5*")) if (self.world.folder / "runs/refused").exists() else [])
 
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <random>
 
@@ -22,7 +23,8 @@ class Masks : public testing::Test {
   static constexpr std::int64_t kVocab = 300;
   Masks() {
     for (int byte = 0; byte < 256; ++byte) tokens_.push_back(std::string(1, static_cast<char>(byte)));
-    tokens_.insert(tokens_.end(), {"", "", "", "ab", "ba", "abc", "\": ", ", ", "{\"", "tr", "true", "12", "\xA9 x", "ca", "caf\xC3", "aa"});
+    tokens_.insert(tokens_.end(), {"", "", "", "ab", "ba", "abc", "\": ", ", ", "{\"", "tr", "true", "12", "\xA9 x", "ca", "caf\xC3",
+                                   "aa"});
   }
   std::unique_ptr<Constraint> compile(Kind kind, const std::string& text, std::vector<std::string> choices = {}) {
     const std::vector<TokenId> ends{kEnd};
@@ -149,6 +151,14 @@ TEST_F(Masks, TextsAreUtf8) {
     EXPECT_FALSE(state.accept(0xA0));
     EXPECT_TRUE(state.accept(first + 4));
   }
+  for (const auto& [lead, least, most] : std::vector<std::array<int, 3>>{{0xC3, 0x80, 0xBF}, {0xE0, 0xA0, 0xBF}, {0xE1, 0x80, 0xBF},
+                                                                         {0xF0, 0x90, 0xBF}, {0xF1, 0x80, 0xBF}, {0xF4, 0x80, 0x8F}}) {
+    ConstraintState state(*constraint);
+    ASSERT_TRUE(state.accept(lead));
+    for (TokenId id = 0; id < 256; ++id) EXPECT_EQ(has(state.allowed(), id), id >= least && id <= most) << lead << " " << id;
+  }
+  ConstraintState state(*constraint);
+  for (const TokenId id : {0x00, 0x80, 0xBF, 0xC0, 0xC1, 0xF5, 0xFF}) EXPECT_FALSE(has(state.allowed(), id));
 }
 
 TEST_F(Masks, ADeadEndIsAnEmptyMask) {
@@ -163,6 +173,7 @@ TEST_F(Masks, RefusesWhatIsNoRule) {
   EXPECT_NE(message(Kind::kRegex, "(ab").find("parenthesis"), std::string::npos);
   EXPECT_NE(message(Kind::kRegex, "a(?=b)").find("Lookahead"), std::string::npos);
   EXPECT_NE(message(Kind::kRegex, "a^b").find("ignored"), std::string::npos);
+  EXPECT_NE(message(Kind::kRegex, "[^]]a").find("begins a class"), std::string::npos);
   EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": \"objekt\"}"), "accepted");
   EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": "), "accepted");
   EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": \"number\", \"multipleOf\": 0.1}").find("multipleOf"), std::string::npos);

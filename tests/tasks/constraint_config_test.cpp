@@ -47,6 +47,7 @@ TEST(SchemaKeywords, AreReadOrRefused) {
   for (const auto& [schema, words] : std::vector<std::pair<const char*, const char*>>{
            {R"({"type": "array", "uniqueItems": true})", "uniqueItems at the top"},
            {R"({"type": "object", "properties": {"a": {"not": {}}}})", "not at /properties/a"},
+           {R"({"type": []})", "is no type"}, {R"({"enum": [[{"a": 12345678901234567890}]]})", "beyond 64 bits"},
            {R"({"properties": {}})", "properties without a type"}, {R"({"maximum": 3})", "maximum without a type"},
            {R"({"type": "object", "required": ["z"], "properties": {"a": {}}})", "required names \"z\""},
            {R"({"type": "object", "patternProperties": {"a": {}}, "minProperties": 2})", "the same name twice"},
@@ -131,7 +132,7 @@ TEST(RealVocabulary, MasksAreExactAndCheap) {
       ConstraintState other(*constraint);
       for (std::size_t i = 0; i < place; ++i) other.accept(ids[i]);
       const auto token = static_cast<TokenId>(id);
-      ASSERT_EQ((mask[id / 64] >> (id % 64) & 1) != 0, !tokenizer.is_special(token) && other.accept(token)) << "token " << id << " at " << place;
+      ASSERT_EQ((mask[id / 64] >> (id % 64) & 1) != 0, !tokenizer.is_special(token) && other.accept(token)) << id << " at " << place;
     }
   }
 }
