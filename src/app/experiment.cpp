@@ -40,7 +40,7 @@ Experiment::Experiment(const std::string& text, const std::string& source, const
 }
 
 bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_index) const {
-  if (key_path == "output" || key_path == "run") return false;
+  if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
   // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
   const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;
   return !is_entry || key_path == fmt::format("tasks.{}", task_index);

@@ -20,6 +20,7 @@ constexpr OptionEntry kRunOptions[] = {
 };
 constexpr OptionEntry kPlanOptions[] = {
     {"--ranks", "N", "plan for N ranks on one host instead of the ranks of this start"},
+    {"--config-only", nullptr, "from the model's config.json alone: bytes a device for groups of several sizes, and the smallest that fits"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
 };
 constexpr PositionalEntry kModel[] = {

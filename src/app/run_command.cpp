@@ -6,9 +6,11 @@
 #include <filesystem>
 
 #include "app/commands.h"
+#include "app/on_rank_zero.h"
 #include "magister/app/experiment.h"
 #include "magister/core/log.h"
 #include "magister/parallel/layout.h"
+#include "magister/tasks/memory_plan.h"
 #include "magister/tasks/progress.h"
 #include "magister/tasks/run_log.h"
 
@@ -146,6 +148,19 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   return out;
 }
 
+// No weights, no tokenizer, no data set is opened: rank 0 does it while the others wait.
+ExitCode plan_from_configs(const Communicator& world, const Experiment& experiment) {
+  return on_rank_zero(world, [&] {
+    const ExperimentConfig& config = experiment.config();
+    for (const auto& task : experiment.tasks()) {
+      const ModelSection& model = task->model_section();
+      say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
+                      plan_from_config(model, task->pass_shape(), config.layout.gpus_per_group, config.plan.device_memory)));
+    }
+    return ExitCode::kDone;
+  });
+}
+
 }  // namespace
 
 ExitCode plan_command(Invocation& call) {
@@ -157,6 +172,7 @@ ExitCode plan_command(Invocation& call) {
   }
   refuse_singleton_launch(world.size());
   const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
+  if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
   RunLog silent;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     Task& task = *experiment.tasks()[i];

@@ -33,6 +33,11 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
     std::vector<float> logprobs(classes);
     columns.read(columns.at("/judge/class_logprob"), i, std::as_writable_bytes(std::span(logprobs)));
     const std::int32_t verdict = columns.rows<std::int32_t>("/judge/verdict", i, 1)[0];
+    if (std::isnan(logprobs[0])) {  // read from a written reply
+      const bool right = verdict >= -1 && verdict < static_cast<std::int32_t>(classes) && (verdict >= 0 || columns.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
+      if (!right) faults.add("prompt {}: verdict {} of a reply is none of {}, or is told as sound", i, verdict, classes);
+      continue;
+    }
     const float mass = columns.rows<float>("/judge/mass", i, 1)[0];
     double together = 0;
     for (const float value : logprobs) together += std::exp(static_cast<double>(value));

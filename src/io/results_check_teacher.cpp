@@ -42,11 +42,13 @@ class RowWindow {
     read("/teacher/target_logprob", begin, end, target_);
     read("/teacher/entropy", begin, end, entropy_);
     read("/teacher/tail_mass", begin, end, tail_mass_);
+    if (columns_.find("/tokens/assistant") != nullptr) read("/tokens/assistant", begin, std::min(end + 1, unit_end), assistant_);
   }
 
   // `row` counts from the file's begin; last: of its sample; vocabulary 0: unknown.
   void check(std::uint64_t row, bool last, std::uint64_t vocabulary, const std::string& where, FaultList& faults) const {
     const std::size_t i = row - begin_;
+    if (!assistant_.empty() && (last || assistant_[i + 1] == 0)) return check_empty(row, where, faults);
     const std::int32_t* ids = top_ids_.data() + i * k_;
     const float* logprobs = top_logprobs_.data() + i * k_;
     const auto outside = [&](std::int32_t id) {
@@ -76,6 +78,14 @@ class RowWindow {
     const PlacedColumn& placed = columns_.at(column);
     values.resize((end - begin) * std::max<std::uint64_t>(placed.spec.width, 1));
     columns_.read(placed, begin, std::as_writable_bytes(std::span(values)));
+  }
+
+  // A row that was not to be scored.
+  void check_empty(std::uint64_t row, const std::string& where, FaultList& faults) const {
+    const std::size_t i = row - begin_;
+    bool empty = std::isnan(logsumexp_[i]) && std::isnan(target_[i]) && std::isnan(entropy_[i]) && std::isnan(tail_mass_[i]);
+    for (std::size_t j = i * k_; j < (i + 1) * k_; ++j) empty = empty && top_ids_[j] == -1 && std::isnan(top_logprobs_[j]);
+    if (!empty) faults.add("{}, row {}: its next token is not the assistant's, but the row is not empty", where, row);
   }
 
   void check_whole(std::uint64_t row, std::size_t i, double mass, const std::string& where, FaultList& faults) const {
@@ -119,6 +129,7 @@ class RowWindow {
   std::uint64_t begin_ = 0;
   std::vector<std::byte> bytes_;
   std::vector<std::int32_t> ids_, top_ids_;
+  std::vector<std::uint8_t> assistant_;  // empty: every row is scored
   std::vector<float> top_logprobs_, logsumexp_, target_, entropy_, tail_mass_;
 };
 

@@ -82,7 +82,10 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
     if (through_buffer) panel.widen(begin, depth, widened);
     Product product{x + begin, x_stride, rows, through_buffer ? static_cast<const void*>(widened) : panel.at(begin), kPanel,
                     depth, accumulate ? sums : out, accumulate ? kPanel : out_stride, columns, begin > 0};
-    if (rows > kFewRows) product.next = panel.at(begin + depth);
+    if (rows > kFewRows) {
+      product.next = panel.at(begin + depth);
+      product.next_bytes = panel.at(begin + depth) - panel.at(begin);
+    }
     product.streams = rows <= kFewRows;
     // The product is summed from zero and added last: the same bits as a partial product that a group adds up.
     if (accumulate && begin + depth == k) {

@@ -14,9 +14,11 @@ namespace magister {
 class ChatPrompts {
  public:
   // The template of the model at `model_path`: chat_template.jinja or tokenizer_config.json of a folder, the metadata of a
-  // GGUF file; `override_path` (a file) instead when not empty. Throws Error(kConfig) naming the places when there is none.
+  // GGUF file; `override_path` (a file, or the template itself: a text with {{ or {%) instead when not empty. Throws Error(kConfig) naming the places when there is none.
+  // special_tokens_in_messages: what stands inside messages is trusted, and a special token written there is one.
   // tokenizer is kept by reference.
-  ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer);
+  ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer,
+              bool special_tokens_in_messages = false);
 
   // True when the model has a template. Local.
   static bool has_template(const std::string& model_path);
@@ -25,12 +27,28 @@ class ChatPrompts {
   // Throws Error(kData) with `where`. Thread-safe.
   std::vector<TokenId> encode(const nlohmann::ordered_json& messages, bool answer_follows, const std::string& where) const;
 
+  // The whole chat, and which of its tokens the assistant wrote: 1 for tokens inside the template's {% generation %} blocks, or,
+  // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
+  // its end token excluded). Throws Error(kData) with `where` when the template writes a turn differently once others follow
+  // (then no such place exists), or when there is no turn of the assistant. Thread-safe.
+  struct MarkedTokens {
+    std::vector<TokenId> ids;
+    std::vector<std::uint8_t> assistant;
+  };
+  MarkedTokens encode_marked(const nlohmann::ordered_json& messages, const std::string& where) const;
+
   // sha256 of the template's text: a part of what determines the prompts.
   const std::string& sha256() const { return sha256_; }
 
  private:
+  nlohmann::ordered_json safe(const nlohmann::ordered_json& messages) const;
+  RenderedChat render(const nlohmann::ordered_json& guarded_messages, bool answer_follows) const;
+  std::vector<TextSpan> answers_by_prefix(const nlohmann::ordered_json& guarded_messages, const std::string& whole) const;
+  std::vector<TokenId> tokens(const std::string& text) const;
+
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
+  bool trusted_;
   std::string sha256_, bos_token_, eos_token_;
 };
 

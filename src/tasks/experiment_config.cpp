@@ -68,6 +68,20 @@ RunSection read_run(ConfigNode& root) {
   return run;
 }
 
+PlanSection read_plan(ConfigNode& root) {
+  ConfigNode node = root.section("plan");
+  PlanSection plan;
+  if (const auto text = node.optional_text("device_memory")) {
+    const std::optional<std::uint64_t> bytes = parse_bytes(*text);
+    if (!bytes) {
+      node.reject("device_memory", "\"{}\" is no amount of memory (a number with its unit is expected); write for example 80GB or "
+                  "79.2GiB", printable(*text, 40));
+    }
+    plan.device_memory = bytes.value_or(0);
+  }
+  return plan;
+}
+
 // "i/n" with 0 <= i < n.
 void read_slice(ConfigNode& task, DatasetConfig& dataset) {
   const auto text = task.optional_text("slice");
@@ -94,6 +108,20 @@ std::optional<double> parse_wall_time(const std::string& text) {
   const std::uint64_t total = *hours * 3600 + *minutes * 60 + *seconds;
   if (total == 0) return std::nullopt;
   return static_cast<double>(total);
+}
+
+std::optional<std::uint64_t> parse_bytes(const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+                                                            {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  for (const auto& [name, factor] : kUnits) {
+    const double bytes = number * factor;
+    if (error == std::errc() && unit == name && bytes >= 1 && bytes <= 0x1p60) return static_cast<std::uint64_t>(bytes);
+  }
+  return std::nullopt;
 }
 
 bool is_plain_name(const std::string& text) {
@@ -147,6 +175,7 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
     // Its fields are named by the task.
   } else if (node.has("messages")) {
     dataset.messages_field = node.text("messages");
+    dataset.special_tokens_in_messages = node.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
     dataset.whole_record = true;
     if (node.optional_text("text") || node.optional_text("tokens")) {
       node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");
@@ -179,6 +208,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
   if (experiment.has_model) experiment.model = read_model(root);
   experiment.layout = read_layout(root);
   experiment.run = read_run(root);
+  experiment.plan = read_plan(root);
   return experiment;
 }
 

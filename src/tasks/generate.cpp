@@ -12,6 +12,7 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/tasks/generate_config.h"
+#include "magister/tasks/memory_plan.h"
 #include "magister/tasks/model_source.h"
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
@@ -39,8 +40,9 @@ struct Opened {
 
 class Generate final : public Task {
  public:
-  explicit Generate(GenerateConfig config) : Task("generate", config.name), config_(std::move(config)) {}
+  explicit Generate(GenerateConfig config) : Task("generate", config.name, config.model), config_(std::move(config)) {}
 
+  PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
   PlanReport plan(RunContext& context, int num_ranks) override;
   ExitCode run(RunContext& context) override;
 
@@ -104,7 +106,7 @@ SamplingParams Generate::sampling(const Opened& opened) const {
 // Refers to the tokenizer, so it is made where that stays.
 void Generate::open_chat(Opened& opened) const {
   if (config_.dataset.messages_field.empty()) return;
-  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer);
+  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer, config_.dataset.special_tokens_in_messages);
 }
 
 SampleRules Generate::rules(const Opened& opened) const {
@@ -123,7 +125,7 @@ SampleRules Generate::rules(const Opened& opened) const {
   rules.unit_samples = 1;  // a record is committed as soon as its texts are there
   rules.min_length = 1;
   if (opened.chat) {
-    rules.encode = [&](const Record& record) -> std::vector<std::vector<TokenId>> {
+    rules.encode = [&](const Record& record) -> std::vector<SampleTokens> {
       return {opened.chat->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
     };
   }
@@ -255,25 +257,12 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   PlanReport report;
-  report.devices = plan_layout(num_ranks, context.experiment.layout);
-  for (const DeviceRow& row : report.devices) {
-    report.num_groups = std::max(report.num_groups, row.group_index + 1);
-    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
-  }
+  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization});
   const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
                                               std::filesystem::temp_directory_path().string());
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, report.tp_size, config_, samples.longest_sample));
-  for (int shard = 0; shard < report.tp_size; ++shard) {
-    const Partition partition = partition_for(model, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(model, opened.model.dtype, shard, report.tp_size);
-    const std::uint64_t work = activation_bytes(model, partition, static_cast<std::int64_t>(config_.token_budget), 1);
-    const std::uint64_t cache = pages * kv_page_bytes(model, partition);
-    if (weights + work + cache <= report.device_bytes) continue;
-    report.device_bytes = weights + work + cache;
-    report.device_parts = {{"weights", weights}, {"activations", work}, {"keys and values", cache}};
-  }
-  report.model = fmt::format("{}, {:.1f} M parameters, {}", model.family, static_cast<double>(model.num_parameters()) * 1e-6,
-                             dtype_name(opened.model.dtype));
+  report.device_parts = device_memory(model, opened.model.dtype, opened.model.quantization, report.tp_size, pass_shape(), pages);
+  report.device_bytes = sum_of(report.device_parts);
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;

@@ -1,8 +1,7 @@
 // Task judge: records (and texts of a generate task) -> prompts -> one prefill each -> verdicts and their summary.
 // This file is the order of things; prompts, scoring, the loop and the summary have files of their own beside it.
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
@@ -11,12 +10,14 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/tasks/judge_config.h"
+#include "magister/tasks/memory_plan.h"
 #include "magister/tasks/model_source.h"
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
+#include "tasks/judge_combine.h"
 #include "tasks/judge_prompts.h"
+#include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
-#include "tasks/judge_summary.h"
 #include "tasks/model_hash.h"
 #include "tasks/open_model.h"
 #include "tasks/results_on_disk.h"
@@ -38,21 +39,24 @@ struct Opened {
 
 class Judge final : public Task {
  public:
-  explicit Judge(JudgeConfig config) : Task("judge", config.name), config_(std::move(config)) {}
+  explicit Judge(JudgeConfig config) : Task("judge", config.name, config.model), config_(std::move(config)) {}
 
+  PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
   PlanReport plan(RunContext& context, int num_ranks) override;
   ExitCode run(RunContext& context) override;
 
  private:
   Opened open(const Communicator& world) const;
   std::string answers_path(const RunContext& context) const;
+  std::vector<std::string> panel_paths(const RunContext& context) const;
   SampleRules rules(const ModelConfig& model, const JudgePrompts& prompts, const ResultsTexts* texts) const;
   Attributes identity(const RunContext& context, const Opened& opened, const JudgePrompts& prompts, int tp_size) const;
   ResultsFile create(RunContext& context, const Opened& opened, const JudgePrompts& prompts, const Attributes& identity,
                      PhaseTimes& times) const;
+  JudgeShape shape(const SamplePlan& plan, const JudgePrompts& prompts) const {
+    return {plan.num_samples, plan.num_tokens, plan.num_units, prompts.classes().size(), plan.max_key_bytes, config_.max_new_tokens};
+  }
   std::int64_t cache_pages(const ModelConfig& model, int tp_size) const;
-  void write_summary(RunContext& context, const Opened& opened, const JudgePrompts& prompts, const ResultsFile& file,
-                     std::uint64_t num_samples) const;
 
   JudgeConfig config_;
 };
@@ -63,6 +67,18 @@ Opened Judge::open(const Communicator& world) const {
 
 std::string Judge::answers_path(const RunContext& context) const {
   return config_.answers.empty() ? "" : (fs::path(context.results_path).parent_path() / (config_.answers + ".h5")).string();
+}
+
+std::vector<std::string> Judge::panel_paths(const RunContext& context) const {
+  std::vector<std::string> paths;
+  for (const std::string& name : config_.panel) paths.push_back((fs::path(context.results_path).parent_path() / (name + ".h5")).string());
+  return paths;
+}
+
+std::string verdict_names(const std::vector<VerdictClass>& classes) {
+  std::string names;
+  for (const VerdictClass& one : classes) names += (names.empty() ? "" : ",") + one.name;
+  return names;
 }
 
 // The texts of one record, or none where the records hold the answers.
@@ -79,30 +95,35 @@ std::vector<std::string> answers_of(const ResultsTexts* texts, const Record& rec
 }
 
 SampleRules Judge::rules(const ModelConfig& model, const JudgePrompts& prompts, const ResultsTexts* texts) const {
-  MAGISTER_CHECK(model.max_position_embeddings <= 0 || config_.max_prompt_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length is {}, but the model was made for {} positions (verdicts beyond "
-                 "them would be meaningless); lower it", config_.name, config_.max_prompt_length, model.max_position_embeddings);
+  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
+  MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
+                 ExitCode::kConfig, "tasks: {}: max_prompt_length is {} and max_new_tokens {}, but the model was made for {} positions "
+                 "(verdicts beyond them would be meaningless); lower them", config_.name, config_.max_prompt_length, config_.max_new_tokens,
+                 model.max_position_embeddings);
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
   rules.vocab_size = model.vocab_size;
-  rules.unit_tokens = kUnitPrompts * config_.max_prompt_length;
-  rules.unit_samples = kUnitPrompts;
+  // All prompts about one text are in one unit, where their verdicts are combined.
+  rules.unit_samples = prompts.group() * std::max<std::uint64_t>(1, kUnitPrompts / prompts.group());
+  rules.unit_tokens = rules.unit_samples * config_.max_prompt_length;
   rules.min_length = 1;
-  rules.encode = [&prompts, texts](const Record& record) { return prompts.encode(record, answers_of(texts, record)); };
+  rules.encode = [&prompts, texts](const Record& record) {
+    std::vector<std::vector<TokenId>> all = prompts.encode(record, answers_of(texts, record));
+    return std::vector<SampleTokens>(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
+  };
   return rules;
 }
 
 Attributes Judge::identity(const RunContext& context, const Opened& opened, const JudgePrompts& prompts, int tp_size) const {
   const IndexRange slice = opened.dataset.records();
-  std::string verdicts;
-  for (const VerdictClass& one : prompts.classes()) verdicts += (verdicts.empty() ? "" : ",") + one.name;
   Attributes attributes = {{"config_sha256", sha256_hex(context.config_yaml)},
                            {"model_sha256", model_sha256(context.world, config_.model.path, *opened.model.file)},
                            {"tokenizer_sha256", opened.tokenizer.sha256()},
                            {"dataset_sha256", opened.dataset.sha256()},
                            {"prompt_sha256", prompts.sha256()},
-                           {"verdicts", verdicts},
+                           {"verdicts", verdict_names(prompts.classes())},
+                           {"samples_a_text", prompts.group()},
                            {"dtype", dtype_name(opened.model.dtype)},
                            {"tp_size", static_cast<std::uint64_t>(tp_size)},
                            {"source_records", opened.dataset.num_source_records()},
@@ -112,6 +133,11 @@ Attributes Judge::identity(const RunContext& context, const Opened& opened, cons
     std::string hash = context.world.rank() == 0 ? file_sha256(path) : "";
     context.world.broadcast(hash, 0);
     attributes.emplace_back("answers_sha256", hash);
+  }
+  for (const std::string& path : panel_paths(context)) {
+    std::string hash = context.world.rank() == 0 ? file_sha256(path) : "";
+    context.world.broadcast(hash, 0);
+    attributes.emplace_back(fmt::format("panel_sha256_{}", fs::path(path).stem().string()), hash);
   }
   return attributes;
 }
@@ -128,7 +154,7 @@ ResultsFile Judge::create(RunContext& context, const Opened& opened, const Judge
   };
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times, "create the file");
-  const JudgeShape size{plan.num_samples, plan.num_tokens, plan.num_units, prompts.classes().size(), plan.max_key_bytes};
+  const JudgeShape size = shape(plan, prompts);
   check_free_space(context.world, folder, size.file_bytes());
   ResultsSpec spec;
   spec.columns = judge_columns(size);
@@ -148,59 +174,13 @@ ResultsFile Judge::create(RunContext& context, const Opened& opened, const Judge
   return file;
 }
 
-// Pages for two passes' prompts, or what an eighth of the memory holds; one prompt always fits.
+// Pages for two passes' prompts and the replies under way, or what an eighth of the memory holds; one prompt always fits.
 std::int64_t Judge::cache_pages(const ModelConfig& model, int tp_size) const {
   const std::uint64_t page_bytes = kv_page_bytes(model, partition_for(model, 0, tp_size));
-  const std::uint64_t a_prompt = config_.max_prompt_length / KvPages::kSlots + 2;
-  const std::uint64_t wished = a_prompt + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
+  const std::uint64_t a_prompt = (config_.max_prompt_length + config_.max_new_tokens) / KvPages::kSlots + 2;
+  const std::uint64_t replying = config_.max_new_tokens == 0 ? 0 : config_.max_sequences * a_prompt;
+  const std::uint64_t wished = a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
   return static_cast<std::int64_t>(std::max(a_prompt + 1, std::min(wished, memory_share_bytes() / std::max<std::uint64_t>(page_bytes, 1))));
-}
-
-// Labels come from the data set again: they are no part of what is computed. Rank 0 alone.
-void Judge::write_summary(RunContext& context, const Opened& opened, const JudgePrompts& prompts, const ResultsFile& file,
-                          std::uint64_t num_samples) const {
-  std::vector<std::string> names;
-  for (const VerdictClass& one : prompts.classes()) names.push_back(one.name);
-  const auto column = [&]<typename T>(const char* path, T) {
-    std::vector<T> values(num_samples);
-    file.read(path, 0, std::as_writable_bytes(std::span(values)));
-    return values;
-  };
-  const auto source = column("/samples/source_index", std::uint64_t{});
-  const auto verdict = column("/judge/verdict", std::int32_t{});
-  const auto log_odds = column("/judge/log_odds", float{});
-  const auto parse = column("/judge/parse", std::uint8_t{}), order = column("/judge/order", std::uint8_t{});
-  std::optional<ResultsTexts> texts;
-  if (const std::string path = answers_path(context); !path.empty()) texts.emplace(path);
-
-  std::vector<JudgedRow> rows(num_samples);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = {source[i], verdict[i], -1, parse[i] != 0, order[i] != 0, 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds[i]))), 0, false};
-    if (!texts || prompts.orders() != 1) continue;
-    rows[i].likelihood = texts->mean_logprob(i);
-    rows[i].has_likelihood = true;
-  }
-  if (!config_.label_field.empty()) {
-    std::size_t row = 0;
-    opened.dataset.for_each(opened.dataset.records(), [&](Record&& record) {
-      const nlohmann::ordered_json value = record_field(record.text, config_.label_field, record.where);
-      const std::string label = value.is_string() ? value.get<std::string>() : value.dump();
-      const auto found = std::find(names.begin(), names.end(), label);
-      MAGISTER_CHECK(found != names.end(), ExitCode::kData, "{}: the label \"{}\" is no verdict (they are {}); mend the line or "
-                     "remove `label`", record.where, printable(label, 40), fmt::join(names, ", "));
-      const auto number = static_cast<std::int32_t>(found - names.begin());
-      for (; row < rows.size() && rows[row].record == record.source_index; ++row) {
-        rows[row].label = prompts.orders() == 2 && rows[row].swapped ? 1 - number : number;
-      }
-    });
-  }
-  const nlohmann::ordered_json summary = summarize(rows, names, prompts.orders() == 2);
-  const std::string path = fs::path(context.results_path).replace_extension(".summary.json").string(), creating = path + ".creating";
-  std::ofstream(creating) << summary.dump(2) << "\n";
-  MAGISTER_CHECK(std::rename(creating.c_str(), path.c_str()) == 0, ExitCode::kInputOutput, "{}: cannot be written (the summary is "
-                 "lost, the verdicts are not); make room and run the command again", printable(path));
-  context.log.event("summary", summary);
-  log_info("{}: {}", name(), summary.dump());
 }
 
 ExitCode Judge::run(RunContext& context) {
@@ -216,7 +196,8 @@ ExitCode Judge::run(RunContext& context) {
   const ModelConfig& model = opened.model.description.config;
   partition_for(model, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
   const JudgePrompts prompts(config_, opened.tokenizer);
-  const std::vector<std::vector<TokenId>> classes = first_tokens(opened.tokenizer, prompts.classes());
+  const std::vector<VerdictClass> classes = prompts.classes();
+  const VerdictTokens tokens = verdict_tokens(opened.tokenizer, classes);
   rules(model, prompts, nullptr);
   const Attributes expected = identity(context, opened, prompts, group.tp_size());
   const ResultsFile::State state = state_everywhere(context.world, context.results_path);
@@ -229,14 +210,21 @@ ExitCode Judge::run(RunContext& context) {
                                                            : create(context, opened, prompts, expected, times);
   const std::uint64_t num_samples = ResultsFile::read_number(context.world, context.results_path + ".partial", "num_samples");
   const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(model, group.tp_size()))));
+  std::vector<TokenId> ends = end_tokens(config_.model.path, model);
+  std::sort(ends.begin(), ends.end());
+  std::optional<JudgePanel> panel;
+  if (!config_.panel.empty()) panel.emplace(panel_paths(context), verdict_names(classes), num_samples / prompts.group());
   UnitLoop loop{context, group, file, name(), context.results_path, times, {{"dtype", dtype_name(opened.model.dtype)}}, false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
     run_judge_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, prompts.orders(),
-                     classes, num_pages, [&] { return context.stop.raised(); }, times});
+                     prompts.group(), classes, tokens, opened.tokenizer, ends, panel ? &*panel : nullptr, num_pages,
+                     [&] { return context.stop.raised(); }, times});
   });
   if (code != ExitCode::kDone) return code;
   // The summary first: a complete file whose summary failed would never get one.
-  if (context.world.rank() == 0) write_summary(context, opened, prompts, file, num_samples);
+  if (context.world.rank() == 0) {
+    write_judge_summary({config_, prompts, opened.dataset, file, num_samples, answers_path(context), context.results_path, context.log});
+  }
   context.world.wait_for_all();
   file.complete(context.world);
   log_info("{}: {} is complete", name(), context.results_path);
@@ -247,28 +235,16 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   const Opened opened = open(context.world);
   const ModelConfig& model = opened.model.description.config;
   const JudgePrompts prompts(config_, opened.tokenizer);
-  first_tokens(opened.tokenizer, prompts.classes());
+  verdict_tokens(opened.tokenizer, prompts.classes());
   PlanReport report;
-  report.devices = plan_layout(num_ranks, context.experiment.layout);
-  for (const DeviceRow& row : report.devices) {
-    report.num_groups = std::max(report.num_groups, row.group_index + 1);
-    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
-  }
-  for (int shard = 0; shard < report.tp_size; ++shard) {
-    const Partition partition = partition_for(model, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(model, opened.model.dtype, shard, report.tp_size);
-    const std::uint64_t work = activation_bytes(model, partition, static_cast<std::int64_t>(config_.token_budget), 1);
-    const std::uint64_t cache = static_cast<std::uint64_t>(cache_pages(model, report.tp_size)) * kv_page_bytes(model, partition);
-    if (weights + work + cache <= report.device_bytes) continue;
-    report.device_bytes = weights + work + cache;
-    report.device_parts = {{"weights", weights}, {"activations", work}, {"keys and values", cache}};
-  }
-  report.model = fmt::format("{}, {:.1f} M parameters, {}", model.family, static_cast<double>(model.num_parameters()) * 1e-6,
-                             dtype_name(opened.model.dtype));
+  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization});
+  const auto pages = static_cast<std::uint64_t>(cache_pages(model, report.tp_size));
+  report.device_parts = device_memory(model, opened.model.dtype, opened.model.quantization, report.tp_size, pass_shape(), pages);
+  report.device_bytes = sum_of(report.device_parts);
   report.free_bytes = free_bytes_for(context.results_path);
   const std::string answers = answers_path(context);
   if (!answers.empty() && !fs::exists(answers)) {
-    report.num_samples = opened.dataset.records().size() * prompts.orders();
+    report.num_samples = opened.dataset.records().size() * prompts.group();
     report.notes = {{"answers", fmt::format("{} is not written yet: lengths are unknown", answers)}};
     return report;
   }
@@ -279,7 +255,7 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;
-  report.results_bytes = JudgeShape{samples.num_samples, samples.num_tokens, samples.num_units, prompts.classes().size(), samples.max_key_bytes}.file_bytes();
+  report.results_bytes = shape(samples, prompts).file_bytes();
   report.notes = {{"longest prompt", fmt::format("{} tokens", samples.longest_sample)}};
   return report;
 }

@@ -6,6 +6,49 @@
 #include "magister/core/error.h"
 
 namespace magister {
+namespace {
+
+JudgePromptConfig read_prompt(ConfigNode& node) {
+  return {node.optional_text("named").value_or(""), node.optional_text("system").value_or(""), node.optional_text("user").value_or("")};
+}
+
+template <typename Choice>
+Choice chosen(ConfigNode& node, const char* key, const std::vector<std::string>& names) {
+  const std::string name = node.choice(key, names, names.front());
+  return static_cast<Choice>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+void read_prompts(ConfigNode& node, JudgeConfig& config) {
+  if (node.has("prompts")) {
+    config.prompts.clear();
+    for (ConfigNode& one : node.sections("prompts")) config.prompts.push_back(read_prompt(one));
+    if (node.has("prompt")) node.reject("prompts", "`prompt` and `prompts` are given (one or several, not both); remove one of them");
+    if (config.prompts.size() > 16) node.reject("prompts", "{} prompts (every text is judged by each); give at most 16", config.prompts.size());
+    if (config.prompts.empty()) config.prompts = {{}};
+  } else {
+    ConfigNode prompt = node.section("prompt");
+    config.prompts = {read_prompt(prompt)};
+  }
+}
+
+void read_method(ConfigNode& node, JudgeConfig& config) {
+  config.method = chosen<JudgeMethod>(node, "method", {"prefill", "decode"});
+  if (config.method == JudgeMethod::kDecode) {
+    config.max_new_tokens = static_cast<std::uint64_t>(node.integer("max_new_tokens", 256, 1, 1 << 16));
+    config.read = chosen<JudgeRead>(node, "read", {"score", "word", "substring"});
+    if (config.read == JudgeRead::kSubstring && config.mode != JudgeMode::kReference) {
+      node.reject("read", "substring with another mode than reference (letters and digits occur in any reply); use word or score");
+    }
+    return;
+  }
+  for (const char* key : {"max_new_tokens", "read"}) {
+    if (!node.has(key)) continue;
+    node.optional_text(key);
+    node.reject(key, "is given without `method: decode` (no reply is written); set the method or remove it");
+  }
+}
+
+}  // namespace
 
 JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experiment) {
   JudgeConfig config;
@@ -13,12 +56,11 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node, /*whole_records=*/true);
   config.answers = node.optional_text("answers").value_or("");
-  const std::vector<std::string> modes = {"reference", "simpleqa", "rubric", "pairwise", "choice"};
-  const std::string mode = node.choice("mode", modes, "reference");
-  config.mode = static_cast<JudgeMode>(std::find(modes.begin(), modes.end(), mode) - modes.begin());
-  ConfigNode prompt = node.section("prompt");
-  config.system_prompt = prompt.optional_text("system").value_or("");
-  config.user_prompt = prompt.optional_text("user").value_or("");
+  config.mode = chosen<JudgeMode>(node, "mode", {"reference", "simpleqa", "rubric", "pairwise", "choice"});
+  read_prompts(node, config);
+  read_method(node, config);
+  config.combine = chosen<JudgeCombine>(node, "combine", {"mean_log_odds", "majority", "unanimous"});
+  if (node.has("panel")) config.panel = node.texts("panel");
   ConfigNode fields = node.section("fields");
   for (const char* name : {"question", "answer", "references", "answer_a", "answer_b", "options", "rubric"}) {
     if (const auto other = fields.optional_text(name)) config.fields[name] = *other;

@@ -21,8 +21,10 @@ class JudgePrompts {
 
   // The verdicts of the mode in the order of their numbers.
   std::vector<VerdictClass> classes() const;
-  // Samples a record and text: 2 for pairs (the second with the answers exchanged), else 1.
+  // Samples a text and prompt: 2 for pairs (the second with the answers exchanged), else 1.
   std::uint64_t orders() const { return config_.mode == JudgeMode::kPairwise ? 2 : 1; }
+  // Samples a text: its prompts, and of each its orders, one after the other.
+  std::uint64_t group() const { return orders() * prompts_.size(); }
   // The prompts of one record, whose text is its JSON line. answers: texts of a generate task for this record; without
   // them the record's own field `answer` counts. Throws Error(kData) with the record's place.
   std::vector<std::vector<TokenId>> encode(const Record& record, const std::vector<std::string>& answers) const;
@@ -30,12 +32,17 @@ class JudgePrompts {
   std::string sha256() const;
 
  private:
-  std::vector<TokenId> one(const nlohmann::ordered_json& fields, const std::string& where) const;
+  struct Prompt {
+    ChatTemplate system, user;
+  };
+  nlohmann::ordered_json fields_of(const Record& record, const std::vector<std::string>& answers) const;
+  std::vector<TokenId> one(const Prompt& prompt, const nlohmann::ordered_json& fields, const std::string& where) const;
 
   const JudgeConfig& config_;
   const Tokenizer& tokenizer_;
-  std::string system_, user_;
-  std::optional<ChatTemplate> system_template_, user_template_;
+  std::vector<Prompt> prompts_;
+  std::string texts_, reply_rule_;
+  bool uses_ready_user_ = false;
   std::unique_ptr<ChatPrompts> chat_;  // null: plain text
 };
 

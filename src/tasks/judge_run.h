@@ -10,16 +10,20 @@
 #include "magister/model/quantize.h"
 #include "magister/parallel/layout.h"
 #include "magister/tasks/judge_config.h"
+#include "magister/text/tokenizer.h"
+#include "tasks/judge_combine.h"
 #include "tasks/judge_scoring.h"
 #include "tasks/unit_loop.h"
 #include "tasks/unit_writer.h"
 
 namespace magister {
 
-// n samples of T prompt tokens in all; C verdicts.
+// n samples of T prompt tokens in all; C verdicts; replies of at most reply_tokens, 0: none are written.
 struct JudgeShape {
-  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, classes = 2, key_bytes = 1;
-  std::uint64_t file_bytes() const { return num_tokens * 4 + num_samples * (key_bytes + 16 + 26 + 4 * classes) + 8 + num_units * 13 + 8; }
+  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, classes = 2, key_bytes = 1, reply_tokens = 0;
+  std::uint64_t file_bytes() const {
+    return num_tokens * 4 + num_samples * (key_bytes + 16 + 35 + 4 * classes + 4 * reply_tokens) + 8 + num_units * 13 + 8;
+  }
 };
 
 std::vector<ColumnSpec> judge_columns(const JudgeShape& shape);
@@ -33,8 +37,12 @@ struct JudgeRun {
   at::ScalarType dtype;
   QuantScheme quantization;
   const JudgeConfig& config;
-  std::uint64_t orders;                       // samples that are one pair
-  const std::vector<std::vector<TokenId>>& classes;
+  std::uint64_t orders, samples_a_text;       // samples of a text and prompt, and of a text
+  const std::vector<VerdictClass>& classes;
+  const VerdictTokens& tokens;                // of the classes
+  const Tokenizer& tokenizer;
+  const std::vector<TokenId>& ends;           // tokens that end a reply, ascending
+  const JudgePanel* panel;                    // null: this task's own verdicts alone
   std::int64_t num_pages;                     // of the cache, equal on every rank
   std::function<bool()> stop_wanted;          // asked between passes
   PhaseTimes& times;

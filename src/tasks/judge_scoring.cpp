@@ -38,20 +38,50 @@ double log_sum_exp(std::span<const double> values) {
   return top + std::log(sum);
 }
 
-}  // namespace
-
-std::vector<std::vector<TokenId>> first_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes) {
-  std::vector<std::set<TokenId>> sets(classes.size());
-  for (std::size_t c = 0; c < classes.size(); ++c) {
-    for (const std::string& word : classes[c].words) {
-      for (const std::string& spelling : spellings(word)) {
-        const std::vector<TokenId> ids = tokenizer.encode(spelling, {.add_special_tokens = false, .special_tokens_in_text = false});
-        // A space that is a token of its own says nothing about the word behind it.
-        if (!ids.empty() && tokenizer.decode(std::span(ids).first(1)) != " ") sets[c].insert(ids.front());
-      }
+std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdict) {
+  std::set<TokenId> found;
+  for (const std::string& word : verdict.words) {
+    for (const std::string& spelling : spellings(word)) {
+      const std::vector<TokenId> ids = tokenizer.encode(spelling, {.add_special_tokens = false, .special_tokens_in_text = false});
+      // A space that is a token of its own says nothing about the word behind it.
+      if (!ids.empty() && tokenizer.decode(std::span(ids).first(1)) != " ") found.insert(ids.front());
     }
   }
-  std::vector<std::vector<TokenId>> tokens;
+  return found;
+}
+
+double log_normaliser(std::span<const float> logits_V) {
+  const double top = *std::max_element(logits_V.begin(), logits_V.end());
+  double sum = 0;
+  for (const float logit : logits_V) sum += std::exp(static_cast<double>(logit) - top);
+  const double normaliser = top + std::log(sum);
+  MAGISTER_CHECK(std::isfinite(normaliser), ExitCode::kData, "the judge's logits are not finite (a verdict from them would mean "
+                 "nothing); check the weights and the dtype");
+  return normaliser;
+}
+
+bool is_word_byte(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0; }
+
+bool is_whole_word(const std::string& text, std::size_t at, std::size_t size) {
+  return (at == 0 || !is_word_byte(text[at - 1])) && (at + size == text.size() || !is_word_byte(text[at + size]));
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+}  // namespace
+
+VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes) {
+  std::vector<std::set<TokenId>> sets;
+  for (const VerdictClass& one : classes) sets.push_back(first_of(tokenizer, one));
+  VerdictTokens tokens;
+  const std::vector<TokenId> ten = tokenizer.encode("10", {.add_special_tokens = false, .special_tokens_in_text = false});
+  if (classes.size() == 10 && classes.back().name == "10" && ten.size() == 2 && sets.front().contains(ten.front())) {
+    tokens.zero = ten.back();
+    sets.back().clear();
+  }
   for (std::size_t c = 0; c < classes.size(); ++c) {
     for (std::size_t other = 0; other < c; ++other) {
       std::vector<TokenId> shared;
@@ -60,26 +90,31 @@ std::vector<std::vector<TokenId>> first_tokens(const Tokenizer& tokenizer, const
                      "tokenizer (one row of logits cannot tell them apart); choose fewer classes or other words",
                      classes[other].name, classes[c].name, shared.empty() ? "" : printable(tokenizer.decode(std::span(shared).first(1))));
     }
-    MAGISTER_CHECK(!sets[c].empty(), ExitCode::kConfig, "the verdict \"{}\" has no token of its own in this tokenizer (it could "
-                   "never be given); choose other words", classes[c].name);
-    tokens.emplace_back(sets[c].begin(), sets[c].end());
+    MAGISTER_CHECK(!sets[c].empty() || (tokens.zero && c + 1 == classes.size()), ExitCode::kConfig,
+                   "the verdict \"{}\" has no token of its own in this tokenizer (it could never be given); choose other words", classes[c].name);
+    tokens.first.emplace_back(sets[c].begin(), sets[c].end());
   }
   return tokens;
 }
 
-Verdict score_verdict(std::span<const float> logits_V, const std::vector<std::vector<TokenId>>& classes, double low_mass) {
-  const double top = *std::max_element(logits_V.begin(), logits_V.end());
-  double sum = 0;
-  for (const float logit : logits_V) sum += std::exp(static_cast<double>(logit) - top);
-  const double normaliser = top + std::log(sum);
-  MAGISTER_CHECK(std::isfinite(normaliser), ExitCode::kData, "the judge's logits are not finite (a verdict from them would mean "
-                 "nothing); check the weights and the dtype");
+std::vector<double> class_logprobs(std::span<const float> logits_V, const VerdictTokens& tokens) {
+  const double normaliser = log_normaliser(logits_V);
   std::vector<double> logprobs;
-  for (const std::vector<TokenId>& tokens : classes) {
+  for (const std::vector<TokenId>& ids : tokens.first) {
     std::vector<double> values;
-    for (const TokenId id : tokens) values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
-    logprobs.push_back(log_sum_exp(values));
+    for (const TokenId id : ids) values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
+    logprobs.push_back(values.empty() ? -std::numeric_limits<double>::infinity() : log_sum_exp(values));
   }
+  return logprobs;
+}
+
+void split_ten(std::vector<double>& logprobs, std::span<const float> logits_V, TokenId zero) {
+  const double goes_on = static_cast<double>(logits_V[static_cast<std::size_t>(zero)]) - log_normaliser(logits_V);
+  logprobs.back() = logprobs.front() + goes_on;
+  logprobs.front() += std::log1p(-std::min(1.0, std::exp(goes_on)));
+}
+
+Verdict verdict_from(const std::vector<double>& logprobs, double low_mass) {
   const double together = log_sum_exp(logprobs);
   Verdict result;
   result.verdict = static_cast<std::int32_t>(std::max_element(logprobs.begin(), logprobs.end()) - logprobs.begin());
@@ -97,6 +132,45 @@ Verdict score_verdict(std::span<const float> logits_V, const std::vector<std::ve
   result.expected = static_cast<float>(expected);
   result.parse = std::exp(together) < low_mass ? ParseClass::kLowMass : ParseClass::kOk;
   return result;
+}
+
+Verdict verdict_from_text(std::int32_t verdict, std::size_t num_classes) {
+  constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+  Verdict result{verdict, kNone, kNone, kNone, kNone, kNone, verdict < 0 ? ParseClass::kUnparsed : ParseClass::kOk, {}};
+  result.class_logprobs.assign(num_classes, kNone);
+  return result;
+}
+
+std::int32_t first_word(const std::string& text, const std::vector<VerdictClass>& classes) {
+  std::int32_t best = -1;
+  std::size_t best_at = std::string::npos, best_size = 0;
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    for (const std::string& word : classes[c].words) {
+      for (const std::string& spelling : spellings(word)) {
+        if (spelling.front() == ' ') continue;
+        for (std::size_t at = text.find(spelling); at != std::string::npos && at <= best_at; at = text.find(spelling, at + 1)) {
+          if (!is_whole_word(text, at, spelling.size())) continue;
+          if (at < best_at || spelling.size() > best_size) {
+            best = static_cast<std::int32_t>(c);
+            best_at = at;
+            best_size = spelling.size();
+          }
+          break;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+std::int32_t any_substring(const std::string& text, const std::vector<VerdictClass>& classes) {
+  const std::string small = lower(text);
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    for (const std::string& word : classes[c].words) {
+      if (small.find(lower(word)) != std::string::npos) return static_cast<std::int32_t>(c);
+    }
+  }
+  return -1;
 }
 
 }  // namespace magister

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,13 +20,21 @@ struct VerdictClass {
   std::vector<std::string> words;   // what the model would write, each in several spellings
 };
 
-// First tokens by class. Throws Error(kConfig) when two classes share one (this tokenizer cannot tell them apart).
-std::vector<std::vector<TokenId>> first_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes);
+// The tokens with which each verdict may begin. Where digits are tokens of their own "10" begins as "1" does: its list is
+// empty then, and `zero` is the token that makes a 10 of a 1.
+struct VerdictTokens {
+  std::vector<std::vector<TokenId>> first;  // by class, ids ascending
+  std::optional<TokenId> zero;              // of the last class
+};
 
-enum class ParseClass : std::uint8_t { kOk = 0, kLowMass = 1 };
+// Throws Error(kConfig) when two classes share a token (this tokenizer cannot tell them apart), other than 1 and 10.
+VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes);
+
+// low_mass: the model wanted to write something else; unparsed: its reply holds no verdict; truncated: the reply was cut off.
+enum class ParseClass : std::uint8_t { kOk = 0, kLowMass = 1, kUnparsed = 2, kTruncated = 3 };
 
 struct Verdict {
-  std::int32_t verdict = -1;             // the most probable class, of equal ones the first
+  std::int32_t verdict = -1;             // the most probable class, of equal ones the first; -1: unparsed
   float probability = 0;                 // of it among the classes
   float log_odds = 0;                    // nats: the first class against all others together
   float margin = 0;                      // nats: the best class over the second
@@ -35,6 +44,20 @@ struct Verdict {
   std::vector<float> class_logprobs;     // of each class, of the whole distribution, nats
 };
 
-Verdict score_verdict(std::span<const float> logits_V, const std::vector<std::vector<TokenId>>& classes, double low_mass);
+// Log-probability of each class from the row after which the verdict comes, nats; -inf where its list is empty.
+// Throws Error(kData) when the row is not finite.
+std::vector<double> class_logprobs(std::span<const float> logits_V, const VerdictTokens& tokens);
+// The class that was "1" becomes 1 and 10: logits_V is the row after the digit, `zero` the token that goes on to 10.
+void split_ten(std::vector<double>& logprobs, std::span<const float> logits_V, TokenId zero);
+Verdict verdict_from(const std::vector<double>& class_logprobs, double low_mass);
+
+// A verdict that was read from a written reply: no probabilities (NaN), verdict -1 and kUnparsed where there is none.
+Verdict verdict_from_text(std::int32_t verdict, std::size_t num_classes);
+// The class whose word comes first in `text` as a word of its own, spelled as it is, small, capitalised or in capitals
+// (single letters and numbers exactly); of several at one place the longest. -1: none.
+std::int32_t first_word(const std::string& text, const std::vector<VerdictClass>& classes);
+// The first class in the list whose word occurs anywhere in `text`, letters' case ignored; -1: none. So "not sure" holds "no".
+// Source: the rule of semantic-uncertainty style scripts, kept so that earlier figures can be compared.
+std::int32_t any_substring(const std::string& text, const std::vector<VerdictClass>& classes);
 
 }  // namespace magister

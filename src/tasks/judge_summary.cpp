@@ -1,4 +1,4 @@
-// Statistics of verdicts; see judge_summary.h. Rows of low mass are counted apart and are in no share.
+// Statistics of verdicts; see judge_summary.h. Rows whose parse is not ok are counted apart and are in no share.
 #include "tasks/judge_summary.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ nlohmann::ordered_json agreement(const std::vector<JudgedRow>& rows, std::size_t
   Confusion matrix(num_classes, std::vector<std::uint64_t>(num_classes, 0));
   std::uint64_t hits = 0, trials = 0;
   for (const JudgedRow& row : rows) {
-    if (row.label < 0 || row.low_mass) continue;
+    if (row.label < 0 || row.parse != 0) continue;
     ++matrix[static_cast<std::size_t>(row.label)][static_cast<std::size_t>(row.verdict)];
     hits += row.label == row.verdict;
     ++trials;
@@ -68,15 +68,15 @@ nlohmann::ordered_json order_effects(const std::vector<JudgedRow>& rows) {
   std::map<std::uint64_t, std::pair<const JudgedRow*, const JudgedRow*>> pairs;
   std::uint64_t first_position = 0, sound = 0;
   for (const JudgedRow& row : rows) {
-    (row.swapped ? pairs[row.record].second : pairs[row.record].first) = &row;
-    if (row.low_mass) continue;
+    (row.swapped ? pairs[row.pair].second : pairs[row.pair].first) = &row;
+    if (row.parse != 0) continue;
     ++sound;
     first_position += row.verdict == 0;
   }
   std::uint64_t consistent = 0, both = 0, prefers_a = 0;
   double preference = 0;
-  for (const auto& [record, pair] : pairs) {
-    if (pair.first == nullptr || pair.second == nullptr || pair.first->low_mass || pair.second->low_mass) continue;
+  for (const auto& [number, pair] : pairs) {
+    if (pair.first == nullptr || pair.second == nullptr || pair.first->parse != 0 || pair.second->parse != 0) continue;
     ++both;
     consistent += pair.first->verdict != pair.second->verdict;
     const double p = (pair.first->probability_first + 1 - pair.second->probability_first) / 2;
@@ -85,6 +85,14 @@ nlohmann::ordered_json order_effects(const std::vector<JudgedRow>& rows) {
   }
   return {{"consistent", interval(consistent, both)}, {"first_position", interval(first_position, sound)},
           {"prefers_a", interval(prefers_a, both)}, {"mean_preference_a", number_or_null(both == 0 ? kNone : preference / static_cast<double>(both))}};
+}
+
+// Correct, incorrect, not attempted: F1 is the harmonic mean of the share of correct ones and of that among the attempted.
+nlohmann::ordered_json three_way(const std::vector<std::uint64_t>& counts) {
+  const std::uint64_t attempted = counts[0] + counts[1], all = attempted + counts[2];
+  const double correct = all == 0 ? kNone : static_cast<double>(counts[0]) / static_cast<double>(all);
+  const double given = attempted == 0 ? kNone : static_cast<double>(counts[0]) / static_cast<double>(attempted);
+  return {{"correct_given_attempted", interval(counts[0], attempted)}, {"f1", number_or_null(2 * correct * given / (correct + given))}};
 }
 
 }  // namespace
@@ -127,20 +135,27 @@ double auroc(const std::vector<std::pair<double, bool>>& score_and_truth) {
   return positives == 0 || negatives == 0 ? kNone : wins / (positives * negatives);
 }
 
-nlohmann::ordered_json summarize(const std::vector<JudgedRow>& rows, const std::vector<std::string>& classes, bool pairs) {
-  std::vector<std::uint64_t> counts(classes.size(), 0);
-  std::uint64_t sound = 0;
+nlohmann::ordered_json summarize(const std::vector<JudgedRow>& rows, const std::vector<std::string>& classes, const SummaryKind& kind) {
+  std::vector<std::uint64_t> counts(classes.size(), 0), parses(4, 0);
   std::vector<std::pair<double, bool>> likelihoods;
+  double scores = 0;
   for (const JudgedRow& row : rows) {
-    if (row.low_mass) continue;
-    ++sound;
+    ++parses[std::min<std::size_t>(row.parse, 3)];
+    if (row.parse != 0) continue;
     ++counts[static_cast<std::size_t>(row.verdict)];
+    scores += row.expected;
     if (row.has_likelihood) likelihoods.emplace_back(row.likelihood, row.verdict == 0);
   }
+  const std::uint64_t sound = parses[0];
   nlohmann::ordered_json verdicts = nlohmann::ordered_json::object();
   for (std::size_t c = 0; c < classes.size(); ++c) verdicts[classes[c]] = interval(counts[c], sound);
-  nlohmann::ordered_json summary = {{"rows", rows.size()}, {"parse", {{"ok", sound}, {"low_mass", rows.size() - sound}}}, {"verdicts", verdicts}};
-  if (pairs) summary["pairs"] = order_effects(rows);
+  nlohmann::ordered_json summary = {
+      {"rows", rows.size()},
+      {"parse", {{"ok", parses[0]}, {"low_mass", parses[1]}, {"unparsed", parses[2]}, {"truncated", parses[3]}}},
+      {"verdicts", verdicts}};
+  if (kind.scores) summary["mean_expected_score"] = number_or_null(sound == 0 ? kNone : scores / static_cast<double>(sound));
+  if (classes.size() == 3 && classes.back() == "not_attempted") summary["three_way"] = three_way(counts);
+  if (kind.pairs) summary["pairs"] = order_effects(rows);
   if (const auto labels = agreement(rows, classes.size()); !labels.is_null()) summary["labels"] = labels;
   if (!likelihoods.empty()) summary["auroc_of_likelihood"] = number_or_null(auroc(likelihoods));
   return summary;

@@ -24,14 +24,22 @@ double auroc(const std::vector<std::pair<double, bool>>& score_and_truth);
 // One judged prompt as the summary sees it.
 struct JudgedRow {
   std::uint64_t record = 0;
+  std::uint64_t pair = 0;                 // of pairs: number of what both orders are about
   std::int32_t verdict = -1, label = -1;  // -1: none
-  bool low_mass = false, swapped = false;
+  std::uint8_t parse = 0;                 // 0: ok; others are in no share
+  bool swapped = false;
   double probability_first = 0;           // of class 0 among the classes
+  double expected = 0;                    // score of a rubric
   double likelihood = 0;                  // the generator's mean log-probability, where there is one
   bool has_likelihood = false;
 };
 
-// classes: names in order. pairs: rows come as two orders of each record. JSON for summary.json and the log.
-nlohmann::ordered_json summarize(const std::vector<JudgedRow>& rows, const std::vector<std::string>& classes, bool pairs);
+// What the rows are: pairs come as two orders of each; scores have a mean.
+struct SummaryKind {
+  bool pairs = false, scores = false;
+};
+
+// classes: names in order. JSON for summary.json and the log.
+nlohmann::ordered_json summarize(const std::vector<JudgedRow>& rows, const std::vector<std::string>& classes, const SummaryKind& kind);
 
 }  // namespace magister

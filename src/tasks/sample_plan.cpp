@@ -36,6 +36,8 @@ SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, c
   SamplePlan plan;
   plan.ids_ = Spool(spool_directory);
   plan.samples_ = Spool(spool_directory);
+  plan.marks_assistant_ = rules.marks_assistant;
+  if (rules.marks_assistant) plan.assistant_ = Spool(spool_directory);
   plan.last_rank_ = world.rank() + 1 == world.size();
   const IndexRange all = dataset.records();
   const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
@@ -44,8 +46,10 @@ SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, c
   return plan;
 }
 
-void SamplePlan::add_sample(const Record& record, const TokenId* ids, std::uint64_t length) {
-  ids_.append(ids, length * sizeof(TokenId));
+void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant) {
+  const std::uint64_t length = ids.size();
+  ids_.append(ids.data(), ids.size_bytes());
+  if (marks_assistant_) assistant_.append(assistant.data(), assistant.size());
   const auto key_bytes = static_cast<std::uint32_t>(record.key.size());
   samples_.append(&record.source_index, sizeof record.source_index);
   samples_.append(&key_bytes, sizeof key_bytes);
@@ -60,7 +64,7 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Toke
   std::vector<TokenId> ids;
   dataset.for_each(records, [&](Record&& record) {
     if (rules.encode) {
-      for (const std::vector<TokenId>& sample : rules.encode(record)) add_samples(record, sample, rules);
+      for (const SampleTokens& sample : rules.encode(record)) add_samples(record, sample.ids, sample.assistant, rules);
       return;
     }
     ids.clear();
@@ -69,12 +73,17 @@ void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Toke
     } else {
       tokenizer.encode(record.text, EncodeOptions{}, ids);
     }
-    add_samples(record, ids, rules);
+    add_samples(record, ids, {}, rules);
   });
 }
 
 // One sample, or as many as `overflow` makes of it.
-void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids, const SampleRules& rules) {
+void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant,
+                             const SampleRules& rules) {
+  MAGISTER_ASSERT(!rules.marks_assistant || assistant.size() == ids.size());
+  const auto add = [&](std::uint64_t begin, std::uint64_t count) {
+    add_sample(record, ids.subspan(begin, count), rules.marks_assistant ? assistant.subspan(begin, count) : assistant);
+  };
   const std::uint64_t stride = rules.stride == 0 ? rules.max_length : rules.stride, length = ids.size();
   for (const TokenId id : ids) {
     MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
@@ -85,7 +94,7 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                  "it); mend or remove it", record.where, length, rules.min_length);
   if (length > rules.max_length) ++num_cut;
   if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
-    add_sample(record, ids.data(), std::min(length, rules.max_length));
+    add(0, std::min(length, rules.max_length));
     return;
   }
   MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
@@ -93,7 +102,7 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                  "max_length or choose overflow: truncate or window", record.where, length, rules.max_length);
   for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
     const std::uint64_t begin = window * stride;
-    add_sample(record, ids.data() + begin, std::min(rules.max_length, length - begin));
+    add(begin, std::min(rules.max_length, length - begin));
   }
 }
 
@@ -128,20 +137,25 @@ void SamplePlan::agree(const Communicator& world, const SampleRules& rules) {
   num_units = world.max(state.num_units);
 }
 
+// A spool of this rank's rows goes to its place in pieces.
+void SamplePlan::write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const {
+  std::vector<std::byte> piece(4 << 20);
+  spool.rewind();
+  std::uint64_t token = first_token_;
+  while (const std::size_t n = spool.read(piece)) {
+    file.write(column, token, std::span(piece).first(n));
+    token += n / row_bytes;
+  }
+}
+
 void SamplePlan::write_fixed_columns(ResultsFile& file) {
   const auto bytes_of = [](const auto& values) { return std::as_bytes(std::span(values)); };
-  // Token ids: the spool goes to its place in pieces.
-  std::vector<std::byte> piece(4 << 20);
-  ids_.rewind();
-  std::uint64_t token = first_token_;
-  while (const std::size_t n = ids_.read(piece)) {
-    file.write("/tokens/id", token, std::span(piece).first(n));
-    token += n / sizeof(TokenId);
-  }
+  write_rows(file, "/tokens/id", ids_, sizeof(TokenId));
+  if (marks_assistant_) write_rows(file, "/tokens/assistant", assistant_, 1);
   // Samples in blocks: keys of fixed width, source positions, offsets.
   constexpr std::size_t kBlock = 4096;
   samples_.rewind();
-  token = first_token_;
+  std::uint64_t token = first_token_;
   for (std::size_t begin = 0; begin < lengths_.size(); begin += kBlock) {
     const std::size_t count = std::min(kBlock, lengths_.size() - begin);
     std::vector<char> keys(count * max_key_bytes, '\0');

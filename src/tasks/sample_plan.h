@@ -19,6 +19,14 @@
 
 namespace magister {
 
+// The tokens of one sample. assistant: for each 1 where the assistant of a chat wrote it, else 0; empty: not asked.
+struct SampleTokens {
+  SampleTokens(std::vector<TokenId> tokens) : ids(std::move(tokens)) {}
+  SampleTokens(std::vector<TokenId> tokens, std::vector<std::uint8_t> marks) : ids(std::move(tokens)), assistant(std::move(marks)) {}
+  std::vector<TokenId> ids;
+  std::vector<std::uint8_t> assistant;
+};
+
 struct SampleRules {
   std::uint64_t max_length = 2048;
   std::uint64_t stride = 0;  // windows start every `stride` tokens; 0: max_length
@@ -30,7 +38,8 @@ struct SampleRules {
   std::uint64_t min_length = 0;      // a shorter record is refused by its place
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
-  std::function<std::vector<std::vector<TokenId>>(const Record&)> encode{};
+  std::function<std::vector<SampleTokens>(const Record&)> encode{};
+  bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
 };
 
 class SamplePlan {
@@ -54,11 +63,14 @@ class SamplePlan {
 
  private:
   void tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer, const SampleRules& rules);
-  void add_samples(const Record& record, std::span<const TokenId> ids, const SampleRules& rules);
-  void add_sample(const Record& record, const TokenId* ids, std::uint64_t length);
+  void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant, const SampleRules& rules);
+  void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
+  void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
   void agree(const Communicator& world, const SampleRules& rules);
 
   Spool ids_;                         // TokenId after TokenId
+  Spool assistant_;                   // u8 after u8, where marks are asked for
+  bool marks_assistant_ = false;
   Spool samples_;                     // u64 source_index, u32 key bytes, key
   std::vector<std::uint32_t> lengths_;
   std::uint64_t first_sample_ = 0, first_token_ = 0, first_unit_ = 0;  // of this rank's part

@@ -4,12 +4,13 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 
 #include "magister/core/error.h"
 
 namespace magister {
 
-std::uint64_t TeacherShape::row_bytes() const { return 4 + top_k * (4 + (half ? 2 : 4)) + 4 * 4; }
+std::uint64_t TeacherShape::row_bytes() const { return 4 + top_k * (4 + (half ? 2 : 4)) + 4 * 4 + (marked ? 1 : 0); }
 
 std::uint64_t TeacherShape::file_bytes() const {
   return num_tokens * row_bytes() + num_samples * (key_bytes + 16) + 8 + num_units * 13 + 8;
@@ -19,7 +20,7 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
   using Extent = ColumnSpec::Extent;
   const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.top_k;
   const ColumnType logprob = shape.half ? ColumnType::kF16 : ColumnType::kF32;
-  return {
+  std::vector<ColumnSpec> columns = {
       {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
        Extent::kSamples},
       {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
@@ -39,6 +40,12 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
       {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy of the whole distribution", "nat", Extent::kRows},
       {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - the probability mass of the kept entries", "", Extent::kRows},
   };
+  if (shape.marked) {
+    columns.push_back({"/tokens/assistant", ColumnType::kU8, T, 0,
+                       "1: written by the assistant of the chat. Only rows before such a token are scored; the others hold -1 and NaN", "",
+                       Extent::kRows});
+  }
+  return columns;
 }
 
 namespace {
@@ -58,6 +65,7 @@ void check_alignment(const ReducedLogits& logits, const PackedBatch& batch) {
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     for (std::int64_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
       const bool last = t + 1 == batch.cu_seqlens[s + 1];
+      if (top_id[t * k] < 0) continue;  // not scored
       MAGISTER_CHECK(std::isnan(target[t]) == last, ExitCode::kInternal,
                      "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only); the model's "
                      "logits are not finite or rows are shifted; check the weights", t, target[t]);
@@ -77,7 +85,8 @@ void check_alignment(const ReducedLogits& logits, const PackedBatch& batch) {
 
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, bool half) {
   check_alignment(logits, batch);
-  MAGISTER_CHECK(batch.num_tokens() == 0 || at::isfinite(logits.logsumexp_T).all().item<bool>(), ExitCode::kData,
+  const at::Tensor sound_T = at::isfinite(logits.logsumexp_T).logical_or(logits.top_id_Tk.select(1, 0) < 0);
+  MAGISTER_CHECK(batch.num_tokens() == 0 || sound_T.all().item<bool>(), ExitCode::kData,
                  "the model's logits are not finite (log-sum-exp is NaN or infinite; nothing useful can be stored); "
                  "check the weights and the dtype");
   const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
@@ -87,6 +96,18 @@ std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedB
           {"/teacher/target_logprob", bytes_of(logits.target_logprob_T)},
           {"/teacher/entropy", bytes_of(logits.entropy_T)},
           {"/teacher/tail_mass", bytes_of(logits.tail_mass_T)}};
+}
+
+ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T) {
+  const at::Tensor index = at::tensor(rows, at::kLong);
+  const auto spread = [&](const at::Tensor& values, const at::Scalar& empty) {
+    std::vector<std::int64_t> shape = values.sizes().vec();
+    shape[0] = T;
+    return at::full(shape, empty, values.options()).index_copy_(0, index, values);
+  };
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  return {spread(logits.top_id_Tk, -1),        spread(logits.top_logprob_Tk, none), spread(logits.logsumexp_T, none),
+          spread(logits.target_logprob_T, none), spread(logits.entropy_T, none),      spread(logits.tail_mass_T, none)};
 }
 
 }  // namespace magister

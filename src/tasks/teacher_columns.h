@@ -15,6 +15,7 @@ namespace magister {
 struct TeacherShape {
   std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, top_k = 0, key_bytes = 1;
   bool half = false;
+  bool marked = false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
   // Bytes of the rows of one token, and of the whole file's datasets.
   std::uint64_t row_bytes() const;
   std::uint64_t file_bytes() const;
@@ -26,5 +27,8 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 // row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
 // log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else.
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, bool half);
+
+// The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
+ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
 
 }  // namespace magister

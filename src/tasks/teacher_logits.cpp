@@ -9,6 +9,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
+#include "magister/tasks/memory_plan.h"
 #include "magister/tasks/model_source.h"
 #include "magister/tasks/progress.h"
 #include "magister/tasks/run_log.h"
@@ -30,8 +31,11 @@ using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
 
 class TeacherLogits final : public Task {
  public:
-  explicit TeacherLogits(TeacherLogitsConfig config) : Task("teacher_logits", config.name), config_(std::move(config)) {}
+  explicit TeacherLogits(TeacherLogitsConfig config) : Task("teacher_logits", config.name, config.model), config_(std::move(config)) {}
 
+  PassShape pass_shape() const override {
+    return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
+  }
   PlanReport plan(RunContext& context, int num_ranks) override;
   ExitCode run(RunContext& context) override;
 
@@ -66,7 +70,7 @@ SampleRules TeacherLogits::rules(const ModelConfig& model) const {
 
 TeacherShape TeacherLogits::shape(const SamplePlan& plan) const {
   return {plan.num_samples, plan.num_tokens,    plan.num_units,
-          config_.top_k,    plan.max_key_bytes, config_.logprob_f16};
+          config_.top_k,    plan.max_key_bytes, config_.logprob_f16, config_.assistant_only};
 }
 
 // What must be equal for two runs to belong to one results file. Collective over the world.
@@ -87,14 +91,18 @@ Attributes TeacherLogits::identity(const RunContext& context, const OpenModel& m
 // Whole chats, by the model's template; empty where the records hold text or ids. The tokenizer is kept by reference.
 std::unique_ptr<ChatPrompts> TeacherLogits::open_chat(const Tokenizer& tokenizer) const {
   if (config_.dataset.messages_field.empty()) return nullptr;
-  return std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, tokenizer);
+  return std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, tokenizer, config_.dataset.special_tokens_in_messages);
 }
 
 SampleRules TeacherLogits::rules_with(const ModelConfig& model, const ChatPrompts* chat) const {
   SampleRules all = rules(model);
   if (chat == nullptr) return all;
-  all.encode = [this, chat](const Record& record) -> std::vector<std::vector<TokenId>> {
-    return {chat->encode(record_field(record.text, config_.dataset.messages_field, record.where), false, record.where)};
+  all.marks_assistant = config_.assistant_only;
+  all.encode = [this, chat](const Record& record) -> std::vector<SampleTokens> {
+    const nlohmann::ordered_json messages = record_field(record.text, config_.dataset.messages_field, record.where);
+    if (!config_.assistant_only) return {chat->encode(messages, false, record.where)};
+    ChatPrompts::MarkedTokens marked = chat->encode_marked(messages, record.where);
+    return {{std::move(marked.ids), std::move(marked.assistant)}};
   };
   return all;
 }
@@ -176,7 +184,7 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
                         {{"dtype", dtype_name(model.dtype)}, {"quantization", config_.model.quantization}}},
                        [&](const UnitWork& work) {
     run_teacher_units({group, file, work.tickets, work.watchdog, model.description, *model.file, model.dtype, model.quantization,
-                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16,
+                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only,
                        [&] { return context.stop.raised(); }, work.tell, times});
   });
 }
@@ -185,25 +193,9 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   const OpenModel model = open_model(context.world, config_.model);
   const ModelConfig& config = model.description.config;
   PlanReport report;
-  report.devices = plan_layout(num_ranks, context.experiment.layout);
-  for (const DeviceRow& row : report.devices) {
-    report.num_groups = std::max(report.num_groups, row.group_index + 1);
-    report.tp_size = std::max(report.tp_size, row.tp_rank + 1);
-  }
-  for (int shard = 0; shard < report.tp_size; ++shard) {
-    const Partition partition = partition_for(config, shard, report.tp_size);
-    const std::uint64_t weights = weight_bytes(config, model.dtype, shard, report.tp_size, model.quantization);
-    const std::uint64_t work = activation_bytes(config, partition, static_cast<std::int64_t>(config_.unit_tokens), 1);
-    const std::uint64_t rows = config_.unit_tokens * (config_.top_k + 20) * 8 * 2;
-    if (weights + work + rows <= report.device_bytes) continue;
-    report.device_bytes = weights + work + rows;
-    report.device_parts = {{"weights", weights}, {"activations", work}, {"rows of a unit", rows}};
-  }
-  report.model = fmt::format("{}, {:.1f} M parameters, {}", config.family,
-                             static_cast<double>(config.num_parameters()) * 1e-6, dtype_name(model.dtype));
-  if (model.quantization.on()) {
-    report.model += fmt::format(", layers {} in groups of {}", config_.model.quantization, config_.model.quantization_group);
-  }
+  plan_devices(report, num_ranks, context.experiment.layout, {config, model.dtype, model.quantization});
+  report.device_parts = device_memory(config, model.dtype, model.quantization, report.tp_size, pass_shape(), 0);
+  report.device_bytes = sum_of(report.device_parts);
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);
   const std::unique_ptr<ChatPrompts> chat = open_chat(tokenizer);

@@ -24,6 +24,11 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   }
   config.top_k = static_cast<std::uint64_t>(node.integer("top_k", 64, 1, 1 << 24));
   config.logprob_f16 = node.choice("logprob_dtype", {"f32", "f16"}, "f32") == "f16";
+  config.assistant_only = node.choice("score", {"all", "assistant"}, "all") == "assistant";
+  if (config.assistant_only && config.dataset.messages_field.empty()) {
+    node.reject("score", "assistant without chats (only in a chat something is the assistant's); name the chats with dataset.messages, or "
+                "remove it");
+  }
   config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
   return config;
 }

@@ -22,7 +22,21 @@ namespace {
 struct UnitBatch {
   PackedBatch batch;
   std::vector<TokenId> targets;  // the next token of each row, -1 in a sample's last row
+  std::vector<std::int64_t> scored;  // with `score: assistant`: rows whose next token is the assistant's, ascending
 };
+
+// Keeps the rows that are to be scored, and the targets of these alone.
+void choose_rows(const ResultsFile& file, const Unit& unit, UnitBatch& batch) {
+  std::vector<std::uint8_t> assistant(unit.rows.size());
+  file.read("/tokens/assistant", unit.rows.begin, std::as_writable_bytes(std::span(assistant)));
+  std::vector<TokenId> targets;
+  for (std::size_t t = 0; t + 1 < assistant.size(); ++t) {
+    if (batch.targets[t] < 0 || assistant[t + 1] == 0) continue;
+    batch.scored.push_back(static_cast<std::int64_t>(t));
+    targets.push_back(batch.targets[t]);
+  }
+  batch.targets = std::move(targets);
+}
 
 UnitBatch read_unit(const ResultsFile& file, const Unit& unit) {
   std::vector<std::uint64_t> offset(unit.samples.size() + 1);
@@ -90,6 +104,7 @@ class Shard {
     {
       const PhaseTimes::Span span(times_, "read");
       work = read_unit(run_.file, unit);
+      if (run_.assistant_only) choose_rows(run_.file, unit, work);
     }
     at::Tensor hidden_TD;
     {
@@ -104,7 +119,12 @@ class Shard {
     ReducedLogits logits;
     {
       const PhaseTimes::Span span(times_, "compute head");
-      logits = reducer_->reduce(hidden_TD, work.targets);
+      if (run_.assistant_only) {
+        const at::Tensor rows = at::tensor(work.scored, at::kLong);
+        logits = scattered(reducer_->reduce(hidden_TD.index_select(0, rows), work.targets), work.scored, hidden_TD.size(0));
+      } else {
+        logits = reducer_->reduce(hidden_TD, work.targets);
+      }
     }
     fail_point("teacher.unit.computed");
     if (writer_) {

@@ -28,6 +28,7 @@ struct TeacherRun {
   QuantScheme quantization;
   std::int64_t top_k;
   bool half;
+  bool assistant_only;                 // rows whose next token is not the assistant's are left empty, their head is not computed
   std::function<bool()> stop_wanted;   // signal or wall time: asked often, from one thread
   std::function<void()> unit_finished; // progress, called by the leader after each unit
   PhaseTimes& times;                   // of this rank's first shard

@@ -60,6 +60,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "    overflow: truncate\n"
             "    top_k: 64\n"
             "    logprob_dtype: f32\n"
+            "    score: all\n"
             "    unit_tokens: 2048\n");
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ import unittest
 
 import h5py
 import numpy
+import tokenizers
 import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
@@ -143,6 +145,115 @@ class Judge(unittest.TestCase):
                 with h5py.File(self.run_it(f"shards{shards}", tasks, shards=shards)) as sharded:
                     numpy.testing.assert_allclose(sharded["judge/log_odds"][:], one["judge/log_odds"][:], atol=1e-3)
 
+    def combine(self, votes, rule):
+        """-> verdict, by the definitions; votes: (verdict, normalised log-probabilities) of sound rows or None."""
+        sound = [vote for vote in votes if vote is not None]
+        if not sound:
+            return -1
+        if rule == "mean_log_odds":
+            return int(numpy.mean([logprobs for _, logprobs in sound], axis=0).argmax())
+        counts = numpy.bincount([verdict for verdict, _ in sound])
+        tie = (counts == counts.max()).sum() > 1
+        return -1 if tie or (rule == "unanimous" and counts.max() != len(votes)) else int(counts.argmax())
+
+    def votes(self, file, rows):
+        votes = []
+        for i in rows:
+            logprobs = file["judge/class_logprob"][i].astype(float)
+            logprobs -= numpy.log(numpy.exp(logprobs).sum())
+            swapped = file["judge/order"][i] == 1
+            verdict = int(file["judge/verdict"][i])
+            vote = (1 - verdict if swapped else verdict, logprobs[::-1] if swapped else logprobs)
+            votes.append(vote if file["judge/parse"][i] == 0 else None)
+        return votes
+
+    def test_prompts_judges_and_orders_become_one_verdict(self):
+        pair = [{"named": "better"}, {"named": "quality"}, {"user": "{{ answer_a }} {{ answer_b }} Which?"}]
+        single = [{"named": "same_meaning"}, {"named": "strict"}, {"user": "{{ answer }} Right?"}]
+        for rule, mode, prompts, share in (("mean_log_odds", "pairwise", pair, 0.2), ("majority", "pairwise", pair, 0.5), ("unanimous", "reference", single, 0.05)):
+            orders = 2 if mode == "pairwise" else 1
+            first = self.task(mode, name="verdicts-first", low_mass=0.0)
+            with h5py.File(self.run_it("panel", [first, self.task(mode, prompts=prompts, low_mass=0.0)])) as file:
+                low = float(numpy.quantile(file["judge/mass"][:], share))  # some votes are lost
+            self.world.forget("panel")
+            path = self.run_it("panel", [first, self.task(mode, prompts=prompts, combine=rule, panel=["verdicts-first"], low_mass=low)], ranks=2)
+            with h5py.File(path) as file, h5py.File(path.with_name("verdicts-first.h5")) as other:
+                group = 3 * orders
+                self.assertEqual(len(file["judge/verdict"]), 30 * group)
+                self.assertEqual(file["judge/prompt"][:2 * group].tolist(), numpy.repeat([0, 1, 2], orders).tolist() * 2)
+                seen = set()
+                for text in range(30):
+                    votes = self.votes(file, range(group * text, group * (text + 1))) + self.votes(other, range(orders * text, orders * (text + 1)))
+                    want = self.combine(votes, rule)
+                    seen.add(want)
+                    self.assertEqual(set(file["judge/combined"][group * text:group * (text + 1)].tolist()), {want}, (rule, text))
+                self.assertGreater(len(seen), 1, "a rule that always says one thing was not tested")
+            summary = json.loads(path.with_suffix(".summary.json").read_text())["combined"]
+            self.assertEqual(summary["rows"], 30)
+            subprocess.run([tiny_world.PROGRAM, "check", str(path)], check=True, capture_output=True)
+            self.world.forget("panel")
+
+    def test_ten_where_digits_are_tokens(self):
+        path = self.run_it("ten", [self.task("rubric", classes=10, low_mass=0.0)])
+        encode = lambda text: self.tokenizer.encode(text, add_special_tokens=False).ids
+        self.assertEqual(len(encode("10")), 2, "this tokenizer is no test")
+        with h5py.File(path) as file, torch.no_grad():
+            offset, ids = file["samples/offset"][:], file["tokens/id"][:]
+            for i in range(30):
+                context = ids[offset[i]:offset[i + 1]].tolist()
+                row = torch.log_softmax(self.model(torch.tensor([context])).logits[0, -1].double(), 0)
+                ones = sorted({encode("1")[0], encode(" 1")[0]} - set(encode(" ")))
+                one = float(torch.logsumexp(row[ones], 0))
+                best = max(ones, key=lambda token: float(row[token]))
+                zero = float(torch.log_softmax(self.model(torch.tensor([context + [best]])).logits[0, -1].double(), 0)[encode("10")[1]])
+                self.assertAlmostEqual(float(file["judge/class_logprob"][i, 9]), one + zero, delta=1e-3)
+                self.assertAlmostEqual(float(file["judge/class_logprob"][i, 0]), one + numpy.log1p(-numpy.exp(zero)), delta=1e-3)
+                share = numpy.exp(file["judge/class_logprob"][i].astype(float))
+                self.assertAlmostEqual(float(file["judge/expected"][i]), float((share * numpy.arange(1, 11)).sum() / share.sum()), delta=1e-3)
+
+    def reply_of(self, ids, most):
+        """Greedy, by whole passes of transformers; ends with the model's end token."""
+        reply, end = [], self.model.config.eos_token_id
+        with torch.no_grad():
+            while len(reply) < most and (not reply or reply[-1] != end):
+                reply.append(int(self.model(torch.tensor([ids + reply])).logits[0, -1].argmax()))
+        return reply
+
+    def test_replies(self):
+        decoder = Tokenizer.from_str(self.tokenizer.to_str())
+        decoder.decoder = tokenizers.decoders.ByteLevel()
+        end, most = self.model.config.eos_token_id, 12
+        for mode, read in (("reference", "score"), ("reference", "substring"), ("choice", "word")):
+            name = f"reply-{mode}-{read}"
+            task = self.task(mode, method="decode", read=read, max_new_tokens=most, max_prompt_length=2048, low_mass=0.0)
+            path = self.run_it(name, [task])
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            with h5py.File(path) as file:
+                offset, ids = file["samples/offset"][:], file["tokens/id"][:]
+                for i in range(0, 30, 3):
+                    prompt, reply = ids[offset[i]:offset[i + 1]].tolist(), [t for t in file["judge/reply_id"][i].tolist() if t >= 0]
+                    self.assertEqual(reply, self.reply_of(prompt, most))
+                    words = [t for t in reply if t != end]
+                    text, cut, parse = decoder.decode(words, skip_special_tokens=False), reply[-1] != end, int(file["judge/parse"][i])
+                    if read == "score":
+                        cue = self.tokenizer.encode("\nVerdict:", add_special_tokens=False).ids
+                        want = self.expected(prompt + words + cue, mode)
+                        numpy.testing.assert_allclose(file["judge/class_logprob"][i], want, atol=1e-3)
+                        self.assertEqual(parse, 3 if cut else 0)
+                        continue
+                    if read == "substring":
+                        verdict = next((n for n, word in enumerate(WORDS[mode]) if word in text.lower()), -1)
+                    else:
+                        found = re.search(r"(?<!\w)([A-D])(?!\w)", text)
+                        verdict = WORDS[mode].index(found.group(1)) if found else -1
+                    self.assertEqual(int(file["judge/verdict"][i]), verdict, text)
+                    self.assertEqual(parse, 0 if verdict >= 0 else 3 if cut else 2)
+                    self.assertTrue(numpy.isnan(file["judge/log_odds"][i]))
+            subprocess.run([tiny_world.PROGRAM, "check", str(path)], check=True, capture_output=True)
+            self.world.forget(name)
+            self.run_it(name, [task], code=-signal.SIGKILL, MAGISTER_FAIL_POINT="judge.unit.done@1:kill")
+            self.assertEqual(hashlib.sha256(self.run_it(name, [task], ranks=2).read_bytes()).hexdigest(), digest)
+
     def test_generate_then_judge(self):
         generate = {"task": "generate", "dataset": {"path": str(self.world.data), "key": "id", "messages": "messages"}, "max_new_tokens": 12, "n": 2}
         path = self.run_it("chain", [generate, self.task("reference", answers="answers", label="label")], ranks=2)
@@ -161,7 +272,11 @@ class Judge(unittest.TestCase):
         self.assertEqual(hashlib.sha256(self.run_it("chain", [generate, self.task("reference", answers="answers", label="label")]).read_bytes()).hexdigest(), before)
 
     def test_refusals(self):
-        for tasks, code, words in (([self.task("rubric", classes=10)], 78, "same token"), ([self.task("reference", fields={"answer": "anser"})], 65, "did you mean \"answer\""),
+        for tasks, code, words in (([self.task("reference", prompt={"named": "strictest"})], 78, "known: same_meaning, strict"),
+                                   ([self.task("reference", prompt={"named": "strict"}, prompts=[{"named": "strict"}])], 78, "not both"),
+                                   ([self.task("reference", read="word")], 78, "method: decode"), ([self.task("choice", method="decode", read="substring")], 78, "substring"),
+                                   ([self.task("reference", panel=["nobody"])], 74, "nobody.h5"),
+                                   ([self.task("reference", max_prompt_length=4000, method="decode")], 78, "max_new_tokens"), ([self.task("reference", fields={"answer": "anser"})], 65, "did you mean \"answer\""),
                                    ([self.task("reference", answers="nothing")], 74, "nothing.h5"), ([self.task("reference", prompt={"user": "{{ x | nofilter }}"})], 65, "nofilter"),
                                    ([self.task("reference", max_prompt_length=10)], 65, "max_length 10"), ([self.task("refrence")], 78, "reference")):
             self.assertIn(words, self.run_it("refused", tasks, code=code))

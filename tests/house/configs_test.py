@@ -54,15 +54,15 @@ class Configs(unittest.TestCase):
     def test_the_table_is_the_program(self):
         # Every optional key once, so that the resolved experiment shows all there are.
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
-                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "model.quantization=int8", "model.chat_template=x")
+                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "model.quantization=int8", "model.chat_template=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge."))}
-        self.assertEqual(keys | {"tasks.0.dataset.tokens", "tasks.0.dataset.messages"}, own)
+        self.assertEqual(keys | {"tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
-                 "judge": ["answers=answers", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"]}
+                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"]}
         for index, kind in enumerate(("generate", "judge")):
             found = self.resolved("judge.yaml", *(f"tasks.{index}.{entry}" for entry in extra[kind]))
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
@@ -74,7 +74,7 @@ class Configs(unittest.TestCase):
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith(shared)}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"generate.max_new_tokens", "generate.temperature"}  # by the example itself
+            given = {"generate.max_new_tokens", "generate.temperature", "judge.method"}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)

@@ -32,6 +32,7 @@ struct Product {
   float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
   std::int64_t add_stride = 0;
   const void* next = nullptr;  // what will be read after b, or nullptr: fetched into L2 meanwhile
+  std::int64_t next_bytes = 0; // of it
   bool streams = false;        // b is a panel that comes from memory and is read once: fetched ahead, beyond its end too
 };
 

@@ -19,7 +19,7 @@ struct ModelSection {
   std::string dtype = "auto";         // auto | f32 | bf16 | f16
   std::string quantization = "none";  // none | int8 | int4, of the layers' weights, made while loading
   std::int64_t quantization_group = 0;  // inputs a scale: 32 | 64 | 128, or 0: one scale an output
-  std::string chat_template;            // a file; empty: the model's own
+  std::string chat_template;            // a file or a text; empty: the model's own
 
   // `dtype`, where auto means bf16 when the layers are quantised: embeddings and head stay in 16 bits.
   std::string storage_dtype() const { return quantization != "none" && dtype == "auto" ? "bf16" : dtype; }
@@ -32,6 +32,11 @@ struct RunSection {
   double watchdog_seconds = 1800;          // a rank that stays longer in one phase ends the job; 0: no watchdog
 };
 
+// What `plan` may count with; never part of the results file.
+struct PlanSection {
+  std::uint64_t device_memory = 0;  // bytes of one device, 0: not said
+};
+
 struct ExperimentConfig {
   std::string name;
   std::uint64_t seed = 0;
@@ -40,6 +45,7 @@ struct ExperimentConfig {
   ModelSection model;
   LayoutConfig layout;
   RunSection run;
+  PlanSection plan;
 
   // <output.directory>/<name>
   std::string folder() const { return output_directory + "/" + name; }
@@ -53,11 +59,13 @@ ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experimen
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
 // A task's `dataset:` and its `slice:`. whole_records: the task reads fields itself, so `text` and `tokens` are unknown.
 DatasetConfig read_dataset(ConfigNode& task, bool whole_records = false);
-// name, seed, output, model where it is there, layout, run; not tasks.
+// name, seed, output, model where it is there, layout, run, plan; not tasks.
 ExperimentConfig read_experiment_config(ConfigNode& root);
 
 // Seconds of "HH:MM:SS" (hours may have more digits, minutes and seconds are below 60); nothing for anything else or 0.
 std::optional<double> parse_wall_time(const std::string& text);
+// Bytes of "80GB", "79.5 GiB", "81559 MiB", "1.5TB"; nothing for anything else, 0 or more than 2^60.
+std::optional<std::uint64_t> parse_bytes(const std::string& text);
 // [A-Za-z0-9_-]{1,100}: what may become the name of a file or folder.
 bool is_plain_name(const std::string& text);
 

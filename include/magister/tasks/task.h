@@ -57,6 +57,13 @@ struct PlanReport {
   std::vector<std::pair<std::string, std::string>> notes;  // more lines, name and value
 };
 
+// What a forward pass of a task works on, from its keys alone.
+struct PassShape {
+  std::uint64_t tokens = 0;           // at most, in one pass
+  std::uint64_t sequence_tokens = 0;  // of the longest sequence whose keys and values are kept; 0: none are
+  std::uint64_t row_bytes = 0;        // results waiting to be written
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -66,6 +73,9 @@ class Task {
   const std::string& kind() const { return kind_; }  // "teacher_logits"
   const std::string& name() const { return name_; }  // names the results file
 
+  const ModelSection& model_section() const { return model_; }
+  virtual PassShape pass_shape() const = 0;
+
   // Everything but compute, for num_ranks ranks (world.size() unless `plan --ranks N`). Writes nothing.
   // Collective over context.world; the result is complete on rank 0.
   virtual PlanReport plan(RunContext& context, int num_ranks) = 0;
@@ -73,11 +83,13 @@ class Task {
   virtual ExitCode run(RunContext& context) = 0;
 
  protected:
-  Task(std::string kind, std::string name) : kind_(std::move(kind)), name_(std::move(name)) {}
+  Task(std::string kind, std::string name, ModelSection model)
+      : kind_(std::move(kind)), name_(std::move(name)), model_(std::move(model)) {}
 
  private:
   std::string kind_;
   std::string name_;
+  ModelSection model_;
 };
 
 // All kinds that `task:` may name.

@@ -24,6 +24,7 @@ struct TeacherLogitsConfig {
   std::uint64_t top_k = 64;               // checked against the vocabulary once the model is known
   bool logprob_f16 = false;               // logprob_dtype
   std::uint64_t unit_tokens = 2048;
+  bool assistant_only = false;            // score: assistant; rows whose next token is not the assistant's stay empty
 };
 
 TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const ExperimentConfig& experiment);

@@ -1,0 +1,39 @@
+// What a model needs of each device of a group: for `plan`, and, from a config.json alone, for choosing the machines first.
+// Bytes: weights are exact (what WeightSource hands out), work memory is an upper bound.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/model/model_config.h"
+#include "magister/model/quantize.h"
+#include "magister/tasks/experiment_config.h"
+#include "magister/tasks/task.h"
+
+namespace magister {
+
+using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
+
+// The largest shard's memory by part; cache_pages: pages of keys and values, 0 without a cache.
+MemoryParts device_memory(const ModelConfig& config, at::ScalarType dtype, const QuantScheme& quantization, int tp_size,
+                          const PassShape& pass, std::uint64_t cache_pages);
+std::uint64_t sum_of(const MemoryParts& parts);
+
+// Fills devices, groups, memory and the model's line of a report. Throws as plan_layout and partition_for do.
+struct PlannedModel {
+  const ModelConfig& config;
+  at::ScalarType dtype;
+  QuantScheme quantization;
+};
+void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout, const PlannedModel& model);
+
+// `plan --config-only`: the text for people. section.path: a folder with config.json, or a config.json. dtype auto counts as
+// bf16 here, what checkpoints of that size are stored in. device_bytes: memory of one device, 0: unknown; gpus_per_group
+// 0: auto. Throws Error(kConfig) with the smallest group that fits when the wished one does not, or when none does.
+std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group, std::uint64_t device_bytes);
+
+}  // namespace magister

@@ -1,0 +1,99 @@
+"""plan --config-only: bytes a device of the models that people ask about, against the arithmetic of their shapes (and the figures
+that are known for 70B), the smallest group that fits, and what is refused.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ["MAGISTER"]
+LLAMA = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=128256, max_position_embeddings=131072, rms_norm_eps=1e-5,
+             rope_theta=500000.0, tie_word_embeddings=False, hidden_act="silu",
+             rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192))
+SHAPES = {  # hidden, MLP, layers, heads, KV heads
+    "Llama-3.1-8B": (4096, 14336, 32, 32, 8), "Llama-3.1-70B": (8192, 28672, 80, 64, 8), "Llama-3.1-405B": (16384, 53248, 126, 128, 8),
+    "Qwen2.5-72B": (8192, 29568, 80, 64, 8)}
+QWEN = dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", vocab_size=152064, max_position_embeddings=32768, rms_norm_eps=1e-6,
+            rope_theta=1e6, tie_word_embeddings=False, hidden_act="silu", use_sliding_window=False)
+BITS = {"f32": 32, "bf16, f16": 16, "int8, one scale": 8.002, "int8, groups of 128": 8.125, "int4, groups of 128": 4.125, "int4, groups of 32": 4.5}
+# Llama-3.1 70B, GB in all and on each of four GPUs.
+KNOWN = {"bf16, f16": (141.1, 35.3), "int8, one scale": (72.7, 18.2), "int4, groups of 128": (39.5, 9.9)}
+
+
+def arithmetic(shape, vocabulary, bits, wide):
+    """Bytes of a model: its linears at `bits` a weight, embeddings and head at `wide` bytes."""
+    hidden, mlp, layers, heads, kv_heads = shape
+    head = 128
+    linears = layers * (2 * hidden * heads * head + 2 * hidden * kv_heads * head + 3 * hidden * mlp)
+    return linears * bits / 8 + 2 * vocabulary * hidden * wide
+
+
+class PlanShapes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        for name, (hidden, mlp, layers, heads, kv_heads) in SHAPES.items():
+            (cls.folder / name).mkdir()
+            config = {**(QWEN if name.startswith("Qwen") else LLAMA), "hidden_size": hidden, "intermediate_size": mlp,
+                      "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+            (cls.folder / name / "config.json").write_text(json.dumps(config))
+        cls.experiment = cls.folder / "e.yaml"
+        cls.experiment.write_text("name: x\ntasks:\n  - {task: judge, dataset: {path: none.jsonl}}\nmodel: {path: none}\n")
+
+    def plan(self, model, *overrides, code=0):
+        done = subprocess.run([PROGRAM, "plan", "--config-only", self.experiment, f"model.path={self.folder / model}", *overrides],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+    def weights(self, text):
+        """-> {format: {devices: GB a device}}"""
+        lines = text.splitlines()
+        head = next(i for i, line in enumerate(lines) if "weights a device" in line)
+        sizes = [int(n) for n in re.findall(r"on (\d+)", lines[head])]
+        rows = {}
+        for line in lines[head + 1:head + 1 + len(BITS)]:
+            rows[line[:26].strip()] = dict(zip(sizes, map(float, re.findall(r"([\d.]+) GB", line))))
+        return rows
+
+    def test_bytes_a_device(self):
+        for model, shape in SHAPES.items():
+            table = self.weights(self.plan(model))
+            self.assertEqual(set(table), set(BITS))
+            for name, bits in BITS.items():
+                vocabulary = QWEN["vocab_size"] if model.startswith("Qwen") else LLAMA["vocab_size"]
+                whole = arithmetic(shape, vocabulary, bits, 4 if name == "f32" else 2) / 1e9
+                self.assertEqual(list(table[name]), [1, 2, 4, 8, 16])
+                for devices in (1, 2, 4, 8):
+                    self.assertAlmostEqual(table[name][devices] / (whole / devices), 1, delta=0.02, msg=f"{model} {name} on {devices}")
+        table = self.weights(self.plan("Llama-3.1-70B"))
+        for name, (whole, quarter) in KNOWN.items():
+            self.assertAlmostEqual(table[name][1] / whole, 1, delta=0.02)
+            self.assertAlmostEqual(table[name][4] / quarter, 1, delta=0.02)
+
+    def test_smallest_group(self):
+        for model, keys, devices in (("Llama-3.1-8B", [], 1), ("Llama-3.1-70B", [], 2), ("Llama-3.1-70B", ["model.quantization=int8"], 1),
+                                     ("Llama-3.1-405B", [], 11), ("Llama-3.1-405B", ["model.quantization=int4"], 4)):
+            self.assertIn(f"smallest group that fits: {devices} device", self.plan(model, "plan.device_memory=80GB", *keys), (model, keys))
+        self.assertIn("smallest group that fits: 1 device of 143.8 GB", self.plan("Llama-3.1-70B", "plan.device_memory=133.9GiB", "tasks.0.max_prompt_length=64"))
+
+    def test_refusals(self):
+        small = self.plan("Llama-3.1-70B", "plan.device_memory=80GB", "layout.gpus_per_group=1", code=78)
+        self.assertIn("the smallest group that fits has 2 devices", small)
+        self.assertIn("no group of 1 to 64 devices", self.plan("Llama-3.1-405B", "plan.device_memory=1GB", code=78))
+        self.assertIn("use groups of 1 to 32", self.plan("Llama-3.1-8B", "layout.gpus_per_group=33", code=78))
+        for wrong in ("80", "GB", "-1GB", "80 Gb", "1e300TB", "0GB"):
+            self.assertIn("write for example 80GB", self.plan("Llama-3.1-8B", f"plan.device_memory={wrong}", code=78))
+        self.assertIn("config.json", self.plan("nothing", code=65))
+        cut = self.plan("Qwen2.5-72B", "layout.gpus_per_group=2", "model.quantization=int4", "model.quantization_group=128")
+        self.assertIn("(29568 columns of the MLP are 231 groups)", cut)
+        self.assertIn("no group is cut with 1, 3, 7, 11 devices", cut)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,121 @@
+"""Teacher logits of the assistant's tokens alone: which tokens these are equals transformers' mask, with and without generation
+blocks in the template; scored rows are those of a run over all tokens, to the bit; the others are empty.
+"""
+import hashlib
+import json
+import pathlib
+import random
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+import numpy
+from transformers import PreTrainedTokenizerFast
+
+import tiny_world
+
+PLAIN = ("{% for m in messages %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
+BLOCKS = ("{% for m in messages %}{% if m.role == 'assistant' %}assistant:\n{% generation %}{{ m.content }}<|end|>{% endgeneration %}{{ '\\n' }}"
+          "{% else %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
+FORGETFUL = ("{% for m in messages %}{{ m.role }}:\n{{ m.content if loop.last else '...' }}<|end|>\n{% endfor %}"
+             "{% if add_generation_prompt %}assistant:\n{% endif %}")
+
+
+class Assistant(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.world = tiny_world.World(cls.scratch.name, records=1)
+        source = random.Random(8)
+        text = lambda: " ".join(source.choices(tiny_world.WORDS, k=source.randint(1, 20)))
+        cls.chats = []
+        with open(cls.world.data, "w", encoding="utf-8") as file:
+            for index in range(25):
+                messages = [{"role": "system", "content": text()}] if index % 3 == 0 else []
+                for _ in range(1 + index % 4):
+                    messages += [{"role": "user", "content": text()}, {"role": "assistant", "content": text()}]
+                if index % 5 == 4:
+                    messages.append({"role": "user", "content": text()})
+                cls.chats.append(messages)
+                file.write(json.dumps({"id": f"r{index}", "m": messages}) + "\n")
+        cls.tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(cls.world.model / "tokenizer.json"))
+
+    def run_it(self, name, template, score, ranks=0, code=0, data=None, field="messages: m", template_key=None):
+        (self.world.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        path = self.world.folder / f"{name}.yaml"
+        path.write_text(f"name: {name}\noutput: {{directory: {self.world.folder}/runs}}\nmodel: {{path: {self.world.model}, dtype: f32{'' if template_key is None else ', chat_template: ' + json.dumps(template_key)}}}\n"
+                        f"layout: {{devices: cpu}}\ntasks:\n  - task: teacher_logits\n    dataset: {{path: {data or self.world.data}, key: id, {field}}}\n"
+                        f"    max_length: 300\n    overflow: window\n    top_k: 8\n    unit_tokens: 256\n    score: {score}\n")
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
+        done = subprocess.run([*launcher, tiny_world.PROGRAM, "run", str(path)], env=self.world.environment, cwd=self.world.folder,
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, done.stderr[-3000:])
+        return self.world.folder / "runs" / name / "teacher.h5" if code == 0 else done.stderr
+
+    def test_marks_and_rows(self):
+        whole = self.run_it("all", PLAIN, "all")
+        digests = set()
+        for name, template in (("plain", PLAIN), ("blocks", BLOCKS)):
+            path = self.run_it(name, template, "assistant", ranks=2 if name == "plain" else 0)
+            subprocess.run([tiny_world.PROGRAM, "check", str(path)], check=True, capture_output=True)
+            digests.add(self.compare(path, whole))
+        self.assertEqual(len(digests), 1)
+
+    def compare(self, path, whole):
+        want_ids, want_marks = [], []
+        for messages in self.chats:
+            found = self.tokenizer.apply_chat_template(messages, chat_template=BLOCKS, return_assistant_tokens_mask=True, return_dict=True)
+            for begin in range(0, max(1, len(found["input_ids"])), 300):
+                want_ids.append(found["input_ids"][begin:begin + 300])
+                want_marks.append(found["assistant_masks"][begin:begin + 300])
+        with h5py.File(path) as file, h5py.File(whole) as all_rows:
+            offset = file["samples/offset"][:].astype(int)
+            self.assertEqual(file["tokens/id"][:].tolist(), sum(want_ids, []))
+            self.assertEqual(file["tokens/assistant"][:].tolist(), sum(want_marks, []))
+            self.assertNotIn("assistant", all_rows["tokens"])
+            scored = numpy.zeros(offset[-1], bool)
+            for begin, end in zip(offset, offset[1:]):
+                scored[begin:end - 1] = file["tokens/assistant"][begin + 1:end] == 1
+            self.assertTrue(0.1 < scored.mean() < 0.9)
+            for column in ("top_id", "top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass"):
+                found, want = file[f"teacher/{column}"][:], all_rows[f"teacher/{column}"][:]
+                numpy.testing.assert_array_equal(found[scored], want[scored])
+                self.assertTrue((found[~scored] == -1).all() if column == "top_id" else numpy.isnan(found[~scored]).all())
+            return hashlib.sha256(b"".join(file[f"teacher/{name}"][:].tobytes() for name in file["teacher"])).hexdigest()
+
+    def test_special_tokens_in_messages(self):
+        data = pathlib.Path(self.scratch.name) / "special.jsonl"
+        data.write_text(json.dumps({"id": "a", "m": [{"role": "user", "content": "a<|end|>b"}]}) + "\n")
+        end = self.tokenizer.convert_tokens_to_ids("<|end|>")
+        for kind, count in (("text", 1), ("tokens", 2)):
+            path = self.run_it(f"special-{kind}", PLAIN, "all", data=data, field=f"messages: m, special_tokens: {kind}")
+            with h5py.File(path) as file:
+                ids = file["tokens/id"][:].tolist()
+                self.assertEqual(ids.count(end), count)
+                if kind == "tokens":
+                    self.assertEqual(ids, self.tokenizer.encode("user:\na<|end|>b<|end|>\n", add_special_tokens=False))
+        inline = self.run_it("inline", "{{ nothing | nowhere }}", "all", template_key=PLAIN)
+        with h5py.File(inline) as file, h5py.File(self.run_it("all", PLAIN, "all")) as usual:
+            numpy.testing.assert_array_equal(file["tokens/id"][:], usual["tokens/id"][:])
+
+    def test_damage_is_found(self):
+        path = self.run_it("damage", PLAIN, "assistant")
+        with h5py.File(path, "r+") as file:
+            row = int(numpy.flatnonzero(file["teacher/top_id"][:, 0] == -1)[3])
+            file["teacher/entropy"][row] = 1.0
+        done = subprocess.run([tiny_world.PROGRAM, "check", str(path)], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("not the assistant's", done.stdout + done.stderr)
+
+    def test_refusals(self):
+        self.assertIn("differently when others follow", self.run_it("forgets", FORGETFUL, "assistant", code=65))
+        self.assertIn("score", self.run_it("texts", PLAIN, "assistant", code=78, field="text: m"))
+        data = pathlib.Path(self.scratch.name) / "silent.jsonl"
+        data.write_text(json.dumps({"id": "a", "m": [{"role": "user", "content": "a"}]}) + "\n")
+        self.assertIn("silent.jsonl:1: no message is the assistant's", self.run_it("silent", PLAIN, "assistant", code=65, data=data))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
