@@ -237,10 +237,8 @@ ExitCode Generate::run(RunContext& context) {
       plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, opened.model, file, expected});
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    const OpenModel& source = opened.model;
-    run_generate_units({group, file, work, source.description, *source.file, source.dtype, source.quantization, config_, size,
-                        opened.tokenizer, opened.stops, opened.sampling, opened.constraint.get(), num_pages,
-                        [&] { return context.stop.raised(); }, loss, times});
+    run_generate_units({{group, file, work, opened.model, [&] { return context.stop.raised(); }, loss, times}, config_, size,
+                        opened.tokenizer, opened.stops, opened.sampling, opened.constraint.get(), num_pages});
   });
   if (code != ExitCode::kDone) return code;
   if (context.world.rank() == 0) {

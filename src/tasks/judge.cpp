@@ -221,9 +221,8 @@ ExitCode Judge::run(RunContext& context) {
   const std::optional<LossPlan> loss = plan_quantization_loss(context, group, std::move(question));
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    run_judge_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, prompts.orders(),
-                     prompts.group(), classes, tokens, opened.tokenizer, ends, panel ? &*panel : nullptr, num_pages,
-                     [&] { return context.stop.raised(); }, loss, times});
+    run_judge_units({{group, file, work, opened.model, [&] { return context.stop.raised(); }, loss, times}, config_, prompts.orders(),
+                     prompts.group(), classes, tokens, opened.tokenizer, ends, panel ? &*panel : nullptr, num_pages});
   });
   if (code != ExitCode::kDone) return code;
   // The summary first: a complete file whose summary failed would never get one.

@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "magister/engine/generator.h"
-#include "magister/model/transformer.h"
+#include "tasks/generator_shard.h"
 #include "tasks/shard_threads.h"
 
 namespace magister {
@@ -80,56 +78,15 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
 
 constexpr const char* kCue = "Verdict:";
 
-class Judge {
+class Judge final : public GeneratorShard {
  public:
-  Judge(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool speaks)
-      : run_(run), group_(std::move(group)), speaks_(speaks), times_(speaks ? run.times : own_times_),
-        pool_(run.group.threads_per_shard()) {
-    std::optional<QuantizationLoss> loss;
-    if (run_.loss) {
-      const PhaseTimes::Span measuring(times_, "measure the loss");
-      if (speaks_) run_.work.watchdog.enter("measure the loss of quantisation");
-      loss.emplace(*run_.loss, run_.model, run_.weights, *group_, pool_);
-    }
-    {
-      const PhaseTimes::Span span(times_, "load");
-      if (speaks_) run_.work.watchdog.enter("load the model");
-      model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
-      model_->self_test();
-    }
-    if (loss) {
-      const PhaseTimes::Span measuring(times_, "measure the loss");
-      loss->compare(*model_);
-    }
+  Judge(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first) : GeneratorShard(run.base, std::move(group), first), run_(run) {
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences), static_cast<std::int64_t>(run_.config.token_budget),
                                  run_.num_pages, run_.config.share_prefixes};
     SamplingParams greedy;
     greedy.temperature = 0;
-    generator_.emplace(*model_, limits, greedy, 0, [this](auto, auto, const auto& reply) { return ends(reply); });
-    if (group_->tp_rank() == 0) writer_.emplace(run_.file, run_.work.tickets);
-  }
-
-  void run_units() {
-    while (fill() || !generator_->idle()) {
-      if (run_.stop_wanted() && group_->tp_size() == 1) {
-        run_.work.tickets.request_stop();
-        break;
-      }
-      if (speaks_) run_.work.watchdog.enter("judge");
-      fail_point("judge.pass");
-      {
-        const PhaseTimes::Span span(times_, "compute");
-        generator_->step();
-      }
-      take_finished();
-    }
-    if (writer_) {
-      writer_->drain();
-      run_.work.tell();
-      times_.add("write", writer_->write_seconds());
-      times_.add("wait for write", writer_->wait_seconds());
-    }
-    if (speaks_) run_.work.watchdog.leave();
+    // More prompts at hand than one pass takes.
+    start(limits, greedy, 0, [this](auto, auto, const auto& reply) { return ends(reply); }, 2 * run_.config.max_sequences);
   }
 
  private:
@@ -150,24 +107,11 @@ class Judge {
     return run_.tokenizer.decode(std::span(reply).subspan(begin)).find(kCue) != std::string::npos;
   }
 
-  // Keeps more prompts at hand than one pass takes. Collective over the group.
-  bool fill() {
-    const PhaseTimes::Span span(times_, "draw");
-    while (!exhausted_ && under_way_ < 2 * run_.config.max_sequences) {
-      if (const auto index = draw_for_group(*group_, run_.work.tickets, run_.stop_wanted)) {
-        add(run_.file.unit(*index));
-      } else {
-        exhausted_ = true;
-      }
-    }
-    return under_way_ > 0;
-  }
-
-  void add(const Unit& unit) {
+  std::uint64_t begin_unit(const Unit& unit) override {
     std::vector<std::uint64_t> offset(unit.samples.size() + 1);
-    run_.file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
+    base_.file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
     std::vector<TokenId> ids(unit.rows.size());
-    run_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(ids)));
+    base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(ids)));
     Open& open = open_[unit.index] = {unit, std::vector<Prompt>(unit.samples.size()), unit.samples.size()};
     for (std::size_t i = 0; i < unit.samples.size(); ++i) {
       const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(offset[i] - unit.rows.begin);
@@ -176,7 +120,7 @@ class Judge {
       open.prompts[i].stage = run_.config.method == JudgeMethod::kDecode ? Stage::kReply : Stage::kVerdict;
       ask(unit.index, i, open.prompts[i]);
     }
-    under_way_ += unit.samples.size();
+    return unit.samples.size();
   }
 
   void ask(std::uint64_t unit, std::size_t sample, const Prompt& prompt) {
@@ -251,40 +195,30 @@ class Judge {
     return all;
   }
 
-  void take_finished() {
-    for (const Generation& done : generator_->take_finished()) {
-      const auto found = open_.find(done.record);
-      Open& open = found->second;
-      Prompt& prompt = open.prompts[done.sample];
-      go_on(prompt, done);
-      if (prompt.stage != Stage::kDone) {
-        ask(done.record, done.sample, prompt);
-        continue;
-      }
-      finish(prompt);
-      --under_way_;
-      if (--open.missing > 0) continue;
-      fail_point("judge.unit.done");
-      if (writer_) {
-        writer_->submit(open.unit, judge_rows(run_, open.unit, open.prompts, combined(open)));
-        run_.work.tell();
-      }
-      open_.erase(found);
+  std::uint64_t take(Generation&& answer) override {
+    const auto found = open_.find(answer.record);
+    Open& open = found->second;
+    Prompt& prompt = open.prompts[answer.sample];
+    go_on(prompt, answer);
+    if (prompt.stage != Stage::kDone) {
+      ask(answer.record, answer.sample, prompt);
+      return 0;
     }
+    finish(prompt);
+    if (--open.missing > 0) return 1;
+    fail_point("judge.unit.done");
+    if (writer_) submit(open.unit, judge_rows(run_, open.unit, open.prompts, combined(open)));
+    open_.erase(found);
+    return 1;
+  }
+
+  void before_pass() override {
+    watch("judge");
+    fail_point("judge.pass");
   }
 
   const JudgeRun& run_;
-  std::unique_ptr<ProcessGroup> group_;
-  bool speaks_;
-  PhaseTimes own_times_;  // of the other shards: nobody reads them
-  PhaseTimes& times_;
-  ThreadPool pool_;
-  std::optional<Transformer> model_;
-  std::optional<Generator> generator_;
-  std::optional<UnitWriter> writer_;
   std::map<std::uint64_t, Open> open_;  // units under way
-  std::uint64_t under_way_ = 0;         // prompts
-  bool exhausted_ = false;
 };
 
 }  // namespace
@@ -319,7 +253,7 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
 }
 
 void run_judge_units(const JudgeRun& run) {
-  run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) { Judge(run, std::move(group), first).run_units(); });
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) { Judge(run, std::move(group), first).run_units(); });
 }
 
 }  // namespace magister

@@ -1,21 +1,11 @@
 // The loop of `judge` and the columns of its results: a sample a judged prompt.
 #pragma once
 
-#include <ATen/core/ScalarType.h>
-
-#include <functional>
-
-#include "magister/io/tensor_file.h"
-#include "magister/model/model_config.h"
-#include "magister/model/quantize.h"
-#include "magister/parallel/layout.h"
 #include "magister/tasks/judge_config.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge_combine.h"
 #include "tasks/judge_scoring.h"
-#include "tasks/unit_loop.h"
-#include "tasks/unit_writer.h"
-#include "tasks/quantization_loss.h"
+#include "tasks/shard_model.h"
 
 namespace magister {
 
@@ -30,13 +20,7 @@ struct JudgeShape {
 std::vector<ColumnSpec> judge_columns(const JudgeShape& shape);
 
 struct JudgeRun {
-  const GpuGroup& group;
-  ResultsFile& file;
-  const UnitWork& work;
-  const ModelDescription& model;
-  const TensorFile& weights;
-  at::ScalarType dtype;
-  QuantScheme quantization;
+  ModelRun base;
   const JudgeConfig& config;
   std::uint64_t orders, samples_a_text;       // samples of a text and prompt, and of a text
   const std::vector<VerdictClass>& classes;
@@ -45,9 +29,6 @@ struct JudgeRun {
   const std::vector<TokenId>& ends;           // tokens that end a reply, ascending
   const JudgePanel* panel;                    // null: this task's own verdicts alone
   std::int64_t num_pages;                     // of the cache, equal on every rank
-  std::function<bool()> stop_wanted;          // asked between passes
-  const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
-  PhaseTimes& times;
 };
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.

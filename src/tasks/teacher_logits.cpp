@@ -185,9 +185,8 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
   return run_unit_loop({context, group, file, name(), context.results_path, times,
                         model.facts()},
                        [&](const UnitWork& work) {
-    run_teacher_units({group, file, work.tickets, work.watchdog, model.description, *model.file, model.dtype, model.quantization,
-                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only,
-                       [&] { return context.stop.raised(); }, work.tell, loss, times});
+    run_teacher_units({{group, file, work, model, [&] { return context.stop.raised(); }, loss, times},
+                       static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only});
   });
 }
 

@@ -9,12 +9,8 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/engine/logit_reducer.h"
-#include "magister/model/transformer.h"
-#include "magister/parallel/process_group.h"
-#include "magister/parallel/thread_pool.h"
 #include "tasks/shard_threads.h"
 #include "tasks/teacher_columns.h"
-#include "tasks/unit_writer.h"
 
 namespace magister {
 namespace {
@@ -62,52 +58,25 @@ UnitBatch read_unit(const ResultsFile& file, const Unit& unit) {
   return result;
 }
 
-// One shard's life: weights, self-test, units.
-class Shard {
+class Shard final : public ShardModel {
  public:
-  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool speaks_for_rank)
-      : run_(run), group_(std::move(group)), speaks_(speaks_for_rank),
-        times_(speaks_for_rank ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
-    std::optional<QuantizationLoss> loss;
-    if (run_.loss) {
-      const PhaseTimes::Span measuring(times_, "measure the loss");
-      if (speaks_) run_.watchdog.enter("measure the loss of quantisation");
-      loss.emplace(*run_.loss, run_.model, run_.weights, *group_, pool_);
-    }
-    {
-      const PhaseTimes::Span span(times_, "load");
-      if (speaks_) run_.watchdog.enter("load the model");
-      model_.emplace(run_.model, run_.weights, *group_, pool_, run_.dtype, run_.quantization);
-      model_->self_test();
-    }
-    if (loss) {
-      const PhaseTimes::Span measuring(times_, "measure the loss");
-      loss->compare(*model_);
-    }
+  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first) : ShardModel(run.base, std::move(group), first), run_(run) {
     reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
-    if (group_->tp_rank() == 0) writer_.emplace(run_.file, run_.tickets);
   }
 
   void run_units() {
     while (const std::optional<std::uint64_t> index = next_unit()) {
-      if (speaks_) run_.watchdog.enter("compute", static_cast<std::int64_t>(*index));
+      watch("compute", static_cast<std::int64_t>(*index));
       fail_point("teacher.unit.begin");
-      if (!run_unit(run_.file.unit(*index))) break;
+      if (!run_unit(base_.file.unit(*index))) break;
     }
-    if (writer_) {
-      if (speaks_) run_.watchdog.enter("write the last unit");
-      writer_->drain();
-      run_.unit_finished();
-      times_.add("write", writer_->write_seconds());
-      times_.add("wait for write", writer_->wait_seconds());
-    }
-    if (speaks_) run_.watchdog.leave();
+    drain();
   }
 
  private:
   std::optional<std::uint64_t> next_unit() {
     const PhaseTimes::Span span(times_, "draw");
-    return draw_for_group(*group_, run_.tickets, run_.stop_wanted);
+    return draw_for_group(*group_, base_.work.tickets, base_.stop_wanted);
   }
 
   // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.
@@ -115,16 +84,16 @@ class Shard {
     UnitBatch work;
     {
       const PhaseTimes::Span span(times_, "read");
-      work = read_unit(run_.file, unit);
-      if (run_.assistant_only) choose_rows(run_.file, unit, work);
+      work = read_unit(base_.file, unit);
+      if (run_.assistant_only) choose_rows(base_.file, unit, work);
     }
     at::Tensor hidden_TD;
     {
       const PhaseTimes::Span span(times_, "compute body");
       // Only a shard alone may stop between layers: several would have to agree at every layer.
-      hidden_TD = group_->tp_size() == 1 ? model_->forward(work.batch, run_.stop_wanted) : model_->forward(work.batch);
+      hidden_TD = group_->tp_size() == 1 ? model_->forward(work.batch, base_.stop_wanted) : model_->forward(work.batch);
       if (!hidden_TD.defined()) {
-        run_.tickets.request_stop();
+        base_.work.tickets.request_stop();
         return false;
       }
     }
@@ -141,26 +110,19 @@ class Shard {
     fail_point("teacher.unit.computed");
     if (writer_) {
       writer_->submit(unit, teacher_rows(logits, work.batch, run_.half));
-      run_.unit_finished();
+      base_.work.tell();
     }
     return true;
   }
 
   const TeacherRun& run_;
-  std::unique_ptr<ProcessGroup> group_;
-  bool speaks_;
-  PhaseTimes own_times_;  // of the other shards: nobody reads them
-  PhaseTimes& times_;
-  ThreadPool pool_;
-  std::optional<Transformer> model_;
   std::optional<LogitReducer> reducer_;
-  std::optional<UnitWriter> writer_;
 };
 
 }  // namespace
 
 void run_teacher_units(const TeacherRun& run) {
-  run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
     Shard(run, std::move(group), first).run_units();
   });
 }

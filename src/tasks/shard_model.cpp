@@ -1,0 +1,43 @@
+// The order of loading: the model without quantisation first, where its loss is measured, so that both never stand in memory.
+#include "tasks/shard_model.h"
+
+namespace magister {
+
+ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+    : base_(run), group_(std::move(group)), speaks_(first), times_(first ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
+  const OpenModel& source = base_.model;
+  std::optional<QuantizationLoss> loss;
+  if (base_.loss) {
+    const PhaseTimes::Span measuring(times_, "measure the loss");
+    watch("measure the loss of quantisation");
+    loss.emplace(*base_.loss, source.description, *source.file, *group_, pool_);
+  }
+  {
+    const PhaseTimes::Span span(times_, "load");
+    watch("load the model");
+    model_.emplace(source.description, *source.file, *group_, pool_, source.dtype, source.quantization);
+    model_->self_test();
+  }
+  if (loss) {
+    const PhaseTimes::Span measuring(times_, "measure the loss");
+    loss->compare(*model_);
+  }
+  if (group_->tp_rank() == 0) writer_.emplace(base_.file, base_.work.tickets);
+}
+
+void ShardModel::watch(const char* phase, std::int64_t unit) const {
+  if (speaks_) base_.work.watchdog.enter(phase, unit);
+}
+
+void ShardModel::drain() {
+  if (writer_) {
+    watch("write the last unit");
+    writer_->drain();
+    base_.work.tell();
+    times_.add("write", writer_->write_seconds());
+    times_.add("wait for write", writer_->wait_seconds());
+  }
+  if (speaks_) base_.work.watchdog.leave();
+}
+
+}  // namespace magister
