@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings a Debian machine (12 or newer) to where magister builds and its tests run: Debian packages, a Python
-# environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the small model in .deps/models,
-# a package of chat templates for the tests in .deps/templates.
+# environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the library of constrained output
+# in .deps/xgrammar, the small model in .deps/models, a package of chat templates for the tests in .deps/templates.
 # Safe to run again: what is there already is skipped. usage: scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
@@ -25,6 +25,10 @@ model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 templates_package=axolotl==0.19.0
 templates_wheel=axolotl-0.19.0-py3-none-any.whl
 templates_sha256=f28eb3ad3709975eec4adfe13307dd980c7e7917cc43cb03f2c6f26c007135cc
+# Constrained output. The wheel has neither headers nor a library to link, so the source is compiled here (3 min on 2 cores).
+xgrammar_version=0.2.8
+xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
+xgrammar_flags="-march=x86-64-v3 -fno-lto -Wno-error -DXGRAMMAR_LOG_CUSTOMIZE=1"  # its warnings become our errors
 
 missing=()
 as_root=()
@@ -116,6 +120,63 @@ place_templates() {
   printf '   %s\n' "$target"
 }
 
+# Two faults that tests/end_to_end/constraint_test.py found: strings with a minLength or maxLength may hold control
+# characters, which JSON forbids; and a pattern that its automata cannot take is expanded without JSON's escapes, silently
+# (its warning is our error).
+mend_xgrammar() {
+  .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings could not be mended); report it"
+import sys
+text = open(sys.argv[1], encoding="utf-8").read()
+for wrong, right in (
+        (r"""AddCharacterClass({{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);""",
+         r"""AddCharacterClass({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}, true);"""),
+        ("  return AddSubGrammar(Grammar::FromEBNF(RegexToEBNF(regex)));",
+         """  if (json_string) XGRAMMAR_LOG(WARNING) << "pattern " << regex << " is not plain ASCII or matches only what JSON escapes";
+  return AddSubGrammar(Grammar::FromEBNF(RegexToEBNF(regex)));""")):
+    assert text.count(wrong) == 1
+    text = text.replace(wrong, right)
+open(sys.argv[1], "w", encoding="utf-8").write(text)
+PYTHON
+}
+
+# Its own CMake file, but without link-time optimisation: that would be paid again at every link of the program.
+compile_xgrammar() {
+  local work=.deps/xgrammar.new archive=xgrammar-$xgrammar_version.tar.gz launcher=()
+  rm -rf "$work"
+  logged .deps/log/pip-xgrammar.log .deps/venv/bin/python -m pip download --disable-pip-version-check --no-deps \
+    --no-binary xgrammar --dest "$work" "xgrammar==$xgrammar_version"
+  printf '%s  %s\n' "$xgrammar_sha256" "$work/$archive" | sha256sum --check --status ||
+    die 65 "the source of xgrammar $xgrammar_version has another SHA-256 than expected (a damaged download); run the same command again"
+  tar -xzf "$work/$archive" -C "$work"
+  mend_xgrammar "$work/xgrammar-$xgrammar_version"
+  # Read instead of its own cmake/config.cmake, which asks for the Python bindings whatever the command line says.
+  mkdir "$work/build"
+  printf 'set(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)\n' >"$work/build/config.cmake"
+  ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  logged .deps/log/xgrammar-configure.log cmake -S "$work/xgrammar-$xgrammar_version" -B "$work/build" -G Ninja \
+    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS=$xgrammar_flags" \
+    "-DCMAKE_INSTALL_PREFIX=$PWD/$work/installed" "${launcher[@]}"
+  logged .deps/log/xgrammar-build.log cmake --build "$work/build" --parallel "$(nproc)"
+  logged .deps/log/xgrammar-install.log cmake --install "$work/build"
+}
+
+# The stamp is written last: what was interrupted half-way has none and is made anew.
+place_xgrammar() {
+  local target=.deps/xgrammar wanted
+  wanted="$xgrammar_version $xgrammar_sha256 mended-2 -O2 $xgrammar_flags"
+  if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
+    compile_xgrammar
+    rm -rf "$target"
+    mkdir "$target"
+    mv .deps/xgrammar.new/installed/include "$target/include"
+    mv .deps/xgrammar.new/installed/lib/libxgrammar.a "$target/libxgrammar.a"
+    cp ".deps/xgrammar.new/xgrammar-$xgrammar_version/LICENSE" "$target/LICENSE"
+    rm -rf .deps/xgrammar.new
+    printf '%s\n' "$wanted" >"$target/stamp"
+  fi
+  printf '   %s\n' "$target/libxgrammar.a"
+}
+
 find_missing_packages
 mkdir -p .deps
 exec 9>.deps/setup.lock
@@ -124,6 +185,8 @@ step "Debian packages"
 install_packages
 step "Python environment"
 make_environment
+step "constrained output (xgrammar)"
+place_xgrammar
 step "small model"
 place_model
 step "chat templates of the tests"

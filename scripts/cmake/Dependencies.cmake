@@ -33,6 +33,18 @@ file(CREATE_LINK /usr/include/fmt ${CMAKE_BINARY_DIR}/include_first/fmt SYMBOLIC
 include_directories(BEFORE ${CMAKE_BINARY_DIR}/include_first)
 list(APPEND CMAKE_BUILD_RPATH ${TORCH_ROOT}/lib)
 
+# Constrained output: compiled by scripts/setup.sh, for no package has its headers.
+if(NOT EXISTS ${MAGISTER_XGRAMMAR}/stamp)
+  message(FATAL_ERROR "no xgrammar under ${MAGISTER_XGRAMMAR} (constrained output needs it); run scripts/setup.sh first")
+endif()
+file(STRINGS ${MAGISTER_XGRAMMAR}/stamp XGRAMMAR_STAMP LIMIT_COUNT 1)
+string(REGEX MATCH "^[^ ]+" XGRAMMAR_VERSION "${XGRAMMAR_STAMP}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${MAGISTER_XGRAMMAR}/stamp)
+add_library(magister_xgrammar INTERFACE)
+target_include_directories(magister_xgrammar SYSTEM INTERFACE ${MAGISTER_XGRAMMAR}/include)
+target_link_libraries(magister_xgrammar INTERFACE ${MAGISTER_XGRAMMAR}/libxgrammar.a Threads::Threads)
+add_library(xgrammar::xgrammar ALIAS magister_xgrammar)
+
 # CUDA runtime, NVML and NCCL headers: the toolkit's or those of the wheels that torch brings. No nvcc is needed for host code.
 get_filename_component(SITE_PACKAGES ${TORCH_ROOT} DIRECTORY)
 file(GLOB WHEEL_CUDA_ROOTS ${SITE_PACKAGES}/nvidia/cu13 ${SITE_PACKAGES}/nvidia/cuda_runtime)

@@ -26,6 +26,8 @@ Generator::Generator(Transformer& model, const GeneratorLimits& limits, const Sa
   MAGISTER_CHECK(limits.num_pages >= 2 && limits.max_sequences >= 1 && limits.token_budget >= 1, ExitCode::kConfig,
                  "the generator has {} pages, {} sequences and {} tokens a pass (nothing could be written); give it more",
                  limits.num_pages, limits.max_sequences, limits.token_budget);
+  MAGISTER_CHECK(limits.top_logprobs >= 0 && limits.top_logprobs <= model.config().vocab_size, ExitCode::kConfig,
+                 "top_logprobs is {} (the vocabulary has {} entries); lower it", limits.top_logprobs, model.config().vocab_size);
   for (const auto& [id, bias] : sampling.logit_bias) {
     MAGISTER_CHECK(id >= 0 && id < model.config().vocab_size, ExitCode::kConfig,
                    "logit_bias names token {} (the vocabulary has {} entries); name one of them", id,
@@ -43,6 +45,7 @@ void Generator::add(GenerationRequest request) {
                  pages_for(length + request.max_new_tokens), pool_.num_pages());
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = request.prompt;
+  if (request.constraint != nullptr) sequence->constraint.emplace(*request.constraint);
   sequence->request = std::move(request);
   waiting_.push_back(std::move(sequence));
 }
@@ -170,27 +173,50 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
   return at::cat(parts, 1).contiguous();
 }
 
+// The sequence's next token, appended with what is kept of its row.
+void Generator::sample(Sequence& sequence, std::span<float> logits_V) {
+  const GenerationRequest& request = sequence.request;
+  if (limits_.top_logprobs > 0) {
+    append_most_probable(logits_V, limits_.top_logprobs, sequence.top_ids, sequence.top_logprobs);
+  }
+  std::span<const std::uint64_t> allowed;
+  if (sequence.constraint) {
+    allowed = sequence.constraint->allowed();
+    MAGISTER_CHECK(!allowed.empty(), ExitCode::kData, "record {}, text {}: after {} tokens no token continues the constraint "
+                   "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); mend the constraint",
+                   request.record, request.sample, sequence.logprobs.size());
+  }
+  const auto position = static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size());
+  const SampledToken token = sample_token(logits_V, sequence.tokens, allowed, sampling_,
+                                          {seed_, request.record, request.sample, position});
+  if (sequence.constraint && !sequence.constraint->accept(token.id)) {
+    fail(ExitCode::kInternal, "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "
+         "with the constraint", request.record, request.sample, token.id);
+  }
+  sequence.tokens.push_back(token.id);
+  sequence.logprobs.push_back(token.logprob);
+  ++counts_.written_tokens;
+}
+
 void Generator::accept(Sequence& sequence, std::span<float> logits_V) {
   const GenerationRequest& request = sequence.request;
-  Generation done{request.record, request.sample, {}, {}, FinishReason::kLength, {}, sequence.cached};
+  Generation done{request.record, request.sample, {}, {}, {}, {}, FinishReason::kLength, {}, sequence.cached};
   if (request.max_new_tokens == 0) {
     done.last_logits_V.assign(logits_V.begin(), logits_V.end());
     finished_.push_back(std::move(done));
     release(sequence);
     return;
   }
-  const auto position = static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size());
-  const SampledToken token = sample_token(logits_V, sequence.tokens, {}, sampling_,
-                                          {seed_, request.record, request.sample, position});
-  sequence.tokens.push_back(token.id);
-  sequence.logprobs.push_back(token.logprob);
-  ++counts_.written_tokens;
+  sample(sequence, logits_V);
   const std::vector<TokenId> written(sequence.tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()),
                                      sequence.tokens.end());
-  const bool stops = stop_ && stop_(request.record, request.sample, written);
+  const bool complete = sequence.constraint && sequence.constraint->finished();
+  const bool stops = complete || (stop_ && stop_(request.record, request.sample, written));
   if (!stops && static_cast<std::int64_t>(written.size()) < request.max_new_tokens) return;
   done.tokens = written;
-  done.logprobs = sequence.logprobs;
+  done.logprobs = std::move(sequence.logprobs);
+  done.top_ids = std::move(sequence.top_ids);
+  done.top_logprobs = std::move(sequence.top_logprobs);
   if (stops) done.finish_reason = FinishReason::kStop;
   finished_.push_back(std::move(done));
   release(sequence);

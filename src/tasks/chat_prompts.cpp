@@ -108,8 +108,9 @@ void check_messages(const ordered_json& messages, const std::string& where) {
 
 bool ChatPrompts::has_template(const std::string& model_path) { return find_template(model_path, nullptr).has_value(); }
 
-ChatPrompts::ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer)
-    : tokenizer_(tokenizer) {
+ChatPrompts::ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer,
+                         bool special_tokens_in_messages)
+    : tokenizer_(tokenizer), trusted_(special_tokens_in_messages) {
   std::optional<Source> source = find_template(model_path, &tokenizer);
   if (override_path.find("{%") != std::string::npos || override_path.find("{{") != std::string::npos) {
     if (!source) source.emplace();
@@ -131,6 +132,8 @@ ChatPrompts::ChatPrompts(const std::string& model_path, const std::string& overr
   eos_token_ = source->eos_token;
 }
 
+ordered_json ChatPrompts::safe(const ordered_json& messages) const { return trusted_ ? messages : guarded(messages, tokenizer_); }
+
 RenderedChat ChatPrompts::render(const ordered_json& guarded_messages, bool answer_follows) const {
   return template_->render({{"messages", guarded_messages}, {"add_generation_prompt", answer_follows},
                             {"bos_token", bos_token_}, {"eos_token", eos_token_}});
@@ -144,7 +147,7 @@ std::vector<TokenId> ChatPrompts::tokens(const std::string& text) const {
 std::vector<TokenId> ChatPrompts::encode(const ordered_json& messages, bool answer_follows, const std::string& where) const {
   check_messages(messages, where);
   try {
-    return tokens(render(guarded(messages, tokenizer_), answer_follows).text);
+    return tokens(render(safe(messages), answer_follows).text);
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", where, error.what());
   }
@@ -173,9 +176,9 @@ std::vector<TextSpan> ChatPrompts::answers_by_prefix(const ordered_json& guarded
 ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const ordered_json& messages, const std::string& where) const {
   check_messages(messages, where);
   try {
-    const ordered_json safe = guarded(messages, tokenizer_);
-    const RenderedChat chat = render(safe, false);
-    const std::vector<TextSpan> spans = chat.generated.empty() ? answers_by_prefix(safe, chat.text) : chat.generated;
+    const ordered_json guarded_messages = safe(messages);
+    const RenderedChat chat = render(guarded_messages, false);
+    const std::vector<TextSpan> spans = chat.generated.empty() ? answers_by_prefix(guarded_messages, chat.text) : chat.generated;
     MAGISTER_CHECK(!spans.empty(), ExitCode::kData, "no message is the assistant's (nothing would be scored); remove the record or use `score: all`");
     MarkedTokens marked{tokens(chat.text), {}};
     marked.assistant.assign(marked.ids.size(), 0);

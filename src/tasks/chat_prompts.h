@@ -15,8 +15,10 @@ class ChatPrompts {
  public:
   // The template of the model at `model_path`: chat_template.jinja or tokenizer_config.json of a folder, the metadata of a
   // GGUF file; `override_path` (a file, or the template itself: a text with {{ or {%) instead when not empty. Throws Error(kConfig) naming the places when there is none.
+  // special_tokens_in_messages: what stands inside messages is trusted, and a special token written there is one.
   // tokenizer is kept by reference.
-  ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer);
+  ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer,
+              bool special_tokens_in_messages = false);
 
   // True when the model has a template. Local.
   static bool has_template(const std::string& model_path);
@@ -39,12 +41,14 @@ class ChatPrompts {
   const std::string& sha256() const { return sha256_; }
 
  private:
+  nlohmann::ordered_json safe(const nlohmann::ordered_json& messages) const;
   RenderedChat render(const nlohmann::ordered_json& guarded_messages, bool answer_follows) const;
   std::vector<TextSpan> answers_by_prefix(const nlohmann::ordered_json& guarded_messages, const std::string& whole) const;
   std::vector<TokenId> tokens(const std::string& text) const;
 
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
+  bool trusted_;
   std::string sha256_, bos_token_, eos_token_;
 };
 

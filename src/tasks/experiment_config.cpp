@@ -180,6 +180,7 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
     // Its fields are named by the task.
   } else if (node.has("messages")) {
     dataset.messages_field = node.text("messages");
+    dataset.special_tokens_in_messages = node.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
     dataset.whole_record = true;
     if (node.optional_text("text") || node.optional_text("tokens")) {
       node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");

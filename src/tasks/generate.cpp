@@ -32,6 +32,9 @@ struct Opened {
   Tokenizer tokenizer;
   Dataset dataset;
   StopRules stops;
+  SamplingParams sampling;
+  std::string constraint_sha256 = "none";
+  std::shared_ptr<const Constraint> constraint;  // null: texts are free
   std::unique_ptr<ChatPrompts> chat;  // where the data set holds chats
 };
 
@@ -46,6 +49,7 @@ class Generate final : public Task {
  private:
   Opened open(const Communicator& world) const;
   void open_chat(Opened& opened) const;
+  SamplingParams sampling(const Opened& opened) const;
   SampleRules rules(const Opened& opened) const;
   GenerateShape shape(const SamplePlan& plan) const;
   Attributes identity(const RunContext& context, const Opened& opened, int tp_size) const;
@@ -57,7 +61,8 @@ class Generate final : public Task {
 };
 
 Opened Generate::open(const Communicator& world) const {
-  Opened opened{open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset), {}, nullptr};
+  Opened opened{open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset),
+                {}, {}, "none", nullptr, nullptr};
   const ModelConfig& model = opened.model.description.config;
   opened.stops.texts = config_.stop;
   opened.stops.tokens = config_.stop_tokens;
@@ -68,13 +73,40 @@ Opened Generate::open(const Communicator& world) const {
   if (!config_.ignore_eos) {
     for (const TokenId id : end_tokens(config_.model.path, model)) opened.stops.tokens.push_back(id);
   }
+  opened.sampling = sampling(opened);
+  MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model.vocab_size), ExitCode::kConfig, "tasks: {}: "
+                 "top_logprobs is {} (the vocabulary has {} entries); lower it", config_.name, config_.top_logprobs, model.vocab_size);
+  if (config_.constraint) {
+    const ConstraintRule rule = load_constraint(world, *config_.constraint, config_.name);
+    opened.stops.constrained = true;
+    opened.constraint_sha256 = constraint_sha256(rule);
+    opened.constraint = compile_constraint(rule, opened.tokenizer, opened.stops.tokens, model.vocab_size);
+  }
   return opened;
+}
+
+// The experiment's, with the ids that logit_bias means.
+SamplingParams Generate::sampling(const Opened& opened) const {
+  SamplingParams sampling = config_.sampling;
+  const std::int64_t vocab_size = opened.model.description.config.vocab_size;
+  for (const LogitBias& entry : config_.logit_bias) {
+    const TokenId id = entry.token.empty() ? entry.id : opened.tokenizer.token_to_id(entry.token);
+    const std::string shown = entry.token.empty() ? std::to_string(id) : fmt::format("\"{}\"", printable(entry.token));
+    MAGISTER_CHECK(id >= 0 && id < vocab_size, ExitCode::kConfig, "tasks: {}: logit_bias names token {} (the vocabulary of {} "
+                   "entries has none); name one as `magister tokenize` shows them, or its id", config_.name, shown, vocab_size);
+    for (const auto& [other, bias] : sampling.logit_bias) {
+      MAGISTER_CHECK(other != id, ExitCode::kConfig, "tasks: {}: logit_bias names token {} twice (which bias is meant is open); "
+                     "remove one entry", config_.name, shown);
+    }
+    sampling.logit_bias.emplace_back(id, entry.bias);
+  }
+  return sampling;
 }
 
 // Refers to the tokenizer, so it is made where that stays.
 void Generate::open_chat(Opened& opened) const {
   if (config_.dataset.messages_field.empty()) return;
-  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer);
+  opened.chat = std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, opened.tokenizer, config_.dataset.special_tokens_in_messages);
 }
 
 SampleRules Generate::rules(const Opened& opened) const {
@@ -101,7 +133,8 @@ SampleRules Generate::rules(const Opened& opened) const {
 }
 
 GenerateShape Generate::shape(const SamplePlan& plan) const {
-  return {plan.num_samples, plan.num_tokens, plan.num_units, config_.n, config_.max_new_tokens, plan.max_key_bytes};
+  return {plan.num_samples, plan.num_tokens, plan.num_units, config_.n, config_.max_new_tokens, plan.max_key_bytes,
+          config_.top_logprobs};
 }
 
 Attributes Generate::identity(const RunContext& context, const Opened& opened, int tp_size) const {
@@ -111,6 +144,7 @@ Attributes Generate::identity(const RunContext& context, const Opened& opened, i
           {"tokenizer_sha256", opened.tokenizer.sha256()},
           {"dataset_sha256", opened.dataset.sha256()},
           {"chat_template_sha256", opened.chat ? opened.chat->sha256() : std::string("none")},
+          {"constraint_sha256", opened.constraint_sha256},
           {"dtype", dtype_name(opened.model.dtype)},
           {"tp_size", static_cast<std::uint64_t>(tp_size)},
           {"source_records", opened.dataset.num_source_records()},
@@ -196,15 +230,17 @@ ExitCode Generate::run(RunContext& context) {
 
   const auto number = [&](const char* of) { return ResultsFile::read_number(context.world, running_path + ".partial", of); };
   const GenerateShape size{number("num_samples"), number("num_tokens"), file.num_units(), config_.n, config_.max_new_tokens,
-                           number("key_bytes")};
+                           number("key_bytes"), config_.top_logprobs};
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, group.tp_size(), config_, number("longest_prompt")));
   const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
   const std::optional<LossPlan> loss =
       plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, opened.model, file, expected});
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    run_generate_units({group, file, work, opened.model.description, *opened.model.file, opened.model.dtype, opened.model.quantization, config_, size,
-                        opened.tokenizer, opened.stops, num_pages, [&] { return context.stop.raised(); }, loss, times});
+    const OpenModel& source = opened.model;
+    run_generate_units({group, file, work, source.description, *source.file, source.dtype, source.quantization, config_, size,
+                        opened.tokenizer, opened.stops, opened.sampling, opened.constraint.get(), num_pages,
+                        [&] { return context.stop.raised(); }, loss, times});
   });
   if (code != ExitCode::kDone) return code;
   if (context.world.rank() == 0) {
@@ -236,7 +272,7 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   report.free_bytes = free_bytes_for(context.results_path);
   report.notes = {{"texts", std::to_string(samples.num_samples * config_.n)},
                   {"longest prompt", fmt::format("{} tokens", samples.longest_sample)},
-                  {"most new tokens", std::to_string(samples.num_samples * config_.n * config_.max_new_tokens)}};
+                  {"most new tokens", std::to_string(samples.num_samples * config_.best_of * config_.max_new_tokens)}};
   return report;
 }
 

@@ -12,7 +12,8 @@ namespace magister {
 namespace {
 
 using Extent = ColumnSpec::Extent;
-constexpr std::uint64_t kBlock = 512;         // records in memory
+constexpr std::uint64_t kBlock = 512;                // records in memory, or as many as this many bytes hold
+constexpr std::uint64_t kBlockBytes = 64 << 20;
 constexpr std::uint64_t kUnitTexts = 1024;    // texts a unit of the packed file: what one checksum covers
 
 template <typename T>
@@ -38,11 +39,16 @@ struct Block {
   }
 };
 
+std::uint64_t block_records(const GenerateShape& shape) {
+  const std::uint64_t record_bytes = shape.texts * shape.slots * (8 + 8 * shape.top);
+  return std::clamp<std::uint64_t>(kBlockBytes / record_bytes, 1, kBlock);
+}
+
 template <typename Body>
 void for_blocks(const ResultsFile& running, const GenerateShape& shape, const Body& body) {
-  for (std::uint64_t first = 0; first < shape.num_records; first += kBlock) {
+  for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
     Block block;
-    block.records = std::min(kBlock, shape.num_records - first);
+    block.records = std::min(block_records(shape), shape.num_records - first);
     block.lengths = read_column<std::uint32_t>(running, "/generate/length", first, block.records, shape.texts);
     block.ids = read_column<TokenId>(running, "/generate/slot_id", first, block.records, shape.texts * shape.slots);
     for (const std::uint32_t length : block.lengths) {
@@ -59,7 +65,7 @@ struct Totals {
 
 std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals& totals) {
   const std::uint64_t m = shape.num_records * shape.texts, T = totals.tokens;
-  return {
+  std::vector<ColumnSpec> columns = {
       {"/samples/key", ColumnType::kUtf8, m, shape.key_bytes, "the record's key, or its index in the data set", "", Extent::kSamples},
       {"/samples/source_index", ColumnType::kU64, m, 0, "position of the record in the data set", "", Extent::kSamples},
       {"/samples/offset", ColumnType::kU64, m + 1, 0, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob",
@@ -67,23 +73,32 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
       {"/tokens/id", ColumnType::kI32, T, 0, "the tokens of the text as the model wrote them, the ending one included", "", Extent::kRows},
       {"/generate/logprob", ColumnType::kF32, T, 0,
        "log-probability of each token under the model itself: before bias, penalty, temperature and truncation", "nat", Extent::kRows},
-      {"/generate/text_index", ColumnType::kU32, m, 0, "which of the record's n texts this is", "", Extent::kSamples},
+      {"/generate/text_index", ColumnType::kU32, m, 0, "which of the record's n texts this is; of best_of texts, the best first", "",
+       Extent::kSamples},
       {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
       {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
       {"/generate/text", ColumnType::kUtf8, m, totals.text_bytes,
        "the text, without special tokens, up to where a stop text begins; padded with NUL", "", Extent::kSamples},
   };
+  if (shape.top > 0) {
+    columns.push_back({"/generate/top_id", ColumnType::kI32, T, shape.top,
+                       "the most probable tokens where this one was drawn, best first; of equal ones the lower id first", "",
+                       Extent::kRows});
+    columns.push_back({"/generate/top_logprob", ColumnType::kF32, T, shape.top,
+                       "their log-probabilities over the whole vocabulary, under the model itself", "nat", Extent::kRows});
+  }
+  return columns;
 }
 
 }  // namespace
 
 std::uint64_t GenerateShape::file_bytes() const {
-  return num_tokens * 4 + num_records * (key_bytes + 16 + texts * (slots * 8 + 5)) + 8 + num_units * 13 + 8;
+  return num_tokens * 4 + num_records * (key_bytes + 16 + texts * (slots * (8 + 8 * top) + 5)) + 8 + num_units * 13 + 8;
 }
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
   const std::uint64_t n = shape.num_records, width = shape.texts * shape.slots;
-  return {
+  std::vector<ColumnSpec> columns = {
       {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "", Extent::kSamples},
       {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
       {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "", Extent::kFixed},
@@ -93,6 +108,13 @@ std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
       {"/generate/length", ColumnType::kU32, n, shape.texts, "used slots of each text", "", Extent::kSamples},
       {"/generate/finish_reason", ColumnType::kU8, n, shape.texts, "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
   };
+  if (shape.top > 0) {
+    columns.push_back({"/generate/slot_top_id", ColumnType::kI32, n, width * shape.top, "the most probable tokens of every slot", "",
+                       Extent::kSamples});
+    columns.push_back({"/generate/slot_top_logprob", ColumnType::kF32, n, width * shape.top, "their log-probabilities", "nat",
+                       Extent::kSamples});
+  }
+  return columns;
 }
 
 std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape) {
@@ -100,21 +122,34 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
   std::vector<float> logprobs(ids.size(), 0.0f);
   std::vector<std::uint32_t> lengths(shape.texts, 0);
   std::vector<std::uint8_t> reasons(shape.texts, 0);
+  std::vector<TokenId> top_ids(ids.size() * shape.top, 0);
+  std::vector<float> top_logprobs(top_ids.size(), 0.0f);
   MAGISTER_ASSERT(texts.size() == shape.texts);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     MAGISTER_ASSERT(texts[i].tokens.size() <= shape.slots && texts[i].logprobs.size() == texts[i].tokens.size());
     std::copy(texts[i].tokens.begin(), texts[i].tokens.end(), ids.begin() + static_cast<std::ptrdiff_t>(i * shape.slots));
     std::copy(texts[i].logprobs.begin(), texts[i].logprobs.end(), logprobs.begin() + static_cast<std::ptrdiff_t>(i * shape.slots));
+    const auto first_top = static_cast<std::ptrdiff_t>(i * shape.slots * shape.top);
+    MAGISTER_ASSERT(texts[i].top_ids.size() == texts[i].tokens.size() * shape.top);
+    std::copy(texts[i].top_ids.begin(), texts[i].top_ids.end(), top_ids.begin() + first_top);
+    std::copy(texts[i].top_logprobs.begin(), texts[i].top_logprobs.end(), top_logprobs.begin() + first_top);
     lengths[i] = static_cast<std::uint32_t>(texts[i].tokens.size());
     reasons[i] = static_cast<std::uint8_t>(texts[i].finish_reason);
   }
-  return {{"/generate/slot_id", bytes_of(ids), true},
-          {"/generate/slot_logprob", bytes_of(logprobs), true},
-          {"/generate/length", bytes_of(lengths), true},
-          {"/generate/finish_reason", bytes_of(reasons), true}};
+  std::vector<ColumnBytes> rows = {{"/generate/slot_id", bytes_of(ids), true},
+                                   {"/generate/slot_logprob", bytes_of(logprobs), true},
+                                   {"/generate/length", bytes_of(lengths), true},
+                                   {"/generate/finish_reason", bytes_of(reasons), true}};
+  if (shape.top > 0) {
+    rows.push_back({"/generate/slot_top_id", bytes_of(top_ids), true});
+    rows.push_back({"/generate/slot_top_logprob", bytes_of(top_logprobs), true});
+  }
+  return rows;
 }
 
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules) {
+  const auto ends = [&](TokenId id) { return std::find(rules.tokens.begin(), rules.tokens.end(), id) != rules.tokens.end(); };
+  if (rules.constrained && !tokens.empty() && ends(tokens.back())) tokens = tokens.first(tokens.size() - 1);
   std::string text = tokenizer.decode(tokens, /*skip_special_tokens=*/true);
   std::size_t end = text.size();
   for (const std::string& stop : rules.texts) end = std::min(end, text.find(stop));
@@ -122,8 +157,9 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
   return text;
 }
 
-void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules) {
+namespace {
+
+Totals totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules) {
   Totals totals;
   for_blocks(running, shape, [&](std::uint64_t, const Block& block) {
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
@@ -131,6 +167,21 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
       totals.text_bytes = std::max<std::uint64_t>(totals.text_bytes, text_of(tokenizer, block.text(i, shape), rules).size());
     }
   });
+  return totals;
+}
+
+std::vector<std::uint64_t> unit_begins(std::uint64_t num_texts) {
+  std::vector<std::uint64_t> begins;
+  for (std::uint64_t first = 0; first < num_texts; first += kUnitTexts) begins.push_back(first);
+  begins.push_back(num_texts);
+  return begins;
+}
+
+}  // namespace
+
+void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules) {
+  const Totals totals = totals_of(running, shape, tokenizer, rules);
   const std::uint64_t num_texts = shape.num_records * shape.texts;
   ResultsSpec spec;
   spec.columns = packed_columns(shape, totals);
@@ -143,10 +194,7 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);
 
-  std::vector<std::uint64_t> unit_begin;
-  for (std::uint64_t first = 0; first < num_texts; first += kUnitTexts) unit_begin.push_back(first);
-  unit_begin.push_back(num_texts);
-  file.write("/commit/unit_begin", 0, bytes_of(unit_begin));
+  file.write("/commit/unit_begin", 0, bytes_of(unit_begins(num_texts)));
   std::uint64_t row = 0;
   for_blocks(running, shape, [&](std::uint64_t first, const Block& block) {
     const auto keys = read_column<char>(running, "/samples/key", first, block.records, shape.key_bytes);
@@ -154,6 +202,13 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
     const auto prompt = read_column<std::uint64_t>(running, "/samples/offset", first, block.records + 1, 1);
     const auto logprob = read_column<float>(running, "/generate/slot_logprob", first, block.records, shape.texts * shape.slots);
     const auto reason = read_column<std::uint8_t>(running, "/generate/finish_reason", first, block.records, shape.texts);
+    std::vector<TokenId> top_id;
+    std::vector<float> top_logprob;
+    if (shape.top > 0) {
+      const std::uint64_t width = shape.texts * shape.slots * shape.top;
+      top_id = read_column<TokenId>(running, "/generate/slot_top_id", first, block.records, width);
+      top_logprob = read_column<float>(running, "/generate/slot_top_logprob", first, block.records, width);
+    }
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
       const std::uint64_t record = i / shape.texts, sample = first * shape.texts + i;
       const auto ids = block.text(i, shape);
@@ -165,6 +220,11 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
       write("/samples/offset", sample, std::vector<std::uint64_t>{row});
       write("/tokens/id", row, ids);
       write("/generate/logprob", row, std::span(logprob).subspan(i * shape.slots, ids.size()));
+      if (shape.top > 0) {
+        const std::uint64_t at = i * shape.slots * shape.top, count = ids.size() * shape.top;
+        write("/generate/top_id", row, std::span(top_id).subspan(at, count));
+        write("/generate/top_logprob", row, std::span(top_logprob).subspan(at, count));
+      }
       write("/generate/text_index", sample, std::vector<std::uint32_t>{static_cast<std::uint32_t>(i % shape.texts)});
       write("/generate/finish_reason", sample, std::span(reason).subspan(i, 1));
       write("/generate/prompt_tokens", sample, std::vector<std::uint32_t>{static_cast<std::uint32_t>(prompt[record + 1] - prompt[record])});

@@ -15,9 +15,10 @@
 
 namespace magister {
 
-// n records, T prompt tokens, `texts` texts a record of at most `slots` tokens each; key_bytes: width of /samples/key.
+// n records, T prompt tokens, `texts` texts a record of at most `slots` tokens each, `top` entries kept of every token's row;
+// key_bytes: width of /samples/key.
 struct GenerateShape {
-  std::uint64_t num_records = 0, num_tokens = 0, num_units = 0, texts = 1, slots = 1, key_bytes = 1;
+  std::uint64_t num_records = 0, num_tokens = 0, num_units = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
   std::uint64_t file_bytes() const;
 };
 
@@ -30,6 +31,7 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
 struct StopRules {
   std::vector<TokenId> tokens;
   std::vector<std::string> texts;
+  bool constrained = false;  // the token that ends a text is no part of it, even if it is no special one
 };
 
 // The text of generated tokens without special tokens, cut where the first stop text begins.

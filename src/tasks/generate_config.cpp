@@ -21,6 +21,48 @@ SamplingParams read_sampling(ConfigNode& node) {
   return sampling;
 }
 
+// The texts that are written and those that stay.
+void read_counts(ConfigNode& node, GenerateConfig& config) {
+  config.n = whole(node, "n", 1, 1, 4096);
+  const auto best_of = node.optional_integer("best_of", 1, 4096);
+  config.best_of = best_of ? static_cast<std::uint64_t>(*best_of) : config.n;
+  if (config.best_of < config.n) {
+    node.reject("best_of", "{} texts, of which n = {} are to stay (there are not as many); raise best_of or lower n",
+                config.best_of, config.n);
+  }
+}
+
+std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
+  std::vector<LogitBias> all;
+  if (!node.has("logit_bias")) return all;
+  for (ConfigNode& entry : node.sections("logit_bias")) {
+    LogitBias bias;
+    const auto token = entry.optional_text("token");
+    const auto id = entry.optional_integer("id", 0, 1 << 30);
+    if (entry.has("token") == entry.has("id")) {
+      entry.reject("", "{} (the bias belongs to one token); write token: its text, or id: its number",
+                   token ? "token and id in one entry" : "neither token nor id");
+    }
+    if (!entry.has("bias")) entry.reject("", "no bias (nothing would change); write what to add to the token's logit");
+    bias.token = token.value_or("");
+    bias.id = id ? static_cast<TokenId>(*id) : -1;
+    bias.bias = static_cast<float>(entry.number("bias", 0.0, -1000.0, 1000.0));
+    all.push_back(std::move(bias));
+  }
+  return all;
+}
+
+// A constraint ends texts where they are complete; nothing else may.
+void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
+  if (!config.constraint) return;
+  if (!config.stop.empty()) {
+    node.reject("stop", "a stop text beside a constraint (texts would end before they are complete); remove one of them");
+  }
+  if (config.ignore_eos && config.stop_tokens.empty()) {
+    node.reject("ignore_eos", "true beside a constraint (a complete text could not end); remove it or name stop_tokens");
+  }
+}
+
 }  // namespace
 
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment) {
@@ -31,11 +73,14 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.dataset = read_dataset(node);
   config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
   config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
-  config.n = whole(node, "n", 1, 1, 4096);
+  read_counts(node, config);
   config.sampling = read_sampling(node);
-  if (config.n > 1 && config.sampling.temperature == 0.0) {
-    node.reject("n", "{} texts a record at temperature 0 (all of them would be the same); raise the temperature or remove n",
-                config.n);
+  config.logit_bias = read_logit_bias(node);
+  config.top_logprobs = whole(node, "top_logprobs", 0, 0, 20);
+  config.constraint = read_constraint(node);
+  if (config.best_of > 1 && config.sampling.temperature == 0.0) {
+    node.reject(config.n > 1 ? "n" : "best_of", "{} texts a record at temperature 0 (all of them would be the same); raise the "
+                "temperature or remove it", config.best_of);
   }
   if (node.has("stop")) {
     config.stop = node.texts("stop");
@@ -52,6 +97,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.max_sequences = whole(node, "max_sequences", 32, 1, 4096);
   config.token_budget = whole(node, "token_budget", 512, 1, 1 << 20);
   config.share_prefixes = node.boolean("share_prefixes", true);
+  refuse_other_ends(node, config);
   return config;
 }
 

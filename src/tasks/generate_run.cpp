@@ -20,6 +20,20 @@
 namespace magister {
 namespace {
 
+// Of all texts of a record the `count` with the highest mean log-probability, the best first; of equal ones the lower sample
+// first. All of them stay in order when there are no others.
+std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t count) {
+  if (texts.size() == count) return texts;
+  const auto mean = [](const Generation& text) {
+    double sum = 0;
+    for (const float logprob : text.logprobs) sum += logprob;
+    return sum / static_cast<double>(text.logprobs.size());
+  };
+  std::stable_sort(texts.begin(), texts.end(), [&](const Generation& a, const Generation& b) { return mean(a) > mean(b); });
+  texts.resize(count);
+  return texts;
+}
+
 class Writer {
  public:
   Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, bool speaks)
@@ -43,8 +57,9 @@ class Writer {
     }
     const GenerateConfig& config = run_.config;
     const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences), static_cast<std::int64_t>(config.token_budget),
-                                 run_.num_pages, config.share_prefixes};
-    generator_.emplace(*model_, limits, config.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); });
+                                 run_.num_pages, config.share_prefixes,
+                                 static_cast<std::int64_t>(config.top_logprobs)};
+    generator_.emplace(*model_, limits, run_.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); });
     if (group_->tp_rank() == 0) writer_.emplace(run_.file, run_.work.tickets);
   }
 
@@ -112,11 +127,12 @@ class Writer {
     std::vector<TokenId> prompt(unit.rows.size());
     run_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(prompt)));
     Record& record = records_[source];
-    record = {unit, std::vector<Generation>(run_.shape.texts), run_.shape.texts};
-    for (std::uint64_t i = 0; i < run_.shape.texts; ++i) {
-      generator_->add({source, i, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens)});
+    const std::uint64_t count = run_.config.best_of;
+    record = {unit, std::vector<Generation>(count), count};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      generator_->add({source, i, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint});
     }
-    under_way_ += run_.shape.texts;
+    under_way_ += count;
   }
 
   void take_finished() {
@@ -129,7 +145,7 @@ class Writer {
       if (--record.missing > 0) continue;
       fail_point("generate.record.done");
       if (writer_) {
-        writer_->submit(record.unit, running_rows(record.texts, run_.shape));
+        writer_->submit(record.unit, running_rows(best_texts(std::move(record.texts), run_.shape.texts), run_.shape));
         run_.work.tell();
       }
       records_.erase(found);

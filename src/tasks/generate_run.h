@@ -28,6 +28,8 @@ struct GenerateRun {
   const GenerateShape& shape;
   const Tokenizer& tokenizer;
   const StopRules& rules;
+  const SamplingParams& sampling;     // the experiment's, with logit_bias by id
+  const Constraint* constraint;       // null: texts are free
   std::int64_t num_pages;             // of the cache, equal on every rank
   std::function<bool()> stop_wanted;  // asked between passes
   const std::optional<LossPlan>& loss;  // of quantisation, measured before the work

@@ -91,7 +91,7 @@ Attributes TeacherLogits::identity(const RunContext& context, const OpenModel& m
 // Whole chats, by the model's template; empty where the records hold text or ids. The tokenizer is kept by reference.
 std::unique_ptr<ChatPrompts> TeacherLogits::open_chat(const Tokenizer& tokenizer) const {
   if (config_.dataset.messages_field.empty()) return nullptr;
-  return std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, tokenizer);
+  return std::make_unique<ChatPrompts>(config_.model.path, config_.model.chat_template, tokenizer, config_.dataset.special_tokens_in_messages);
 }
 
 SampleRules TeacherLogits::rules_with(const ModelConfig& model, const ChatPrompts* chat) const {

@@ -218,6 +218,9 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
   return text;
 }
 
+std::string_view Tokenizer::token_bytes(TokenId id) const { return model_->bytes_of_id[static_cast<std::size_t>(id)]; }
+bool Tokenizer::is_special(TokenId id) const { return model_->special_id[static_cast<std::size_t>(id)]; }
+
 std::int64_t Tokenizer::vocab_size() const { return static_cast<std::int64_t>(model_->bytes_of_id.size()); }
 const std::string& Tokenizer::sha256() const { return model_->sha256; }
 

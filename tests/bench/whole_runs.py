@@ -45,6 +45,47 @@ class Runs:
         return [f"tasks.0.dataset.path={path}", "tasks.0.dataset.tokens=ids", "tasks.0.top_k=1"]
 
 
+    def judged_pairs(self):
+        """Every question with its own reference as answer, and with another's: 24 records with labels, four times."""
+        records = [json.loads(line) for line in (ROOT / "configs/data/questions.jsonl").read_text(encoding="utf-8").splitlines()]
+        path = self.folder / "judged.jsonl"
+        with open(path, "w", encoding="utf-8") as file:
+            for shift in (1, 3, 5, 7):
+                for index, record in enumerate(records):
+                    for answer, label in ((record["references"][0], "yes"), (records[(index + shift) % len(records)]["references"][0], "no")):
+                        line = {"question": record["question"], "references": record["references"], "answer": answer, "label": label}
+                        file.write(json.dumps(line) + "\n")
+        return path
+
+    def judge(self, name, data, **keys):
+        """-> (records a second of computing, share of labels met)."""
+        task = {"task": "judge", "dataset": {"path": str(data)}, "mode": "reference", "label": "label", "low_mass": 0, **keys}
+        experiment = self.folder / f"{name}.yaml"
+        experiment.write_text(json.dumps({"name": name, "output": {"directory": str(self.folder)}, "layout": {"devices": "cpu"}, "tasks": [task],
+                                          "model": {"path": str(ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"), "dtype": "f32"}}))
+        command = ["taskset", "-c", str(self.cores[0]), str(self.program), "run", str(experiment)]
+        subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=self.environment)
+        events = [json.loads(line) for line in (self.folder / name / "run.jsonl").read_text().splitlines()]
+        phases = {phase["phase"]: phase["max"] for phase in [event for event in events if event["event"] == "phases"][-1]["phases"]}
+        summary = json.loads((self.folder / name / "verdicts.summary.json").read_text())
+        share = summary.get("labels", {}).get("agrees", {}).get("share") or 0.0
+        return summary["rows"] / phases["compute"], share
+
+
+def judge_ratios(runs, rounds):
+    data = runs.judged_pairs()
+    over = {"word": [], "score": []}
+    shares = {}
+    for index in range(rounds):
+        rate, shares["prefill"] = runs.judge(f"prefill-{index}", data)
+        for read in over:
+            other, shares[read] = runs.judge(f"{read}-{index}", data, method="decode", read=read, max_new_tokens=48, max_prompt_length=1024)
+            over[read].append(rate / other)
+    words = ", ".join(f"{name} {share:.2f}" for name, share in shares.items())
+    return [(f"judge by one prefill over a written reply, records/s (labels met: {words})", 3.0, 5.0, spread(over["word"])),
+            ("judge by one prefill over reasoning of at most 48 tokens, records/s", 3.0, 5.0, spread(over["score"]))]
+
+
 def spread(values):
     return statistics.median(values), min(values), max(values)
 
@@ -66,6 +107,7 @@ def measure(program, rounds):
                     writing.append(working / computing)
             two_over_one.append(rates[2] / rates[1])
             start.append(runs.run(f"start-{index}", 1, "tasks.0.dataset.limit=1")[0])
+        judges = judge_ratios(runs, rounds)
         resume = []
         # The quickstart names its text field; a copy without it reads ids.
         million = runs.million_samples()
@@ -77,7 +119,7 @@ def measure(program, rounds):
     lines = [("two ranks on two cores over one rank on one: tokens/s", 1.85, 1.95, spread(two_over_one)),
              ("wall time of a run over its computing alone (reading, writing, committing included)", 1.05, 1.02, spread(writing)),
              ("seconds of a whole command for one short record (MPI, model, self-test, one unit)", None, None, spread(start))]
-    return lines + [("seconds to resume a run of 1,000,000 samples (model and data hashed anew)", 2.0, None, spread(resume[1:]))]
+    return lines + judges + [("seconds to resume a run of 1,000,000 samples (model and data hashed anew)", 2.0, None, spread(resume[1:]))]
 
 
 def resume_seconds(runs, experiment, settings):

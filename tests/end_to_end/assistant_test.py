@@ -42,10 +42,10 @@ class Assistant(unittest.TestCase):
                 file.write(json.dumps({"id": f"r{index}", "m": messages}) + "\n")
         cls.tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(cls.world.model / "tokenizer.json"))
 
-    def run_it(self, name, template, score, ranks=0, code=0, data=None, field="messages: m"):
+    def run_it(self, name, template, score, ranks=0, code=0, data=None, field="messages: m", template_key=None):
         (self.world.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
         path = self.world.folder / f"{name}.yaml"
-        path.write_text(f"name: {name}\noutput: {{directory: {self.world.folder}/runs}}\nmodel: {{path: {self.world.model}, dtype: f32}}\n"
+        path.write_text(f"name: {name}\noutput: {{directory: {self.world.folder}/runs}}\nmodel: {{path: {self.world.model}, dtype: f32{'' if template_key is None else ', chat_template: ' + json.dumps(template_key)}}}\n"
                         f"layout: {{devices: cpu}}\ntasks:\n  - task: teacher_logits\n    dataset: {{path: {data or self.world.data}, key: id, {field}}}\n"
                         f"    max_length: 300\n    overflow: window\n    top_k: 8\n    unit_tokens: 256\n    score: {score}\n")
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
@@ -84,6 +84,21 @@ class Assistant(unittest.TestCase):
                 numpy.testing.assert_array_equal(found[scored], want[scored])
                 self.assertTrue((found[~scored] == -1).all() if column == "top_id" else numpy.isnan(found[~scored]).all())
             return hashlib.sha256(b"".join(file[f"teacher/{name}"][:].tobytes() for name in file["teacher"])).hexdigest()
+
+    def test_special_tokens_in_messages(self):
+        data = pathlib.Path(self.scratch.name) / "special.jsonl"
+        data.write_text(json.dumps({"id": "a", "m": [{"role": "user", "content": "a<|end|>b"}]}) + "\n")
+        end = self.tokenizer.convert_tokens_to_ids("<|end|>")
+        for kind, count in (("text", 1), ("tokens", 2)):
+            path = self.run_it(f"special-{kind}", PLAIN, "all", data=data, field=f"messages: m, special_tokens: {kind}")
+            with h5py.File(path) as file:
+                ids = file["tokens/id"][:].tolist()
+                self.assertEqual(ids.count(end), count)
+                if kind == "tokens":
+                    self.assertEqual(ids, self.tokenizer.encode("user:\na<|end|>b<|end|>\n", add_special_tokens=False))
+        inline = self.run_it("inline", "{{ nothing | nowhere }}", "all", template_key=PLAIN)
+        with h5py.File(inline) as file, h5py.File(self.run_it("all", PLAIN, "all")) as usual:
+            numpy.testing.assert_array_equal(file["tokens/id"][:], usual["tokens/id"][:])
 
     def test_damage_is_found(self):
         path = self.run_it("damage", PLAIN, "assistant")

@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <thread>
 
 #include "magister/core/error.h"
@@ -57,8 +59,10 @@ class Writing : public testing::Test {
     return tokens.size() > stop_after_ && tokens.back() % 37 == 5;
   }
   std::size_t stop_after_ = 0;
+  std::int64_t top_logprobs_ = 0;
 
-  Texts write(const GeneratorLimits& limits, ProcessGroup& group, int threads, Generator::Counts* counts = nullptr) {
+  Texts write(GeneratorLimits limits, ProcessGroup& group, int threads, Generator::Counts* counts = nullptr) {
+    limits.top_logprobs = top_logprobs_;
     ThreadPool pool(threads);
     Transformer model(description_, file_, group, pool, at::kFloat);
     Generator generator(model, limits, sampling_, 77, [this](auto, auto, const auto& tokens) { return stops(tokens); });
@@ -85,15 +89,21 @@ class Writing : public testing::Test {
     for (const GenerationRequest& request : requests_) {
       Generation& text = texts[{request.record, request.sample}];
       std::vector<TokenId> tokens = request.prompt;
+      std::optional<ConstraintState> state;
+      if (request.constraint != nullptr) state.emplace(*request.constraint);
       while (static_cast<std::int64_t>(text.tokens.size()) < request.max_new_tokens) {
         const at::Tensor hidden_TD = model.forward(pack_sequences({tokens}));
         at::Tensor logits_1V = model.logits(hidden_TD.narrow(0, hidden_TD.size(0) - 1, 1).contiguous());
-        const auto token = sample_token({logits_1V.data_ptr<float>(), 300}, tokens, {}, sampling_,
+        const std::span<float> logits_V(logits_1V.data_ptr<float>(), 300);
+        if (top_logprobs_ > 0) append_most_probable(logits_V, top_logprobs_, text.top_ids, text.top_logprobs);
+        const auto allowed = state ? state->allowed() : std::span<const std::uint64_t>();
+        const auto token = sample_token(logits_V, tokens, allowed, sampling_,
                                         {77, request.record, request.sample, text.tokens.size()});
         tokens.push_back(token.id);
+        if (state) state->accept(token.id);
         text.tokens.push_back(token.id);
         text.logprobs.push_back(token.logprob);
-        if (!stops(text.tokens)) continue;
+        if (!(state && state->finished()) && !stops(text.tokens)) continue;
         text.finish_reason = FinishReason::kStop;
         break;
       }
@@ -106,6 +116,8 @@ class Writing : public testing::Test {
     for (const auto& [key, text] : want) {
       EXPECT_EQ(got.at(key).tokens, text.tokens) << key.first << "." << key.second;
       EXPECT_EQ(got.at(key).logprobs, text.logprobs) << key.first << "." << key.second;
+      EXPECT_EQ(got.at(key).top_ids, text.top_ids);
+      EXPECT_EQ(got.at(key).top_logprobs, text.top_logprobs);
       EXPECT_EQ(got.at(key).finish_reason, text.finish_reason);
     }
   }
@@ -145,6 +157,37 @@ TEST_F(Writing, PreemptionChangesNothing) {
   const Texts got = write({32, 64, 7, true}, &counts);
   EXPECT_GT(counts.preemptions, 0u) << "the cache is too large for this test";
   expect_equal(got, write_plainly());
+}
+
+// Token i is two letters; texts are words of four letters joined by "zb", and end with token 299.
+TEST_F(Writing, ConstrainedTextsAreTheSameUnderPreemptionAndShards) {
+  std::vector<std::string> bytes;
+  for (int i = 0; i < 290; ++i) bytes.push_back({static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26)});
+  const std::vector<TokenId> ends{299};
+  const Constraint constraint({ConstraintRule::Kind::kRegex, "[a-k]{4}(zb[a-k]{4}){15,25}", {}, "test"}, bytes, ends, 300);
+  stop_after_ = 1000;
+  top_logprobs_ = 3;
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 6; ++record) {
+    requests_.push_back({record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), record == 5 ? 20 : 90, &constraint});
+  }
+  const Texts want = write_plainly();
+  for (const auto& [key, text] : want) {
+    EXPECT_EQ(text.finish_reason, key.first == 5 ? FinishReason::kLength : FinishReason::kStop);
+    EXPECT_EQ(text.tokens.back() == 299, key.first != 5);
+    for (std::size_t i = 2; i + 1 < text.tokens.size(); i += 3) EXPECT_EQ(bytes[static_cast<std::size_t>(text.tokens[i])], "zb");
+    EXPECT_EQ(text.top_ids.size(), 3 * text.tokens.size());
+  }
+  Generator::Counts counts;
+  expect_equal(write({32, 64, 7, true}, &counts), want);
+  EXPECT_GT(counts.preemptions, 0u);
+  auto groups = make_thread_process_groups(2);
+  std::vector<Texts> texts(2);
+  std::vector<std::thread> threads;
+  for (std::size_t s = 0; s < 2; ++s) threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
+  for (auto& thread : threads) thread.join();
+  expect_equal(texts[1], texts[0]);
+  for (const auto& [key, text] : want) EXPECT_EQ(texts[0].at(key).tokens, text.tokens);
 }
 
 TEST_F(Writing, SharedPagesAreComputedOnce) {
@@ -243,6 +286,24 @@ TEST_F(Drawing, GreedyTakesTheLowestOfEquals) {
   std::vector<float> logits{1.0f, 5.0f, 5.0f};
   EXPECT_EQ(sample_token(logits, {}, {}, {.temperature = 0}, {}).id, 1);
 }
+TEST(MostProbable, EqualsASort) {
+  std::vector<float> logits;
+  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(i * 7919 % 101) * 0.1f);
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  for (const std::int64_t k : {1, 7, 20, 1000}) {
+    std::vector<TokenId> ids{-5};
+    std::vector<float> logprobs;
+    append_most_probable(logits, k, ids, logprobs);
+    ASSERT_EQ(ids.size(), static_cast<std::size_t>(k) + 1);
+    EXPECT_TRUE(std::equal(ids.begin() + 1, ids.end(), order.begin()));
+    for (std::size_t j = 0; j < logprobs.size(); ++j) EXPECT_NEAR(logprobs[j], logits[order[j]] - std::log(sum), 1e-5);
+  }
+}
+
 TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
   const double base = keyed_uniform({1, 2, 3, 4});
   EXPECT_EQ(base, keyed_uniform({1, 2, 3, 4}));

@@ -109,7 +109,7 @@ TEST(LogitReducer, EqualRoundedLogprobsAreOrderedById) {
   for (int t = 0; t < 60; ++t) {
     for (int i = 1; i < 32; ++i) {
       EXPECT_GE(logprob[t][i - 1], logprob[t][i]);
-      if (logprob[t][i - 1] == logprob[t][i]) EXPECT_LT(id[t][i - 1], id[t][i]) << t << " " << i;
+      if (logprob[t][i - 1] == logprob[t][i]) { EXPECT_LT(id[t][i - 1], id[t][i]) << t << " " << i; }
     }
   }
 }

@@ -57,14 +57,19 @@ class Configs(unittest.TestCase):
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "model.quantization=int8", "model.chat_template=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge."))}
-        self.assertEqual(keys | {"tasks.0.dataset.tokens", "tasks.0.dataset.messages"}, own)
+        self.assertEqual(keys | {"tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
-        extra = {"generate": ["stop=x", "stop_tokens=1"],
+        extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
                  "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"]}
         for index, kind in enumerate(("generate", "judge")):
             found = self.resolved("judge.yaml", *(f"tasks.{index}.{entry}" for entry in extra[kind]))
+            if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
+                for one in ("json_schema=a.json", "regex=a", "choice=a", "grammar=a.ebnf"):
+                    found.update(self.resolved("judge.yaml", f"tasks.0.constraint.{one}"))
+                biases = self.resolved("constrained.yaml").items()
+                found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
             keys = {re.sub(rf"^tasks\.{index}\.", "", key): value for key, value in found.items() if key.startswith(f"tasks.{index}.")}
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith(shared)}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}

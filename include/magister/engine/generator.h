@@ -10,9 +10,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/engine/constraint.h"
 #include "magister/engine/page_pool.h"
 #include "magister/engine/sampler.h"
 #include "magister/model/transformer.h"
@@ -24,6 +26,7 @@ struct GenerationRequest {
   std::uint64_t sample = 0;
   std::vector<TokenId> prompt;  // at least one token
   std::int64_t max_new_tokens = 0;  // 0: only the prompt's last row is asked for
+  const Constraint* constraint = nullptr;  // the text keeps to it and ends with it; kept by reference
 };
 
 enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };
@@ -32,6 +35,8 @@ struct Generation {
   std::uint64_t record = 0, sample = 0;
   std::vector<TokenId> tokens;   // what was written, the stopping token included
   std::vector<float> logprobs;   // of each, nats, under the model's own distribution
+  std::vector<TokenId> top_ids;     // [tokens, top_logprobs]: the most probable ones of every step, best first
+  std::vector<float> top_logprobs;  // likewise, under the model's own distribution
   FinishReason finish_reason = FinishReason::kLength;
   std::vector<float> last_logits_V;  // of the prompt's last row, where max_new_tokens is 0
   std::int64_t cached_tokens = 0;    // of the prompt, that were not computed again
@@ -45,6 +50,7 @@ struct GeneratorLimits {
   std::int64_t token_budget = 512;  // of a pass
   std::int64_t num_pages = 0;       // of the cache; one sequence must fit
   bool share_prefixes = true;
+  std::int64_t top_logprobs = 0;    // kept of every written token's row; at most the vocabulary
 };
 
 class Generator {
@@ -73,6 +79,9 @@ class Generator {
     GenerationRequest request;
     std::vector<TokenId> tokens;  // prompt and text
     std::vector<float> logprobs;
+    std::vector<TokenId> top_ids;
+    std::vector<float> top_logprobs;
+    std::optional<ConstraintState> constraint;  // stands after the last token, also while its pages are gone
     std::vector<std::int32_t> pages;
     std::int64_t computed = 0;    // tokens whose keys and values stand in the pages
     std::int64_t scheduled = 0;   // of them, with this pass
@@ -87,6 +96,7 @@ class Generator {
   void preempt_last();
   std::vector<Sequence*> schedule_pass();
   at::Tensor forward(const std::vector<Sequence*>& pass);
+  void sample(Sequence& sequence, std::span<float> logits_V);
   void accept(Sequence& sequence, std::span<float> logits_V);
   void release(Sequence& sequence);
 

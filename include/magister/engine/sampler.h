@@ -32,6 +32,10 @@ struct SampledToken {
   float logprob = 0;  // nats, of the model's own distribution: before bias, penalty, temperature and truncation
 };
 
+// Log-probabilities of the k most probable tokens of a row, best first, of equal ones the lower id first; k in [1, V].
+// Appends to both. Local, pure. Cost with V = 49,152 and k = 20: like reading the row twice.
+void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids, std::vector<float>& logprobs);
+
 // Uniform in [0, 1), 53 bits, the same on every machine. Source: SplitMix64 (Steele et al., OOPSLA 2014), chained.
 double keyed_uniform(const DrawKey& key);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,19 @@
 #include "magister/core/types.h"
 #include "magister/engine/sampler.h"
 #include "magister/io/dataset.h"
+#include "magister/tasks/constraint_config.h"
 #include "magister/tasks/experiment_config.h"
 
 namespace magister {
 
 class Task;
+
+// One entry of logit_bias: a token by its text or, without one, by its id.
+struct LogitBias {
+  std::string token;
+  TokenId id = -1;
+  float bias = 0;
+};
 
 struct GenerateConfig {
   std::string name = "answers";
@@ -24,7 +33,11 @@ struct GenerateConfig {
   std::uint64_t max_prompt_length = 2048; // tokens; a longer prompt is refused
   std::uint64_t max_new_tokens = 256;
   std::uint64_t n = 1;                    // texts a record
-  SamplingParams sampling;
+  std::uint64_t best_of = 1;              // texts written for a record, of which the n with the best mean log-probability stay
+  SamplingParams sampling;                // without logit_bias, whose ids the tokenizer gives
+  std::vector<LogitBias> logit_bias;
+  std::uint64_t top_logprobs = 0;         // kept of every step
+  std::optional<ConstraintConfig> constraint;
   std::vector<std::string> stop;          // texts that end a text; they stay in the tokens and leave the text
   std::vector<TokenId> stop_tokens;       // besides the model's own end tokens
   bool ignore_eos = false;                // write on after the model's end tokens

@@ -49,6 +49,11 @@ class Tokenizer {
   std::string guard_special_tokens(std::string_view text) const;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
 
+  // What a token adds to a text before invalid UTF-8 is replaced; empty where no token has the id. id in [0, vocab_size()).
+  std::string_view token_bytes(TokenId id) const;
+  // One that decode() leaves out on demand.
+  bool is_special(TokenId id) const;
+
   // Highest id + 1, added tokens included.
   std::int64_t vocab_size() const;
   // sha256 in hex of what determines the ids (the JSON text, or a canonical form of the GGUF vocabulary).

@@ -1,0 +1,227 @@
+// xgrammar behind our types. It is built to hand us its warnings (XGRAMMAR_LOG_CUSTOMIZE): a part of a schema that it
+// would ignore is an error here, since texts that do not match what was asked for would come out silently.
+#include "magister/engine/constraint.h"
+
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "magister/core/error.h"
+
+namespace {
+
+// Set while this thread compiles. The library compiles on the calling thread (max_threads = 1).
+thread_local std::vector<std::string>* warnings_of_compilation = nullptr;
+
+}  // namespace
+
+namespace xgrammar {
+
+// Both are asked for by the library. Level 2 is a warning; what is below is for its makers.
+void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
+  if (level >= 2 && warnings_of_compilation != nullptr) warnings_of_compilation->push_back(message);
+}
+[[noreturn]] void LogFatalImpl(const std::string&, int, const std::string& message) { throw std::runtime_error(message); }
+
+}  // namespace xgrammar
+
+namespace magister {
+namespace {
+
+using Kind = ConstraintRule::Kind;
+
+// "root ::= "a" | "b"" with every byte that is not plain ASCII text escaped or left as UTF-8.
+std::string grammar_of_choices(const std::vector<std::string>& choices) {
+  std::string grammar = "root ::= ";
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    grammar += i == 0 ? "\"" : " | \"";
+    for (const char c : choices[i]) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (c == '"' || c == '\\') {
+        grammar += {'\\', c};
+      } else if (byte < 0x20 || byte == 0x7F) {
+        grammar += fmt::format("\\x{:02x}", byte);
+      } else {
+        grammar += c;
+      }
+    }
+    grammar += '"';
+  }
+  return grammar;
+}
+
+// The library's "." matches line ends too, Python's and JavaScript's do not. "[]" and "[^]" are whole classes to it and to
+// JavaScript, but the beginning of one to Python.
+std::string regex_without_line_ends(const std::string& regex) {
+  std::string plain;
+  bool in_class = false;
+  for (std::size_t i = 0; i < regex.size(); ++i) {
+    const char c = regex[i];
+    if (c == '\\' && i + 1 < regex.size()) {
+      plain += {c, regex[++i]};
+      continue;
+    }
+    if (c == '[' && !in_class) {
+      in_class = true;
+      const std::size_t first = i + (i + 1 < regex.size() && regex[i + 1] == '^' ? 2 : 1);
+      if (first < regex.size() && regex[first] == ']') throw std::runtime_error("\"]\" begins a class; write \\] for the character");
+    }
+    if (c == ']') in_class = false;
+    if (c == '.' && !in_class) {
+      plain += "[^\\n\\r]";
+    } else {
+      plain += c;
+    }
+  }
+  return plain;
+}
+
+xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
+  switch (rule.kind) {
+    case Kind::kJsonSchema: return xgrammar::Grammar::FromJSONSchema(rule.text, /*any_whitespace=*/false);
+    case Kind::kRegex: return xgrammar::Grammar::FromRegex(regex_without_line_ends(rule.text));
+    case Kind::kChoice: return xgrammar::Grammar::FromEBNF(grammar_of_choices(rule.choices));
+    case Kind::kGrammar: break;
+  }
+  return xgrammar::Grammar::FromEBNF(rule.text);
+}
+
+// UTF-8's narrow places: after these first bytes not every continuation byte may follow (surrogates, overlong forms, beyond
+// U+10FFFF; RFC 3629). The library's character classes let some of them through.
+struct NarrowLead {
+  unsigned char lead, least, most;
+};
+constexpr std::array<NarrowLead, 4> kNarrowLeads = {{{0xE0, 0xA0, 0xBF}, {0xED, 0x80, 0x9F}, {0xF0, 0x90, 0xBF}, {0xF4, 0x80, 0x8F}}};
+constexpr int kNoLead = -1;
+
+int narrow_lead(char c) {
+  for (std::size_t i = 0; i < kNarrowLeads.size(); ++i) {
+    if (static_cast<unsigned char>(c) == kNarrowLeads[i].lead) return static_cast<int>(i);
+  }
+  return kNoLead;
+}
+
+bool may_follow(int lead, char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (lead == kNoLead) return true;
+  const NarrowLead& narrow = kNarrowLeads[static_cast<std::size_t>(lead)];
+  return byte >= narrow.least && byte <= narrow.most;
+}
+
+// Whether the bytes stand in no text at all: they are no UTF-8, or hold NUL, which text columns pad with.
+bool is_in_no_text(const std::string& bytes) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (byte == 0 || byte == 0xC0 || byte == 0xC1 || byte > 0xF4) return true;
+    if (i > 0 && !may_follow(narrow_lead(bytes[i - 1]), bytes[i])) return true;
+  }
+  return false;
+}
+
+// The library's messages may show whole schemas over many lines.
+std::string one_line(std::string words) {
+  while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
+  return printable(words, 400);
+}
+
+}  // namespace
+
+struct Constraint::Compiled {
+  xgrammar::CompiledGrammar grammar;
+  std::int64_t vocab_size;
+  std::vector<signed char> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
+  std::array<std::vector<std::uint64_t>, kNarrowLeads.size()> barred;  // tokens that may not follow each of them, as bits
+};
+
+struct ConstraintState::Matcher {
+  explicit Matcher(const Constraint::Compiled& made)
+      : compiled(made), state(compiled.grammar), words(static_cast<std::size_t>((compiled.vocab_size + 63) / 64)),
+        half_words((compiled.vocab_size + 31) / 32) {}
+  const Constraint::Compiled& compiled;
+  xgrammar::GrammarMatcher state;
+  std::vector<std::uint64_t> words;
+  std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
+  int lead = kNoLead;    // that the text ends with
+};
+
+Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes,
+                       std::span<const TokenId> end_tokens, std::int64_t vocab_size) {
+  MAGISTER_CHECK(!end_tokens.empty(), ExitCode::kConfig, "{}: the model names no end token (a complete text could not end); "
+                 "name one with stop_tokens", rule.name);
+  const auto known = static_cast<std::ptrdiff_t>(std::min<std::size_t>(token_bytes.size(), static_cast<std::size_t>(vocab_size)));
+  std::vector<std::string> tokens(token_bytes.begin(), token_bytes.begin() + known);
+  for (const TokenId end : end_tokens) {
+    MAGISTER_CHECK(end >= 0 && end < vocab_size, ExitCode::kConfig, "{}: the end token {} stands outside the vocabulary of {} (no "
+                   "text could end); name another with stop_tokens", rule.name, end, vocab_size);
+    // The library takes only tokens that it was given for end tokens, and padding is none.
+    tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
+  }
+  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}};
+  compiled.lead.assign(static_cast<std::size_t>(vocab_size), kNoLead);
+  for (auto& bits : compiled.barred) bits.assign(static_cast<std::size_t>((vocab_size + 63) / 64), 0);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (is_in_no_text(tokens[i])) tokens[i].clear();
+    if (tokens[i].empty()) continue;
+    compiled.lead[i] = static_cast<signed char>(narrow_lead(tokens[i].back()));
+    for (std::size_t lead = 0; lead < kNarrowLeads.size(); ++lead) {
+      if (!may_follow(static_cast<int>(lead), tokens[i].front())) compiled.barred[lead][i / 64] |= std::uint64_t{1} << (i % 64);
+    }
+  }
+  std::vector<std::string> ignored;
+  warnings_of_compilation = &ignored;
+  std::string problem;
+  try {
+    const xgrammar::TokenizerInfo info(tokens, xgrammar::VocabType::RAW, static_cast<int>(vocab_size),
+                                       std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
+    // One thread: many ranks share a machine, and 49,152 tokens take milliseconds.
+    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
+    compiled.grammar = compiler.CompileGrammar(grammar_of(rule));
+  } catch (const std::exception& error) {
+    problem = one_line(error.what());
+  }
+  warnings_of_compilation = nullptr;
+  MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); mend it", rule.name, problem);
+  MAGISTER_CHECK(ignored.empty(), ExitCode::kConfig, "{}: {} (texts that do not match would come out); write it without that",
+                 rule.name, one_line(ignored.front()));
+  compiled_ = std::make_unique<const Compiled>(std::move(compiled));
+  MAGISTER_CHECK(!ConstraintState(*this).allowed().empty(), ExitCode::kConfig, "{}: no token may begin a text (nothing matches "
+                 "it); mend it", rule.name);
+}
+
+Constraint::~Constraint() = default;
+
+ConstraintState::ConstraintState(const Constraint& constraint) : matcher_(std::make_unique<Matcher>(*constraint.compiled_)) {}
+ConstraintState::ConstraintState(ConstraintState&&) noexcept = default;
+ConstraintState::~ConstraintState() = default;
+
+std::span<const std::uint64_t> ConstraintState::allowed() {
+  DLTensor mask{};
+  mask.data = matcher_->words.data();
+  mask.device = {kDLCPU, 0};
+  mask.ndim = 1;
+  mask.dtype = xgrammar::GetBitmaskDLType();
+  mask.shape = &matcher_->half_words;
+  matcher_->state.FillNextTokenBitmask(&mask);
+  if (matcher_->lead != kNoLead) {
+    const auto& barred = matcher_->compiled.barred[static_cast<std::size_t>(matcher_->lead)];
+    for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~barred[i];
+  }
+  const bool any = std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
+  return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();
+}
+
+bool ConstraintState::accept(TokenId token) {
+  const Constraint::Compiled& compiled = matcher_->compiled;
+  if (token < 0 || token >= compiled.vocab_size) return false;
+  const auto i = static_cast<std::size_t>(token);
+  if (matcher_->lead != kNoLead && (compiled.barred[static_cast<std::size_t>(matcher_->lead)][i / 64] >> (i % 64) & 1) != 0) return false;
+  if (!matcher_->state.AcceptToken(token)) return false;
+  matcher_->lead = compiled.lead[i];
+  return true;
+}
+
+bool ConstraintState::finished() const { return matcher_->state.IsTerminated(); }
+
+}  // namespace magister
