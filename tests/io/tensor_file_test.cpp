@@ -161,7 +161,7 @@ TEST(TensorFile, RefusesBadGgufHeaders) {
       gguf_case("product beyond 64 bits", "64 bits", [](Gguf& f) { f.first = Gguf::tensor("a", {1ull << 40, 1 << 20, 32}, 0, 0); }),
       gguf_case("bytes beyond 64 bits", "64 bits", [](Gguf& f) { f.first = Gguf::tensor("a", {1ull << 40, 1 << 22}, 28, 0); }),
       gguf_case("type 99", "ggml type 99", [](Gguf& f) { f.first = Gguf::tensor("a", {32}, 99, 0); }),
-      gguf_case("Q4_K by name", "ggml type 12", [](Gguf& f) { f.first = Gguf::tensor("a", {256}, 12, 0); }),
+      gguf_case("Q3_K by name", "ggml type 11", [](Gguf& f) { f.first = Gguf::tensor("a", {256}, 11, 0); }),
       gguf_case("half a block", "whole number of Q8_0 blocks", [](Gguf& f) { f.first = Gguf::tensor("a", {48, 2}, 8, 0); }),
       gguf_case("name twice", "there twice", [](Gguf& f) { f.second = Gguf::tensor("a", {3, 5}, 0, 96); }),
       gguf_case("empty name", "name of 0 bytes", [](Gguf& f) { f.second = Gguf::tensor("", {3, 5}, 0, 96); }),
