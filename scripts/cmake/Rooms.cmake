@@ -1,7 +1,7 @@
 # magister_room(NAME [KNOWS room ...] LINKS library ... [ATEN]): one static library from src/NAME/**.cpp.
 # KNOWS: the rooms below that it may include and link. ATEN: compile with the shared precompiled ATen header (2 s a file
-# instead of 10). Backends by file, absent ones too: *_cuda.cpp / *_nccl.cpp are built with GPU code, *_no_cuda.cpp /
-# *_no_nccl.cpp without. Files named *_avx512.cpp, *_avx512bf16.cpp get their instruction set and no precompiled header.
+# instead of 10). Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code,
+# *_no_cuda.cpp / *_no_nccl.cpp without. Files named *_avx512.cpp, *_avx512bf16.cpp get their instruction set and no precompiled header.
 add_library(magister_aten_pch OBJECT ${CMAKE_SOURCE_DIR}/scripts/cmake/aten_pch.cpp)
 target_link_libraries(magister_aten_pch PRIVATE Torch::CPU)
 target_precompile_headers(magister_aten_pch PRIVATE <ATen/ATen.h>)
@@ -28,7 +28,8 @@ function(magister_room NAME)
   list(REMOVE_ITEM links ATEN)
   target_link_libraries(magister_${NAME} PUBLIC ${links})
   if(MAGISTER_HAVE_CUDA)
-    target_compile_definitions(magister_${NAME} PRIVATE MAGISTER_HAVE_CUDA=1)
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${NAME}/*_cuda.cu)
+    magister_kernels(magister_${NAME} ${kernels})
   endif()
   if(NOT aten EQUAL -1)
     target_precompile_headers(magister_${NAME} REUSE_FROM magister_aten_pch)
@@ -41,5 +42,27 @@ function(magister_room NAME)
     elseif(source MATCHES "_avx2\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O3;-Wno-psabi" SKIP_PRECOMPILE_HEADERS ON)
     endif()
+  endforeach()
+endfunction()
+
+# magister_kernels(TARGET file.cu ...): compiled by nvcc for A100 (sm_80), H100/H200 (sm_90) and B200 (sm_100), with PTX of the
+# oldest for what comes between and after. Not CMake's own CUDA language, whose tests want a whole toolkit to link with.
+function(magister_kernels TARGET)
+  set(architectures)
+  foreach(architecture 80 90 100)
+    list(APPEND architectures -gencode arch=compute_${architecture},code=sm_${architecture})
+  endforeach()
+  foreach(source ${ARGN})
+    file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${source})
+    string(REPLACE "/" "_" name ${name})
+    set(object ${CMAKE_BINARY_DIR}/kernels/${name}.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/kernels
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${MAGISTER_NVCC} -c -O3 -std=c++20 --threads 2 ${architectures}
+              -gencode arch=compute_80,code=compute_80 -ccbin ${CMAKE_CXX_COMPILER} -I${CMAKE_SOURCE_DIR}/include
+              -I${CMAKE_SOURCE_DIR}/src -I${CUDA_RUNTIME_INCLUDE} -MD -MF ${object}.d -MT ${object} ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}" VERBATIM)
+    target_sources(${TARGET} PRIVATE ${object})
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   endforeach()
 endfunction()

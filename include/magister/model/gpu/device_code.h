@@ -1,0 +1,153 @@
+// The language in which GPU kernels are written here: a kernel is a struct with its arguments and a template
+// operator()(Thread&), where Thread gives indices, barriers, shuffles, shared memory and the tensor-core product. nvcc
+// instantiates it with CudaThread (below), g++ with HostThread (host_block.h), which runs the threads of a block as fibers:
+// so the very text that runs on a GPU is compared with plain code where there is none. No ATen here: nvcc reads this file.
+// Sources: CUDA C++ programming guide; PTX ISA ("Matrix Fragments for mma.m16n8k16", "cp.async").
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#define MAGISTER_DEVICE __device__ __forceinline__
+#else
+#include <bit>
+#define MAGISTER_DEVICE inline
+#endif
+
+namespace magister::gpu {
+
+// The upper half of an f32. Conversions round to the nearest even, as ATen's do.
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+#if defined(__CUDACC__)
+MAGISTER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(bits); }
+MAGISTER_DEVICE std::uint32_t float_as_bits(float value) { return __float_as_uint(value); }
+MAGISTER_DEVICE Bf16 to_bf16(float value) { return {__bfloat16_as_ushort(__float2bfloat16_rn(value))}; }
+#else
+MAGISTER_DEVICE float bits_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+MAGISTER_DEVICE std::uint32_t float_as_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+MAGISTER_DEVICE Bf16 to_bf16(float value) {
+  const std::uint32_t bits = float_as_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fc0};  // NaN
+  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16)};
+}
+#endif
+MAGISTER_DEVICE float to_float(Bf16 value) { return bits_as_float(static_cast<std::uint32_t>(value.bits) << 16); }
+MAGISTER_DEVICE float to_float(float value) { return value; }
+// Two bf16 in a register, the first in the lower half: what the tensor cores take.
+MAGISTER_DEVICE std::uint32_t pack_bf16(float low, float high) {
+  return static_cast<std::uint32_t>(to_bf16(low).bits) | static_cast<std::uint32_t>(to_bf16(high).bits) << 16;
+}
+
+// A number stored as T, of the type of the activations: Bf16 or float.
+template <typename T>
+MAGISTER_DEVICE T stored(float value);
+template <>
+MAGISTER_DEVICE Bf16 stored<Bf16>(float value) { return to_bf16(value); }
+template <>
+MAGISTER_DEVICE float stored<float>(float value) { return value; }
+
+// 16 bytes: what a thread moves at once.
+struct alignas(16) Words4 {
+  std::uint32_t word[4];
+};
+
+constexpr int kWarp = 32;
+
+// Blocks and threads of a launch; threads is a multiple of 32, shared_bytes the dynamic shared memory of a block.
+struct LaunchShape {
+  unsigned blocks_x = 1, blocks_y = 1, blocks_z = 1;
+  unsigned threads = 256;
+  std::size_t shared_bytes = 0;
+};
+
+#if defined(__CUDACC__)
+// What a kernel may ask of its thread. Every thread of a block (sync) or of a warp (sync_warp, shuffles, mma) takes part.
+struct CudaThread {
+  MAGISTER_DEVICE int thread() const { return static_cast<int>(threadIdx.x); }
+  MAGISTER_DEVICE int num_threads() const { return static_cast<int>(blockDim.x); }
+  MAGISTER_DEVICE int lane() const { return static_cast<int>(threadIdx.x) & (kWarp - 1); }
+  MAGISTER_DEVICE int warp() const { return static_cast<int>(threadIdx.x) / kWarp; }
+  MAGISTER_DEVICE int num_warps() const { return static_cast<int>(blockDim.x) / kWarp; }
+  MAGISTER_DEVICE std::int64_t block_x() const { return blockIdx.x; }
+  MAGISTER_DEVICE std::int64_t block_y() const { return blockIdx.y; }
+  MAGISTER_DEVICE std::int64_t block_z() const { return blockIdx.z; }
+  MAGISTER_DEVICE std::int64_t num_blocks_x() const { return gridDim.x; }
+
+  MAGISTER_DEVICE void sync() { __syncthreads(); }
+  MAGISTER_DEVICE void sync_warp() { __syncwarp(); }
+  template <typename T>
+  MAGISTER_DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+  template <typename T>
+  MAGISTER_DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
+
+  // The block's dynamic shared memory, 16-byte aligned.
+  MAGISTER_DEVICE unsigned char* shared() {
+    extern __shared__ __align__(16) unsigned char magister_shared[];
+    return magister_shared;
+  }
+  // Both return the value before.
+  MAGISTER_DEVICE int add_shared(int* counter, int value) { return atomicAdd(counter, value); }
+
+  // d += a * b with a [16, 16], b [16, 8] bf16 and d [16, 8] f32 spread over the warp. With g = lane / 4, t = lane % 4:
+  // a0 = A[g][2t..], a1 = A[g+8][2t..], a2 = A[g][2t+8..], a3 = A[g+8][2t+8..] (pairs along k); b0 = B[2t..][g],
+  // b1 = B[2t+8..][g]; d0, d1 = D[g][2t], D[g][2t+1]; d2, d3 = D[g+8][2t], D[g+8][2t+1].
+  MAGISTER_DEVICE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+
+  // 16 bytes from global to shared memory without a register between; both aligned to 16. A group of copies ends with
+  // commit_copies(); wait_copies<N>() waits until at most N groups of this thread are under way.
+  MAGISTER_DEVICE void copy_16(void* shared, const void* global) {
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(address), "l"(global));
+  }
+  MAGISTER_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n"); }
+  template <int kGroups>
+  MAGISTER_DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups)); }
+};
+#endif
+
+// Sums and maxima over a warp; every lane gets the result. One tree whatever the values: the bits are reproducible.
+template <typename Thread, typename T>
+MAGISTER_DEVICE T warp_sum(Thread& t, T value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += t.shuffle_xor(value, mask);
+  return value;
+}
+template <typename Thread>
+MAGISTER_DEVICE float warp_max(Thread& t, float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = fmaxf(value, t.shuffle_xor(value, mask));
+  return value;
+}
+
+// The same over a block of at most 1024 threads; `scratch` is shared memory for 32 numbers that nobody else uses now.
+template <typename Thread, typename T>
+MAGISTER_DEVICE T block_sum(Thread& t, T value, T* scratch) {
+  value = warp_sum(t, value);
+  if (t.lane() == 0) scratch[t.warp()] = value;
+  t.sync();
+  T sum = T(0);
+  for (int warp = 0; warp < t.num_warps(); ++warp) sum += scratch[warp];
+  t.sync();
+  return sum;
+}
+template <typename Thread>
+MAGISTER_DEVICE float block_max(Thread& t, float value, float* scratch) {
+  value = warp_max(t, value);
+  if (t.lane() == 0) scratch[t.warp()] = value;
+  t.sync();
+  float maximum = scratch[0];
+  for (int warp = 1; warp < t.num_warps(); ++warp) maximum = fmaxf(maximum, scratch[warp]);
+  t.sync();
+  return maximum;
+}
+
+}  // namespace magister::gpu

@@ -1,0 +1,32 @@
+// How a .cu file makes launch_cuda() of its kernels: MAGISTER_INSTANTIATE(KernelType) for each.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "magister/model/gpu/device_code.h"
+
+namespace magister::gpu {
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kMaxThreads) run_kernel(const Kernel kernel) {
+  CudaThread thread;
+  kernel(thread);
+}
+
+template <typename Kernel>
+int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+  constexpr std::size_t kWithoutAsking = 48 << 10;  // more dynamic shared memory must be asked for
+  if (shape.shared_bytes > kWithoutAsking) {
+    const cudaError_t code = cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  static_cast<int>(shape.shared_bytes));
+    if (code != cudaSuccess) return static_cast<int>(code);
+  }
+  const dim3 blocks(shape.blocks_x, shape.blocks_y, shape.blocks_z);
+  run_kernel<Kernel><<<blocks, shape.threads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(kernel);
+  return static_cast<int>(cudaGetLastError());
+}
+
+}  // namespace magister::gpu
+
+#define MAGISTER_INSTANTIATE(...) \
+  template int magister::gpu::launch_cuda<__VA_ARGS__>(const __VA_ARGS__&, const magister::gpu::LaunchShape&, void*)

@@ -1,0 +1,103 @@
+// Kernels between the products against plain ATen, on the host and, where there is one, on the GPU: the same text both times.
+#include "model/gpu/elementwise_kernels.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "magister/model/gpu/launch.h"
+
+namespace magister::gpu {
+namespace {
+
+template <typename A>
+constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
+template <typename A>
+A* data(at::Tensor& tensor) { return static_cast<A*>(tensor.data_ptr()); }
+
+at::Tensor wave(at::IntArrayRef sizes, double step) {
+  const at::Tensor flat = at::arange(c10::multiply_integers(sizes), at::kDouble);
+  return (at::sin(flat * step) * 2).to(at::kFloat).view(sizes);
+}
+
+// Of the largest value: f32 sums in another order; bf16 keeps 8 bits.
+template <typename A>
+void expect_close(const at::Tensor& got, const at::Tensor& wanted) {
+  const double limit = std::is_same_v<A, float> ? 2e-6 : 8e-3;
+  EXPECT_LE((got.to(at::kFloat) - wanted).abs().max().item<double>(), limit * wanted.abs().max().item<double>());
+}
+
+template <typename A>
+class Elementwise : public testing::Test {};
+using Types = testing::Types<float, Bf16>;
+TYPED_TEST_SUITE(Elementwise, Types);
+
+TYPED_TEST(Elementwise, EmbeddingRowsOfThisShard) {
+  at::Tensor table = wave({10, 40}, 0.7).to(kType<TypeParam>), hidden = at::full({4, 40}, -1.0f);
+  at::Tensor ids = at::tensor({5, 4, 14, 15}, at::kInt);
+  const EmbedRows<TypeParam> kernel{data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), 40, 5, 15};
+  launch(kernel, kernel.shape(4), Queue{});
+  EXPECT_TRUE(at::equal(hidden[0], table[0].to(at::kFloat)));
+  EXPECT_TRUE(at::equal(hidden[2], table[9].to(at::kFloat)));
+  EXPECT_TRUE(at::equal(hidden[1], at::zeros({40})));
+  EXPECT_TRUE(at::equal(hidden[3], at::zeros({40})));
+}
+
+TYPED_TEST(Elementwise, ResidualAndNorm) {
+  constexpr std::int64_t T = 3, D = 576;
+  at::Tensor hidden = wave({T, D}, 0.9), delta = wave({T, D}, 1.7).to(kType<TypeParam>), weight = wave({D}, 0.3);
+  at::Tensor out = at::empty({T, D}, kType<TypeParam>);
+  const at::Tensor sum = hidden + delta.to(at::kFloat);
+  const at::Tensor wanted = weight * (sum * at::rsqrt(sum.pow(2).mean(-1, true) + 1e-5));
+  AddRmsNorm<TypeParam> kernel{hidden.data_ptr<float>(), data<TypeParam>(delta), weight.data_ptr<float>(), data<TypeParam>(out), D, 1e-5f};
+  launch(kernel, kernel.shape(T), Queue{});
+  EXPECT_TRUE(at::equal(hidden, sum));
+  expect_close<TypeParam>(out, wanted);
+  kernel.delta_TD = nullptr;  // the first norm of a model
+  launch(kernel, kernel.shape(T), Queue{});
+  EXPECT_TRUE(at::equal(hidden, sum));
+  expect_close<TypeParam>(out, wanted);
+}
+
+TYPED_TEST(Elementwise, RotationNormsAndPages) {
+  constexpr std::int64_t T = 5, H = 3, K = 2, E = 16, P = 3;
+  at::Tensor qkv = wave({T, H + 2 * K, E}, 0.31).to(kType<TypeParam>);
+  const at::Tensor before = qkv.to(at::kFloat).clone();
+  at::Tensor angle = at::arange(T * E / 2, at::kFloat).view({T, E / 2}) * 0.1f;
+  at::Tensor cos = at::cos(angle), sin = at::sin(angle), q_norm = wave({E}, 0.2) + 3, k_norm = wave({E}, 0.4) + 3;
+  at::Tensor keys = at::zeros({P, K, 48, E}, kType<TypeParam>), values = at::zeros_like(keys);
+  at::Tensor slots = at::tensor({47, 48, 2 * 48 + 5, 3, 0}, at::kLong);
+  const RotateHeads<TypeParam> kernel{data<TypeParam>(qkv), cos.data_ptr<float>(), sin.data_ptr<float>(), q_norm.data_ptr<float>(),
+                                      k_norm.data_ptr<float>(), data<TypeParam>(keys), data<TypeParam>(values),
+                                      slots.data_ptr<std::int64_t>(), H, K, E, 1e-6f};
+  launch(kernel, kernel.shape(T), Queue{});
+  const auto rotated = [&](at::Tensor x, const at::Tensor& norm) {
+    x = norm * (x * at::rsqrt(x.pow(2).mean(-1, true) + 1e-6));
+    const auto halves = x.chunk(2, -1);
+    const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
+    return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
+  };
+  const at::Tensor k_wanted = rotated(before.narrow(1, H, K), k_norm);
+  expect_close<TypeParam>(qkv.narrow(1, 0, H), rotated(before.narrow(1, 0, H), q_norm));
+  expect_close<TypeParam>(qkv.narrow(1, H, K), k_wanted);
+  EXPECT_TRUE(at::equal(qkv.narrow(1, H + K, K).to(at::kFloat), before.narrow(1, H + K, K)));
+  for (std::int64_t t = 0; t < T; ++t) {
+    const std::int64_t slot = slots[t].template item<std::int64_t>();
+    EXPECT_TRUE(at::equal(keys[slot / 48].select(1, slot % 48), qkv[t].narrow(0, H, K))) << t;
+    EXPECT_TRUE(at::equal(values[slot / 48].select(1, slot % 48), qkv[t].narrow(0, H + K, K))) << t;
+  }
+  EXPECT_EQ(keys.count_nonzero().template item<std::int64_t>(), T * K * E);  // and nothing else was written
+}
+
+TYPED_TEST(Elementwise, SiluTimesUp) {
+  constexpr std::int64_t T = 3, F = 2100;  // two blocks a row, the second short
+  at::Tensor gate_up = wave({T, 2 * F}, 0.77).to(kType<TypeParam>) * 3, out = at::empty({T, F}, kType<TypeParam>);
+  const SiluMultiply<TypeParam> kernel{data<TypeParam>(gate_up), data<TypeParam>(out), F};
+  launch(kernel, kernel.shape(T), Queue{});
+  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
+  expect_close<TypeParam>(out, at::silu(halves[0]) * halves[1]);
+}
+
+}  // namespace
+}  // namespace magister::gpu
