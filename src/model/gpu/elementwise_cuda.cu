@@ -10,7 +10,3 @@ MAGISTER_INSTANTIATE(magister::gpu::RotateHeads<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::RotateHeads<float>);
 MAGISTER_INSTANTIATE(magister::gpu::SiluMultiply<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::SiluMultiply<float>);
-
-namespace magister::gpu {
-const char* cuda_error_text(int code) { return cudaGetErrorString(static_cast<cudaError_t>(code)); }
-}  // namespace magister::gpu

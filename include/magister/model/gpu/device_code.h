@@ -46,11 +46,13 @@ MAGISTER_DEVICE std::uint32_t pack_bf16(float low, float high) {
 
 // A number stored as T, of the type of the activations: Bf16 or float.
 template <typename T>
-MAGISTER_DEVICE T stored(float value);
-template <>
-MAGISTER_DEVICE Bf16 stored<Bf16>(float value) { return to_bf16(value); }
-template <>
-MAGISTER_DEVICE float stored<float>(float value) { return value; }
+MAGISTER_DEVICE T stored(float value) {
+  if constexpr (sizeof(T) == sizeof(Bf16)) {
+    return to_bf16(value);
+  } else {
+    return value;
+  }
+}
 
 // 16 bytes: what a thread moves at once.
 struct alignas(16) Words4 {

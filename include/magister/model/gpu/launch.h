@@ -14,15 +14,15 @@ struct Queue {
   bool on_host() const { return device < 0; }
 };
 
-#if defined(MAGISTER_HAVE_CUDA)
-// 0, or the code of a cudaError_t. Defined for the kernels that a .cu file of this folder instantiates.
+// The text of a cudaError_t.
+const char* cuda_error_text(int code);
+
+// 0, or the code of a cudaError_t. With CUDA it is defined for the kernels that a .cu file instantiates.
 template <typename Kernel>
 int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream);
-const char* cuda_error_text(int code);
-#else
+#if !defined(MAGISTER_HAVE_CUDA)
 template <typename Kernel>
 int launch_cuda(const Kernel&, const LaunchShape&, void*) { return 1; }
-inline const char* cuda_error_text(int) { return "this build has no CUDA"; }
 #endif
 
 // Returns when the kernel is queued. Kernels of one stream run in order.
