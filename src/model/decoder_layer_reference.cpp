@@ -50,14 +50,14 @@ at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const 
   }
   q_THE = plain_rope(q_THE, cos_TE2, sin_TE2);
   k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2);
-  const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong);
+  const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
   const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = parts[2].index_select(1, kv_of_head);
   std::vector<at::Tensor> outputs;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
     const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
     at::Tensor scores_HLL = at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale;
-    scores_HLL = scores_HLL.masked_fill(visible_keys(length, shape_.sliding_window).logical_not(),
+    scores_HLL = scores_HLL.masked_fill(visible_keys(length, shape_.sliding_window).logical_not().to(scores_HLL.device()),
                                         -std::numeric_limits<double>::infinity());
     outputs.push_back(at::matmul(at::softmax(scores_HLL, -1), of(v_THE)).transpose(0, 1));
   }

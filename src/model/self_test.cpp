@@ -8,13 +8,12 @@
 #include "magister/core/error.h"
 #include "magister/model/cpu_kernels.h"
 #include "magister/model/transformer.h"
+#include "model/self_test.h"
 #include "model/transformer_layers.h"
 
 namespace magister {
-namespace {
 
-// 37 tokens in two sequences: an odd number of rows, a short and a longer sequence.
-PackedBatch probe_batch(std::int64_t vocab_size) {
+PackedBatch self_test_batch(std::int64_t vocab_size) {
   std::vector<std::vector<TokenId>> sequences(2);
   for (int i = 0; i < 37; ++i) {
     sequences[i < 5 ? 0 : 1].push_back(static_cast<TokenId>((i * 7919 + 13) % vocab_size));
@@ -22,30 +21,31 @@ PackedBatch probe_batch(std::int64_t vocab_size) {
   return pack_sequences(sequences);
 }
 
-// Values in about [-1, 1] that need no random generator.
-at::Tensor probe_block(std::int64_t rows, std::int64_t columns) {
+at::Tensor self_test_block(std::int64_t rows, std::int64_t columns) {
   const at::Tensor index = at::arange(rows * columns, at::kDouble);
   return at::sin(index * 12.9898 + at::sin(index * 0.37)).to(at::kFloat).view({rows, columns});
 }
 
-void compare(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance) {
+void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance, const char* kernels) {
   const double scale = std::max(1e-6, plain.abs().max().item<double>());
   const double difference = (fast - plain).abs().max().item<double>() / scale;
   MAGISTER_CHECK(difference <= tolerance, ExitCode::kInternal,
-                 "self-test: the fast {} differs from plain code by {:.3g} of its range, more than {:.3g} (CPU kernels "
-                 "{}, features {}; results would be wrong); try MAGISTER_CPU_KERNELS=avx2 and report this machine",
-                 path, difference, tolerance, cpu_kernels().name, cpu_features());
+                 "self-test: the fast {} differs from plain code by {:.3g} of its range, more than {:.3g} (kernels "
+                 "{}, CPU features {}; results would be wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report "
+                 "this machine", path, difference, tolerance, kernels, cpu_features());
 }
 
-}  // namespace
-
 void Transformer::self_test() {
+  if (layers_->gpu) return layers_->gpu->self_test();
+  const auto compare = [](const char* path, const at::Tensor& fast, const at::Tensor& plain, double limit) {
+    compare_paths(path, fast, plain, limit, cpu_kernels().name);
+  };
   const DecoderLayer& layer = layers_->decoder.front();
   const LayerShape& shape = layer.shape();
-  const PackedBatch batch = probe_batch(layers_->config.vocab_size);
+  const PackedBatch batch = self_test_batch(layers_->config.vocab_size);
   const std::int64_t T = batch.num_tokens(), D = shape.hidden_size;
   const RopeTables tables = layers_->rope_tables(batch);
-  const at::Tensor hidden_TD = probe_block(T, D);
+  const at::Tensor hidden_TD = self_test_block(T, D);
   const bool exact = layer.weights().qkv_proj.dtype() == at::kFloat;
   const double tolerance = exact ? 1e-4 : 4e-2;  // of the range: fp32 sums in another order; bf16 has 8 bits
 

@@ -54,6 +54,12 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
   layers_->group = &group;
   layers_->pool = &pool;
 }
+Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
+                         at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue)
+    : layers_(std::make_unique<TransformerLayers>(load_layers_on_gpu(description, file, group, dtype, quantization, pool, queue))) {
+  layers_->group = &group;
+  layers_->pool = &pool;
+}
 Transformer::~Transformer() = default;
 Transformer::Transformer(Transformer&&) noexcept = default;
 
@@ -104,6 +110,10 @@ void check_batch(const PackedBatch& batch, const ModelConfig& config) {
 }  // namespace
 
 at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
+  if (layers_->gpu) {
+    check_batch(batch, layers_->config);
+    return should_stop && should_stop() ? at::Tensor() : layers_->gpu->forward(batch, {}, nullptr);
+  }
   const LayerShape& shape = layers_->decoder.front().shape();
   const BatchPages pages(batch);
   std::vector<KvPages> kv;  // one layer's, for all
@@ -113,10 +123,15 @@ at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bo
 
 at::Tensor Transformer::forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache) {
   MAGISTER_ASSERT(static_cast<std::int64_t>(slots.size()) == batch.num_sequences());
+  if (layers_->gpu) {
+    check_batch(batch, layers_->config);
+    return layers_->gpu->forward(batch, slots, &cache);
+  }
   return run_layers(batch, slots, cache.layers, {});
 }
 
 KvCache Transformer::make_cache(std::int64_t num_pages) const {
+  if (layers_->gpu) return layers_->gpu->make_cache(num_pages);
   KvCache cache;
   cache.num_pages = num_pages;
   for (const DecoderLayer& layer : layers_->decoder) {
@@ -125,7 +140,10 @@ KvCache Transformer::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return logits_of(layers_->lm_head, hidden_RD, *layers_->pool); }
+at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const {
+  if (layers_->gpu) return gpu::product(layers_->gpu->head(), hidden_RD, at::kFloat, layers_->gpu->queue());
+  return logits_of(layers_->lm_head, hidden_RD, *layers_->pool);
+}
 
 at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadPool& pool) {
   const Linear& head = lm_head.projection;
@@ -199,6 +217,7 @@ at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<S
 }
 
 at::Tensor Transformer::forward_reference(const PackedBatch& batch) {
+  MAGISTER_CHECK(!layers_->gpu, ExitCode::kInternal, "the plain forward pass of a model on a GPU (it is there for CPU models); report this");
   check_batch(batch, layers_->config);
   ProcessGroup& group = *layers_->group;
   const IndexRange vocab = layers_->partition.vocab;

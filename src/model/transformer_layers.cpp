@@ -11,7 +11,6 @@
 #include "magister/model/weights.h"
 
 namespace magister {
-namespace {
 
 LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer) {
   LayerShape shape;
@@ -31,7 +30,26 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   return shape;
 }
 
-}  // namespace
+void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length) {
+  MAGISTER_CHECK(batch.past_S.empty(), ExitCode::kConfig,
+                 "a sequence of {} tokens is longer than the {} positions from which this model's dynamic rotary scaling "
+                 "starts (the keys in the cache would have to turn with every token); generate shorter sequences", length,
+                 config.max_position_embeddings);
+}
+
+TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
+                                     const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue) {
+  TransformerLayers layers;
+  layers.config = description.config;
+  layers.partition = partition_for(description.config, group.tp_rank(), group.tp_size());
+  WeightSource source(file, description, layers.partition, group.tp_rank(), dtype, quantization, &pool);
+  layers.gpu = std::make_unique<gpu::GpuModel>(layers.config, layers.partition, dtype, queue, group);
+  layers.gpu->load(source, description.names.lm_head.empty());
+  source.verify_all_used();
+  layers.lm_head = {{layers.gpu->head().weight_NK, {}}, layers.partition.vocab, description.config.vocab_size, queue};
+  layers.weight_bytes = layers.gpu->weight_bytes();
+  return layers;
+}
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
                               at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool) {
@@ -75,10 +93,7 @@ RopeTables TransformerLayers::rope_tables(const PackedBatch& batch) const {
     const std::int64_t length = batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
     RopeTable table = shared;
     if (rope_needs_own_table(config, length)) {
-      MAGISTER_CHECK(batch.past_S.empty(), ExitCode::kConfig,
-                     "a sequence of {} tokens is longer than the {} positions from which this model's dynamic rotary scaling "
-                     "starts (the keys in the cache would have to turn with every token); generate shorter sequences", length,
-                     config.max_position_embeddings);
+      refuse_dynamic_rope_with_cache(batch, config, length);
       table = rope_table(config, length, length);
       tables.tables.insert(tables.tables.end(), {table.cos_PE2, table.sin_PE2});
     }

@@ -10,6 +10,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "model/decoder_layer.h"
+#include "model/gpu/gpu_model.h"
 
 namespace magister {
 
@@ -33,11 +34,21 @@ struct TransformerLayers {
   std::uint64_t weight_bytes = 0;
   ProcessGroup* group = nullptr;
   ThreadPool* pool = nullptr;
+  std::unique_ptr<gpu::GpuModel> gpu;  // then embedding, norm and decoder are there and not here
 
   RopeTables rope_tables(const PackedBatch& batch) const;
 };
 
+LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer);
+
+// Throws Error(kConfig): the keys that stand in a cache would have to turn with every token.
+void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length);
+
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
                               at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool);
+
+// The same onto a GPU (or, on a host queue, into CPU tensors that the kernels work on).
+TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
+                                     const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue);
 
 }  // namespace magister

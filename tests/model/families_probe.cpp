@@ -1,5 +1,6 @@
-// Runs a model on sequences of token ids by both forward passes, sharded over threads, and writes the logits.
-// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...  -> OUT_DIR/fast.SHARDS.f32, plain.SHARDS.f32: [T, V]
+// Runs a model on sequences of token ids by every forward pass, sharded over threads, and writes the logits: the fast and the
+// plain one of CPUs, and that of GPUs with its kernels run on the host, whole and in two halves through a cache.
+// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...  -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32: [T, V]
 // Oracle: families_test.py compares them with transformers. One load a number of shards; sequences are packed.
 #include <ATen/ATen.h>
 
@@ -20,8 +21,50 @@ namespace magister {
 namespace {
 
 struct Logits {
-  at::Tensor fast_TV, plain_TV;
+  at::Tensor fast_TV, plain_TV, gpu_TV, gpu_cached_TV;
 };
+
+// The sequences' first halves, then the rest, through one cache: hidden states in the order of the whole batch.
+at::Tensor forward_in_halves(Transformer& model, const PackedBatch& batch) {
+  const std::int64_t S = batch.num_sequences(), T = batch.num_tokens();
+  std::vector<std::vector<TokenId>> parts[2];
+  std::vector<std::vector<std::int32_t>> pages(static_cast<std::size_t>(S));
+  std::vector<SequenceSlots> slots[2];
+  std::vector<std::int64_t> past[2], rows[2];
+  std::int32_t num_pages = 0;
+  for (std::int64_t s = 0; s < S; ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin, half = length / 2;
+    auto& own = pages[static_cast<std::size_t>(s)];
+    for (std::int64_t j = 0; j < length; j += KvPages::kSlots) own.insert(own.begin(), num_pages++);  // not in ascending order
+    const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>() + begin;
+    for (const int part : {0, 1}) {
+      const std::int64_t from = part == 0 ? 0 : half, to = part == 0 ? half : length;
+      if (from == to) continue;
+      parts[part].emplace_back(ids + from, ids + to);
+      past[part].push_back(from);
+      slots[part].push_back({own.data(), 0});
+      for (std::int64_t row = begin + from; row < begin + to; ++row) rows[part].push_back(row);
+    }
+  }
+  KvCache cache = model.make_cache(num_pages);
+  at::Tensor hidden_TD = at::empty({T, model.config().hidden_size});
+  for (const int part : {0, 1}) {
+    const at::Tensor out = model.forward(pack_sequences(parts[part], past[part]), slots[part], cache);
+    hidden_TD.index_copy_(0, at::tensor(rows[part], at::kLong), out);
+  }
+  return hidden_TD;
+}
+
+void run_gpu_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, ProcessGroup& group,
+                   ThreadPool& pool, Logits& out) {
+  Transformer model(description, file, group, pool, at::kFloat, {}, gpu::Queue{});
+  model.self_test();
+  const auto begin = static_cast<std::int64_t>(model.lm_head().vocab.begin), size = static_cast<std::int64_t>(model.lm_head().vocab.size());
+  out.gpu_TV.narrow(1, begin, size).copy_(model.logits(model.forward(batch)));
+  // Dynamic rotary scaling turns all keys with the length: such sequences have no cache.
+  const bool cacheable = description.config.rope.kind != RopeConfig::Kind::kDynamic;
+  out.gpu_cached_TV.narrow(1, begin, size).copy_(model.logits(cacheable ? forward_in_halves(model, batch) : model.forward(batch)));
+}
 
 // One shard's columns of the logits.
 void run_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
@@ -34,12 +77,13 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   const at::Tensor fast_TD = model.forward(batch), plain_TD = model.forward_reference(batch);
   out.fast_TV.narrow(1, begin, size).copy_(at::mm(fast_TD, head.projection.plain_weight().t()));
   out.plain_TV.narrow(1, begin, size).copy_(at::mm(plain_TD, head.projection.plain_weight().t()));
+  run_gpu_shard(description, file, batch, *group, pool, out);
 }
 
 Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards) {
   const std::vector<std::int64_t> shape = {batch.num_tokens(), description.config.vocab_size};
   const float nothing = std::numeric_limits<float>::quiet_NaN();  // columns that no shard writes must show
-  Logits logits{at::full(shape, nothing), at::full(shape, nothing)};
+  Logits logits{at::full(shape, nothing), at::full(shape, nothing), at::full(shape, nothing), at::full(shape, nothing)};
   auto groups = make_thread_process_groups(shards);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(shards));
@@ -76,6 +120,8 @@ void run(const std::vector<std::string>& arguments) {
     const Logits logits = run_sharded(description, *file, batch, std::stoi(arguments[i]));
     write_f32(out / fmt::format("fast.{}.f32", arguments[i]), logits.fast_TV);
     write_f32(out / fmt::format("plain.{}.f32", arguments[i]), logits.plain_TV);
+    write_f32(out / fmt::format("gpu.{}.f32", arguments[i]), logits.gpu_TV);
+    write_f32(out / fmt::format("gpu_cached.{}.f32", arguments[i]), logits.gpu_cached_TV);
   }
 }
 

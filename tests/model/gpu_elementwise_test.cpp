@@ -68,14 +68,15 @@ TYPED_TEST(Elementwise, RotationNormsAndPages) {
   at::Tensor cos = at::cos(angle), sin = at::sin(angle), q_norm = wave({E}, 0.2) + 3, k_norm = wave({E}, 0.4) + 3;
   at::Tensor keys = at::zeros({P, K, 48, E}, kType<TypeParam>), values = at::zeros_like(keys);
   at::Tensor slots = at::tensor({47, 48, 2 * 48 + 5, 3, 0}, at::kLong);
-  const RotateHeads<TypeParam> kernel{data<TypeParam>(qkv), cos.data_ptr<float>(), sin.data_ptr<float>(), q_norm.data_ptr<float>(),
-                                      k_norm.data_ptr<float>(), data<TypeParam>(keys), data<TypeParam>(values),
+  at::Tensor table_rows = at::tensor({2, 0, 4, 4, 1}, at::kInt);
+  const RotateHeads<TypeParam> kernel{data<TypeParam>(qkv), cos.data_ptr<float>(), sin.data_ptr<float>(), table_rows.data_ptr<std::int32_t>(),
+                                      q_norm.data_ptr<float>(), k_norm.data_ptr<float>(), data<TypeParam>(keys), data<TypeParam>(values),
                                       slots.data_ptr<std::int64_t>(), H, K, E, 1e-6f};
   launch(kernel, kernel.shape(T), Queue{});
   const auto rotated = [&](at::Tensor x, const at::Tensor& norm) {
     x = norm * (x * at::rsqrt(x.pow(2).mean(-1, true) + 1e-6));
     const auto halves = x.chunk(2, -1);
-    const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
+    const at::Tensor c = cos.index_select(0, table_rows).unsqueeze(1), s = sin.index_select(0, table_rows).unsqueeze(1);
     return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
   };
   const at::Tensor k_wanted = rotated(before.narrow(1, H, K), k_norm);

@@ -43,6 +43,8 @@ class KvPages {
 struct KvCache {
   std::vector<KvPages> layers;
   std::int64_t num_pages = 0;
+  // On a GPU instead of `layers`: by layer [P + 1, K, 48, E], in the activations' type; nobody reads the last page.
+  std::vector<at::Tensor> keys, values;
 };
 
 }  // namespace magister

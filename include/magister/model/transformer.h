@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "magister/core/types.h"
 #include "magister/io/tensor_file.h"
 #include "magister/model/batch.h"
+#include "magister/model/gpu/launch.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/matmul.h"
 #include "magister/model/model_config.h"
@@ -27,6 +29,7 @@ struct LmHead {
   Linear projection;  // [v, D], packed; the embedding table as well when tied
   IndexRange vocab;
   std::int64_t vocab_size = 0;
+  std::optional<gpu::Queue> gpu{};  // of a model on a GPU: projection is plain there, and hidden states stay there
 };
 
 struct TransformerLayers;  // src/model/transformer_layers.h
@@ -38,11 +41,16 @@ class Transformer {
   // weights are quantised while loading and `dtype` is that of embeddings and head.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
               at::ScalarType dtype, const QuantScheme& quantization = {});
+  // The same on a GPU, where the thread has opened it (open_gpu); dtype: kBFloat16 or kFloat. A host queue runs the GPU's code
+  // on the CPU, for tests.
+  Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
+              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
-  // Hidden states after the last norm, [T, D] f32, CPU, replicated over the group. Returns an undefined tensor when
-  // should_stop() said yes between two layers; it is asked on every shard and must answer the same on all of them.
+  // Hidden states after the last norm, [T, D] f32, CPU, replicated over the group; on a GPU in the weights' type, on the device,
+  // and only queued. Returns an undefined tensor when should_stop() said yes between two layers (a GPU's passes are queued whole:
+  // asked once, before); it is asked on every shard and must answer the same on all of them.
   // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop = {});
   // The same for rows whose sequences go on from a cache: batch.past_S tokens of sequence s stand in its slots already, and
@@ -51,9 +59,9 @@ class Transformer {
   at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache);
   // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
   KvCache make_cache(std::int64_t num_pages) const;
-  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32. Local.
+  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, where the hidden states are. Local.
   at::Tensor logits(const at::Tensor& hidden_RD) const;
-  // The same by plain ATen code in the weights' dtype, autograd-friendly. Collective over the group.
+  // The same by plain ATen code in the weights' dtype, autograd-friendly. CPU models only. Collective over the group.
   at::Tensor forward_reference(const PackedBatch& batch);
 
   // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product) and

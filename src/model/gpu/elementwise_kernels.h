@@ -75,8 +75,9 @@ struct RotateHeads {
   static constexpr const char* kName = "rotate_heads";
   static constexpr int kMaxThreads = 128;
   A* qkv_TQ;  // [T, (H + 2K) E]
-  const float* cos_TE2;  // [T, E/2], the token's own row
-  const float* sin_TE2;
+  const float* cos_PE2;  // rotary tables, and each token's row in them
+  const float* sin_PE2;
+  const std::int32_t* rows_T;
   const float* q_norm_E;  // or nullptr
   const float* k_norm_E;
   // [P, K, 48, E] each, and the slot (page * 48 + place) of every token; nullptr without a cache.
@@ -123,7 +124,7 @@ struct RotateHeads {
         low = norm_E[e] * (low * scale);
         high = norm_E[e + half] * (high * scale);
       }
-      const float cos = cos_TE2[token * half + e], sin = sin_TE2[token * half + e];
+      const float cos = cos_PE2[rows_T[token] * half + e], sin = sin_PE2[rows_T[token] * half + e];
       x[e] = stored<A>(low * cos - high * sin);
       x[e + half] = stored<A>(high * cos + low * sin);
     }

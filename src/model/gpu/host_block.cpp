@@ -1,7 +1,6 @@
-// Fibers by ucontext: one stack a thread of the block, resumed in turn until all have returned.
+// Fibers: one stack a thread of the block, resumed in turn until all have returned. Not by swapcontext(), whose two system calls a
+// switch made a small model's pass take minutes. Source: System V ABI for x86-64 (registers that a call preserves).
 #include "magister/model/gpu/host_block.h"
-
-#include <ucontext.h>
 
 #include <atomic>
 #include <memory>
@@ -14,6 +13,30 @@ namespace {
 constexpr std::size_t kStackBytes = 64 << 10;
 constexpr std::size_t kGuardBytes = 64;
 constexpr unsigned char kFill = 0xff;  // NaN as f32 and as bf16, -1 as a whole number
+
+// Saves what a call preserves on this stack and its pointer in *from, and goes on where `to` was saved.
+extern "C" void magister_switch_fiber(void** from, void* to);
+asm(R"(
+.text
+.type magister_switch_fiber, @function
+magister_switch_fiber:
+  push %rbp
+  push %rbx
+  push %r12
+  push %r13
+  push %r14
+  push %r15
+  mov %rsp, (%rdi)
+  mov %rsi, %rsp
+  pop %r15
+  pop %r14
+  pop %r13
+  pop %r12
+  pop %rbx
+  pop %rbp
+  ret
+.size magister_switch_fiber, .-magister_switch_fiber
+)");
 
 std::atomic<HostOrder> host_order{HostOrder::kAscending};
 
@@ -36,6 +59,7 @@ class HostBlock {
 
   void run(std::int64_t x, std::int64_t y, std::int64_t z) {
     x_ = x, y_ = y, z_ = z;
+    being_run = this;
     std::memset(shared_.data(), kFill, shared_.size() * 16);
     block_barrier_ = {static_cast<int>(shape_.threads)};
     warp_barriers_.assign(shape_.threads / kWarp, {kWarp});
@@ -47,7 +71,7 @@ class HostBlock {
         current_ = host_order == HostOrder::kAscending ? i : fibers_.size() - 1 - i;
         Fiber& fiber = fibers_[current_];
         if (fiber.done) continue;
-        swapcontext(&scheduler_, &fiber.context);
+        magister_switch_fiber(&scheduler_, fiber.stack_pointer);
         if (fiber.done) --running;
       }
       MAGISTER_CHECK(progress_ != before || running == 0, ExitCode::kInternal,
@@ -65,7 +89,7 @@ class HostBlock {
       ++progress_;
       return;
     }
-    while (barrier.generation == generation) swapcontext(&fibers_[current_].context, &scheduler_);
+    while (barrier.generation == generation) magister_switch_fiber(&fibers_[current_].stack_pointer, scheduler_);
   }
 
   const LaunchShape& shape_;
@@ -78,29 +102,29 @@ class HostBlock {
 
  private:
   struct Fiber {
-    ucontext_t context{};
+    void* stack_pointer = nullptr;
     bool done = false;
   };
 
   void prepare(std::size_t index) {
     Fiber& fiber = fibers_[index];
     fiber.done = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks_.get() + index * kStackBytes;
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &scheduler_;
-    const auto address = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&fiber.context, reinterpret_cast<void (*)()>(&HostBlock::live), 2, static_cast<unsigned>(address >> 32),
-                static_cast<unsigned>(address));
+    // The first switch pops six registers and returns into begin(), whose frame starts 8 bytes off a multiple of 16.
+    auto* top = reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stacks_.get() + (index + 1) * kStackBytes) / 16 * 16) - 8;
+    std::memset(top, 0, 8 * sizeof(void*));
+    top[6] = reinterpret_cast<void*>(&HostBlock::begin);
+    fiber.stack_pointer = top;
   }
 
-  static void live(unsigned high, unsigned low) {
-    auto* block = reinterpret_cast<HostBlock*>(static_cast<std::uintptr_t>(high) << 32 | low);
+  // A fiber's first frame. Never returns: the scheduler does not resume it any more.
+  static void begin() {
+    HostBlock* block = being_run;
     const std::size_t index = block->current_;
     HostThread thread(*block, static_cast<int>(index));
     block->kernel_(thread);
     block->fibers_[index].done = true;
     ++block->progress_;
+    magister_switch_fiber(&block->fibers_[index].stack_pointer, block->scheduler_);
   }
 
   void check_guard() const {
@@ -113,10 +137,13 @@ class HostBlock {
 
   std::vector<Fiber> fibers_;
   std::unique_ptr<unsigned char[]> stacks_;
-  ucontext_t scheduler_{};
+  static thread_local HostBlock* being_run;
+  void* scheduler_ = nullptr;
   std::size_t current_ = 0;
   std::uint64_t progress_ = 0;
 };
+
+thread_local HostBlock* HostBlock::being_run = nullptr;
 
 int HostThread::num_threads() const { return static_cast<int>(block_.shape_.threads); }
 std::int64_t HostThread::block_x() const { return block_.x_; }

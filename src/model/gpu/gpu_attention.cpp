@@ -1,0 +1,121 @@
+// Runs of sequences and the two ways to attend: flash attention (bf16), or one sequence after the other with an explicit mask
+// (f32, head sizes that flash attention does not take, and the host). Source of the op's contract: ATen's flash_api.cpp.
+#include "model/gpu/gpu_attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ops/_flash_attention_forward.h>
+
+#include <algorithm>
+
+namespace magister::gpu {
+namespace {
+
+at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
+  return at::tensor(numbers, at::kLong).to(at::kInt).to(device);
+}
+
+// Whether heads 0 .. H-1 use KV heads 0, .., 0, 1, .., 1 in equal groups: what the ops take for granted.
+bool groups_are_even(const LayerShape& shape) {
+  if (shape.heads % shape.kv_heads != 0) return false;
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    if (shape.kv_of_head[static_cast<std::size_t>(head)] != head / (shape.heads / shape.kv_heads)) return false;
+  }
+  return true;
+}
+
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
+  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
+}
+
+// [Lq, Lk] bool for queries that are the last Lq of Lk positions.
+at::Tensor visible(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
+  const auto i64 = at::TensorOptions().dtype(at::kLong).device(device);
+  const at::Tensor distance = at::arange(keys - queries, keys, i64).unsqueeze(1) - at::arange(keys, i64).unsqueeze(0);
+  at::Tensor mask = distance >= 0;
+  return window > 0 ? mask & (distance < window) : mask;
+}
+
+// q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E].
+at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
+  const auto heads_first = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
+  const at::Tensor mask = visible(q.size(0), k.size(0), shape.sliding_window, q.device());
+  return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false, shape.attention_scale)
+      .squeeze(0).transpose(0, 1);
+}
+
+at::Tensor of_pages(const at::Tensor& pages_PKSE, const AttentionRun& run) {
+  return at::index(pages_PKSE, {run.pages_N, std::nullopt, run.places_N});  // [N, K, E]
+}
+
+}  // namespace
+
+AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, at::Device device) {
+  AttentionPlan plan;
+  std::vector<std::vector<std::int64_t>> pages, places;  // of each run
+  bool cached_before = false;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], rows = batch.cu_seqlens[s + 1] - begin, past = batch.past(s);
+    const bool cached = past > 0;
+    if (plan.runs.empty() || cached != cached_before) {
+      plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}, {}});
+      pages.emplace_back();
+      places.emplace_back();
+    }
+    cached_before = cached;
+    AttentionRun& run = plan.runs.back();
+    run.num_rows += rows;
+    run.cu_queries.push_back(run.num_rows);
+    run.cu_keys.push_back(run.cu_keys.back() + past + rows);
+    run.longest_queries = std::max(run.longest_queries, rows);
+    run.longest_keys = std::max(run.longest_keys, past + rows);
+    for (std::int64_t j = 0; cached && j < past + rows; ++j) {
+      const std::int64_t slot = slots[static_cast<std::size_t>(s)].offset + j;
+      pages.back().push_back(slots[static_cast<std::size_t>(s)].pages[slot / KvPages::kSlots]);
+      places.back().push_back(slot % KvPages::kSlots);
+    }
+  }
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    AttentionRun& run = plan.runs[i];
+    run.cu_queries_device = as_i32(run.cu_queries, device);
+    run.cu_keys_device = as_i32(run.cu_keys, device);
+    if (pages[i].empty()) continue;
+    run.pages_N = at::tensor(pages[i], at::kLong).to(device);
+    run.places_N = at::tensor(places[i], at::kLong).to(device);
+  }
+  return plan;
+}
+
+at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
+                  const at::Tensor& values, const Queue& queue) {
+  const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  const at::Tensor qkv_TAE = qkv_TQ.view({T, H + 2 * K, E});
+  const bool flash = flash_takes(shape, qkv_TQ.scalar_type(), queue), even = groups_are_even(shape);
+  at::Tensor kv_of_head;
+  if (!flash || !even) kv_of_head = at::tensor(shape.kv_of_head, at::kLong).to(qkv_TQ.device());
+  std::vector<at::Tensor> outputs;
+  for (const AttentionRun& run : plan.runs) {
+    const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
+    const at::Tensor q = rows.narrow(1, 0, H);
+    at::Tensor k = run.pages_N.defined() ? of_pages(keys, run) : rows.narrow(1, H, K);
+    at::Tensor v = run.pages_N.defined() ? of_pages(values, run) : rows.narrow(1, H + K, K);
+    if (kv_of_head.defined()) {
+      k = k.index_select(1, kv_of_head);
+      v = v.index_select(1, kv_of_head);
+    }
+    if (flash) {
+      const auto window = shape.sliding_window > 0 ? std::optional<std::int64_t>(shape.sliding_window - 1) : std::nullopt;
+      outputs.push_back(std::get<0>(at::_flash_attention_forward(
+          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, run.longest_keys, 0.0, /*is_causal=*/true,
+          /*return_debug_mask=*/false, shape.attention_scale, window, window ? std::optional<std::int64_t>(0) : std::nullopt)));
+      continue;
+    }
+    for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {
+      const auto part = [s](const at::Tensor& x, const std::vector<std::int64_t>& cu) { return x.narrow(0, cu[s], cu[s + 1] - cu[s]); };
+      outputs.push_back(attend_plainly(part(q, run.cu_queries), part(k, run.cu_keys), part(v, run.cu_keys), shape));
+    }
+  }
+  const at::Tensor all = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
+  return all.reshape({T, H * E});
+}
+
+}  // namespace magister::gpu

@@ -1,0 +1,87 @@
+// GpuModel: the decoder layers of one shard as a GPU runs them: products by cuBLAS over all packed rows, attention by flash
+// attention over variable lengths, everything between in one kernel each. On a host queue the same code runs on CPU tensors,
+// kernel by kernel, for the tests. Legend: T packed tokens, S sequences, D hidden, H query and K KV heads of this shard,
+// E head_dim, F MLP columns of this shard, P pages.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "magister/model/batch.h"
+#include "magister/model/gpu/launch.h"
+#include "magister/model/kv_pages.h"
+#include "magister/model/model_config.h"
+#include "magister/model/partition.h"
+#include "magister/model/weights.h"
+#include "magister/parallel/process_group.h"
+#include "model/decoder_layer.h"
+#include "model/gpu/gpu_attention.h"
+#include "model/gpu/gpu_linear.h"
+
+namespace magister::gpu {
+
+struct GpuLayer {
+  at::Tensor input_layernorm_D, post_attention_layernorm_D, q_norm_E, k_norm_E;  // f32
+  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;                           // sharded as LayerWeights says
+  LayerShape shape;
+};
+
+// What a pass needs on the device besides the weights.
+struct GpuPass {
+  const PackedBatch& batch;
+  AttentionPlan attention;
+  at::Tensor ids_T, rope_rows_T;  // i32
+  at::Tensor slots_T;             // i64, page * 48 + place of every token; undefined without a cache
+  at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
+  at::Tensor hidden_TD;           // f32: the residual stream
+};
+
+class GpuModel {
+ public:
+  // dtype: of weights and activations, kBFloat16 or kFloat. group is kept by reference.
+  GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group);
+
+  // Takes everything that the model has of this shard out of the source.
+  void load(WeightSource& source, bool tied);
+
+  // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
+  // slots and cache: see Transformer::forward; empty and nullptr without a cache. Collective over the group.
+  at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
+
+  // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Local.
+  void self_test();
+
+  KvCache make_cache(std::int64_t num_pages) const;
+  at::Device device() const { return device_; }
+  at::ScalarType dtype() const { return dtype_; }
+  const Queue& queue() const { return queue_; }
+  const GpuLinear& head() const { return head_; }
+  std::uint64_t weight_bytes() const;
+
+ private:
+  GpuPass make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots);
+  void place_rope_rows(GpuPass& pass);
+  void embed(GpuPass& pass) const;
+  // Adds delta_TD (where defined) to the residual stream and norms it.
+  at::Tensor norm(GpuPass& pass, const at::Tensor& delta_TD, const at::Tensor& weight_D) const;
+  // Partial over the shards, [T, D] in dtype.
+  at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD, const at::Tensor& keys,
+                       const at::Tensor& values) const;
+  at::Tensor mlp(const GpuLayer& layer, const at::Tensor& normed_TD) const;
+  at::Tensor summed(at::Tensor partial_TD) const;
+
+  const ModelConfig config_;
+  const Partition partition_;
+  at::ScalarType dtype_;
+  Queue queue_;
+  at::Device device_;
+  ProcessGroup& group_;
+  at::Tensor embedding_vD_, norm_D_;
+  GpuLinear head_;
+  std::vector<GpuLayer> layers_;
+  at::Tensor rope_cos_PE2_, rope_sin_PE2_;  // grown on demand
+};
+
+}  // namespace magister::gpu
