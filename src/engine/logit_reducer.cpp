@@ -56,12 +56,13 @@ LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& 
   keep_ = std::min(columns, top_k + kTieSlack);
   capacity_ = keep_ + std::max<std::int64_t>(kSliceColumns, std::min<std::int64_t>(keep_, 4 * kSliceColumns));
   tile_rows_ = std::clamp<std::int64_t>(kMaxCandidateBytes / (capacity_ * 8), 16, kTileRows);
-  for (std::int64_t begin = 0; begin < columns; begin += kSliceColumns) {
+  for (std::int64_t begin = 0; !head.gpu && begin < columns; begin += kSliceColumns) {
     slices_.push_back(head.projection.outputs(begin, std::min(begin + kSliceColumns, columns)));
   }
 }
 
 std::uint64_t LogitReducer::scratch_bytes() const {
+  if (head_.gpu) return static_cast<std::uint64_t>(kGpuTileRows * head_.projection.out_features()) * sizeof(float);
   return static_cast<std::uint64_t>(tile_rows_) * (kSliceColumns * 4 + capacity_ * 8) + kSliceColumns * 4;
 }
 
@@ -168,26 +169,28 @@ void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t num
 
 }  // namespace
 
-ReducedLogits LogitReducer::reduce(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
+at::Tensor LogitReducer::shares_on_cpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
   const std::int64_t T = hidden_TD.size(0), D = hidden_TD.size(1), width = row_width();
-  MAGISTER_ASSERT(static_cast<std::int64_t>(targets_T.size()) == T);
-  const auto f32 = at::TensorOptions().dtype(at::kFloat);
-  const auto num_tiles = [&](std::int64_t rows) { return (T + rows - 1) / rows; };
-
   at::Tensor share_TW = at::empty({T, width}, at::TensorOptions().dtype(at::kLong));
   const std::int64_t scratch_floats = static_cast<std::int64_t>((scratch_bytes() + 3) / 4);
-  at::Tensor scratch = at::empty({pool_.num_threads(), scratch_floats}, f32);
-  pool_.run(num_tiles(tile_rows_), [&](std::int64_t tile, int thread) {
+  at::Tensor scratch = at::empty({pool_.num_threads(), scratch_floats}, at::TensorOptions().dtype(at::kFloat));
+  pool_.run((T + tile_rows_ - 1) / tile_rows_, [&](std::int64_t tile, int thread) {
     const std::int64_t begin = tile * tile_rows_, end = std::min(begin + tile_rows_, T);
     reduce_tile(hidden_TD.const_data_ptr<float>() + begin * D, end - begin, targets_T.data() + begin,
                 scratch.data_ptr<float>() + thread * scratch_floats, share_TW.data_ptr<std::int64_t>() + begin * width);
   });
+  return share_TW;
+}
+
+LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
+  const std::int64_t T = hidden_TD.size(0), width = row_width();
+  MAGISTER_ASSERT(static_cast<std::int64_t>(targets_T.size()) == T);
+  at::Tensor share_TW = head_.gpu ? shares_on_gpu(hidden_TD, targets_T) : shares_on_cpu(hidden_TD, targets_T);
   const int shards = group_.tp_size();
   // Shards may keep different numbers of candidates (uneven vocabularies smaller than top_k): bring them to one width.
-  std::int64_t common = width;
   if (shards > 1) {
-    at::Tensor widths = at::full({1}, width, at::TensorOptions().dtype(at::kLong));
-    common = group_.all_gather(widths).max().item<std::int64_t>();
+    const at::Tensor widths = at::full({1}, width, share_TW.options());
+    const std::int64_t common = group_.all_gather(widths).max().item<std::int64_t>();
     if (common > width) {
       const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
       share_TW = at::cat({share_TW, at::full({T, common - width}, std::bit_cast<std::int64_t>(hole),
@@ -195,20 +198,33 @@ ReducedLogits LogitReducer::reduce(const at::Tensor& hidden_TD, std::span<const 
     }
     share_TW = group_.all_gather(share_TW);
   }
+  Started started{share_TW.view({shards, T, -1}), {targets_T.begin(), targets_T.end()}, {}};
+  if (share_TW.is_cuda()) {
+    at::Tensor copy = at::empty(started.shares_STW.sizes(), at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+    started.shares_STW = copy.copy_(started.shares_STW, /*non_blocking=*/true);
+    started.ready = GpuEvent::record();
+  }
+  return started;
+}
 
+ReducedLogits LogitReducer::finish(const Started& started) const {
+  group_.wait_for(started.ready);
+  const std::int64_t shards = started.shares_STW.size(0), T = started.shares_STW.size(1), common = started.shares_STW.size(2);
+  const std::vector<TokenId>& targets_T = started.targets_T;
+  const auto f32 = at::TensorOptions().dtype(at::kFloat);
   ReducedLogits out;
   out.top_id_Tk = at::empty({T, top_k_}, at::TensorOptions().dtype(at::kInt));
   out.top_logprob_Tk = at::empty({T, top_k_}, f32);
   for (at::Tensor* column : {&out.logsumexp_T, &out.target_logprob_T, &out.entropy_T, &out.tail_mass_T}) {
     *column = at::empty({T}, f32);
   }
-  const std::int64_t* all = share_TW.const_data_ptr<std::int64_t>();
-  pool_.run(num_tiles(kTileRows), [&](std::int64_t tile, int) {
+  const std::int64_t* all = started.shares_STW.const_data_ptr<std::int64_t>();
+  pool_.run((T + kTileRows - 1) / kTileRows, [&](std::int64_t tile, int) {
     std::vector<const std::int64_t*> shares(static_cast<std::size_t>(shards));
     std::vector<Candidate> best;
     for (std::int64_t t = tile * kTileRows; t < std::min((tile + 1) * kTileRows, T); ++t) {
-      for (int s = 0; s < shards; ++s) shares[s] = all + (s * T + t) * common;
-      finish_row(shares, kNumbers, common - kNumbers, top_k_, targets_T[t] >= 0, best,
+      for (std::int64_t s = 0; s < shards; ++s) shares[s] = all + (s * T + t) * common;
+      finish_row(shares, kNumbers, common - kNumbers, top_k_, targets_T[static_cast<std::size_t>(t)] >= 0, best,
                  {out.top_id_Tk.data_ptr<std::int32_t>() + t * top_k_, out.top_logprob_Tk.data_ptr<float>() + t * top_k_,
                   out.logsumexp_T.data_ptr<float>() + t, out.target_logprob_T.data_ptr<float>() + t,
                   out.entropy_T.data_ptr<float>() + t, out.tail_mass_T.data_ptr<float>() + t});

@@ -13,7 +13,9 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/parallel/communicator.h"
+#include "magister/parallel/gpu.h"
 #include "magister/parallel/process_group.h"
+#include "parallel/check_cuda.h"
 
 namespace magister {
 namespace {
@@ -23,17 +25,6 @@ using Clock = std::chrono::steady_clock;
 // Ring with a fixed number of channels adds in one order whenever the message and the machine are the same; 8 channels
 // carry most of what NVLink has.
 constexpr int kChannels = 8;
-
-void check_cuda(cudaError_t code, const char* call) {
-  if (code == cudaSuccess) [[likely]]
-    return;
-  cudaGetLastError();
-  fail(ExitCode::kInternal,
-       "rank {} on {}: {} failed: {} (the GPU cannot be used any more); run the same command again, and leave this "
-       "host out if it comes back",
-       log_world_rank(), host_name(), call, cudaGetErrorString(code));
-}
-#define MAGISTER_CHECK_CUDA(call) ::magister::check_cuda((call), #call)
 
 Clock::duration patience() {
   const char* text = std::getenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
@@ -96,6 +87,11 @@ class NcclProcessGroup final : public ProcessGroup {
   NcclProcessGroup& operator=(const NcclProcessGroup&) = delete;
 
   std::string backend() const override { return "nccl"; }
+  at::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
+
+  void wait_for(const GpuEvent& event) override {
+    wait_until([&] { return event.done(); });
+  }
 
   void all_reduce_sum(at::Tensor& tensor) override {
     check(tensor, "all_reduce_sum");
@@ -149,17 +145,11 @@ class NcclProcessGroup final : public ProcessGroup {
   void barrier() override {
     select_device();
     settle(ncclAllReduce(flag_, flag_, 1, ncclFloat32, ncclSum, comm(), kStream), "ncclAllReduce (barrier)");
-    const auto begin = Clock::now();
-    for (;;) {
+    wait_until([&] {
       const cudaError_t state = cudaStreamQuery(kStream);
-      if (state == cudaSuccess) return;
-      if (state != cudaErrorNotReady) abort_group("cudaStreamQuery", cudaGetErrorString(state));
-      ncclResult_t result = ncclSuccess;
-      if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
-        abort_group("the group's collectives", ncclGetErrorString(result));
-      }
-      pause_within(begin, "the group's collectives");
-    }
+      if (state != cudaSuccess && state != cudaErrorNotReady) abort_group("cudaStreamQuery", cudaGetErrorString(state));
+      return state == cudaSuccess;
+    });
   }
 
  private:
@@ -184,6 +174,19 @@ class NcclProcessGroup final : public ProcessGroup {
                    "report this",
                    operation, tensor.device().str(), tensor.is_contiguous() ? "" : " not", device_);
     select_device();
+  }
+
+  // Asks `done` again and again, and NCCL for errors between.
+  template <typename Done>
+  void wait_until(const Done& done) {
+    const auto begin = Clock::now();
+    while (!done()) {
+      ncclResult_t result = ncclSuccess;
+      if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
+        abort_group("the group's collectives", ncclGetErrorString(result));
+      }
+      pause_within(begin, "the group's collectives");
+    }
   }
 
   // Waits until a non-blocking call is under way (not until its result is there).

@@ -1,4 +1,5 @@
-// The fused head against log_softmax and a full sort, alone and over uneven shards of the vocabulary.
+// The fused head against log_softmax and a full sort, alone and over uneven shards of the vocabulary; the GPU's with its kernel run on
+// the host.
 #include "magister/engine/logit_reducer.h"
 
 #include <ATen/ATen.h>
@@ -15,6 +16,7 @@ namespace {
 struct Problem {
   at::Tensor weight_VD, hidden_TD;
   std::vector<TokenId> targets;
+  bool on_gpu = false;
 
   Problem(std::int64_t T, std::int64_t D, std::int64_t V, double scale = 0.3) {
     at::manual_seed(7);
@@ -23,6 +25,10 @@ struct Problem {
     for (std::int64_t t = 0; t < T; ++t) targets.push_back(t % 5 == 4 ? -1 : static_cast<TokenId>(t * 31 % V));
   }
   LmHead head(std::int64_t begin, std::int64_t end) const {
+    if (on_gpu) {
+      return {{weight_VD.narrow(0, begin, end - begin), {}}, {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)},
+              weight_VD.size(0), gpu::Queue{}};
+    }
     return {pack({weight_VD.narrow(0, begin, end - begin).contiguous(), {}}),
             {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)}, weight_VD.size(0)};
   }
@@ -70,28 +76,38 @@ void expect_near(const ReducedLogits& got, const ReducedLogits& want, double tol
   }
 }
 
-class TopK : public testing::TestWithParam<std::int64_t> {};
+class TopK : public testing::TestWithParam<std::tuple<std::int64_t, bool>> {
+ protected:
+  std::int64_t k() const { return std::get<0>(GetParam()); }
+  bool on_gpu() const { return std::get<1>(GetParam()); }
+};
 
 TEST_P(TopK, EqualsLogSoftmaxAndSort) {
-  const Problem problem(300, 48, 2500);
+  Problem problem(on_gpu() ? 530 : 300, 48, 2500);  // on a GPU a tile has 512 rows
+  problem.on_gpu = on_gpu();
   const auto group = make_single_process_group();
   ThreadPool pool(2);
   const LmHead head = problem.head();
-  const ReducedLogits got = LogitReducer(head, *group, pool, GetParam()).reduce(problem.hidden_TD, problem.targets);
-  expect_near(got, LogitReducer::reduce_reference(head, problem.hidden_TD, problem.targets, GetParam()), 1e-5);
+  const ReducedLogits got = LogitReducer(head, *group, pool, k()).reduce(problem.hidden_TD, problem.targets);
+  expect_near(got, LogitReducer::reduce_reference(head, problem.hidden_TD, problem.targets, k()), 1e-5);
 }
 
 TEST_P(TopK, EqualsTheUnshardedHeadOverUnevenShards) {
-  const Problem problem(130, 32, 2500);
-  const ReducedLogits whole = reduce_sharded(problem, {0, 2500}, GetParam());
-  expect_near(reduce_sharded(problem, {0, 1472, 2500}, GetParam()), whole, 1e-5);
-  expect_near(reduce_sharded(problem, {0, 7, 1500, 2500}, GetParam()), whole, 1e-5);
+  Problem problem(130, 32, 2500);
+  const ReducedLogits whole = reduce_sharded(problem, {0, 2500}, k());
+  problem.on_gpu = on_gpu();
+  expect_near(reduce_sharded(problem, {0, 1472, 2500}, k()), whole, 1e-5);
+  expect_near(reduce_sharded(problem, {0, 7, 1500, 2500}, k()), whole, 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, TopK, testing::Values(1, 2, 64, 1000, 2499, 2500));
+INSTANTIATE_TEST_SUITE_P(Sizes, TopK, testing::Combine(testing::Values(1, 2, 64, 1000, 2499, 2500), testing::Bool()));
 
-TEST(LogitReducer, TiesGoToTheLowerId) {
+class Head : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(CpuAndGpu, Head, testing::Bool());
+
+TEST_P(Head, TiesGoToTheLowerId) {
   Problem problem(40, 16, 3000);
+  problem.on_gpu = GetParam();
   problem.weight_VD = problem.weight_VD.narrow(0, 0, 10).repeat({300, 1});  // every logit stands 300 times
   const ReducedLogits got = reduce_sharded(problem, {0, 1024, 3000}, 64);
   const at::Tensor step = got.top_id_Tk.narrow(1, 1, 63) - got.top_id_Tk.narrow(1, 0, 63);
@@ -99,9 +115,10 @@ TEST(LogitReducer, TiesGoToTheLowerId) {
   EXPECT_TRUE((got.top_id_Tk.select(1, 0) < 10).all().item<bool>());
 }
 
-TEST(LogitReducer, EqualRoundedLogprobsAreOrderedById) {
+TEST_P(Head, EqualRoundedLogprobsAreOrderedById) {
   // A huge common logit makes many different logits round to the same f32 log-probability.
   Problem problem(60, 8, 1500, 1e-6);
+  problem.on_gpu = GetParam();
   problem.weight_VD = problem.weight_VD + 200.0;
   const ReducedLogits got = reduce_sharded(problem, {0, 1500}, 32);
   const auto id = got.top_id_Tk.accessor<int, 2>();
@@ -127,13 +144,36 @@ TEST(LogitReducer, BitsDoNotDependOnTheNumberOfThreads) {
   EXPECT_TRUE(at::equal(a.entropy_T, b.entropy_T));
 }
 
-TEST(LogitReducer, ExtremeLogitsStayFinite) {
+TEST_P(Head, ExtremeLogitsStayFinite) {
   Problem problem(8, 4, 300);
+  problem.on_gpu = GetParam();
   problem.weight_VD = problem.weight_VD * 1e4;
   const ReducedLogits got = reduce_sharded(problem, {0, 100, 300}, 5);
   EXPECT_TRUE(at::isfinite(got.logsumexp_T).all().item<bool>());
   EXPECT_GE(got.entropy_T.min().item<float>(), 0.0f);
   EXPECT_LE(got.tail_mass_T.max().item<float>(), 1.0f);
+}
+
+// Logits that rise with the id: every column enters, and the threshold rises with every chunk. Both orders of the emulated threads.
+TEST(GpuHead, RisingLogitsAndMaskedOnes) {
+  Problem problem(3, 4, 9000);
+  problem.on_gpu = true;
+  problem.hidden_TD = at::ones({3, 4});
+  problem.weight_VD = (at::arange(9000, at::kFloat) * 1e-3).unsqueeze(1).repeat({1, 4});
+  problem.weight_VD.narrow(0, 8990, 10).fill_(-std::numeric_limits<float>::infinity());  // padding of a vocabulary
+  problem.targets = {0, 8989, 8995};
+  const auto group = make_single_process_group();
+  ThreadPool pool(1);
+  for (const gpu::HostOrder order : {gpu::HostOrder::kAscending, gpu::HostOrder::kDescending}) {
+    gpu::set_host_order(order);
+    const LmHead head = problem.head();
+    const ReducedLogits got = LogitReducer(head, *group, pool, 900).reduce(problem.hidden_TD, problem.targets);
+    EXPECT_TRUE(at::equal(got.top_id_Tk[0], at::arange(8989, 8089, -1, at::kInt)));
+    const at::Tensor logits = problem.weight_VD.narrow(0, 0, 8990).sum(1).to(at::kDouble);
+    EXPECT_NEAR(got.logsumexp_T[1].item<float>(), at::logsumexp(logits, {0}).item<double>(), 1e-5);
+    EXPECT_EQ(got.target_logprob_T[2].item<float>(), -std::numeric_limits<float>::infinity());
+  }
+  gpu::set_host_order(gpu::HostOrder::kAscending);
 }
 
 TEST(LogitReducer, RefusesATopKOutsideTheVocabulary) {

@@ -14,6 +14,7 @@
 #include "magister/model/batch.h"
 #include "magister/model/matmul.h"
 #include "magister/model/transformer.h"
+#include "magister/parallel/gpu.h"
 
 namespace magister {
 
@@ -22,22 +23,36 @@ class LogitReducer {
   // top_k in [1, V]. head, group and pool are kept by reference.
   LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& pool, std::int64_t top_k);
 
-  // hidden_TD: f32, CPU, replicated. targets_T[t]: the token that follows row t, -1 for none (target_logprob is NaN).
-  // Collective over the group; the result is replicated.
-  ReducedLogits reduce(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
+  // hidden_TD: as Transformer::forward gives it, replicated. targets_T[t]: the token that follows row t, -1 for none
+  // (target_logprob is NaN). Collective over the group; the result is replicated.
+  ReducedLogits reduce(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const { return finish(start(hidden_TD, targets_T)); }
+
+  // The same in two steps: on a GPU start() only queues work and the copy to the host, and finish() waits for it, so that the device
+  // has its next unit before this one's rows are made. start() is collective over the group, finish() is local.
+  struct Started {
+    at::Tensor shares_STW;  // i64, CPU: the numbers and candidates of every shard, there when `ready` is done
+    std::vector<TokenId> targets_T;
+    GpuEvent ready;
+  };
+  Started start(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
+  ReducedLogits finish(const Started& started) const;
 
   // The slow plain twin: the whole [T, v] in fp32, log_softmax, full sort. Unsharded heads only. Local.
   static ReducedLogits reduce_reference(const LmHead& head, const at::Tensor& hidden_TD,
                                         std::span<const TokenId> targets_T, std::int64_t top_k);
 
-  // Bytes of work memory a thread needs besides the result (for plan).
+  // Bytes of work memory a thread needs besides the result (for plan); on a GPU of the device.
   std::uint64_t scratch_bytes() const;
 
  private:
-  struct Shares;
+  at::Tensor shares_on_cpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
+  at::Tensor shares_on_gpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
   void reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch, std::int64_t* shares) const;
   std::int64_t row_width() const { return kNumbers + keep_; }
 
+  // Rows of logits that stand on a GPU at a time: 263 MB for 128,256 entries, 1/32 of a unit of 16,384 rows, and enough rows for the
+  // product to be bound by arithmetic.
+  static constexpr std::int64_t kGpuTileRows = 512;
   static constexpr std::int64_t kNumbers = 4;  // maximum, sum, weighted sum, target logit: doubles as bits
   const LmHead& head_;
   ProcessGroup& group_;

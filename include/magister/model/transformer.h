@@ -86,7 +86,7 @@ class Transformer {
   std::unique_ptr<TransformerLayers> layers_;
 };
 
-// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] f32 -> [R, v] f32. Local.
+// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] -> [R, v] f32, where they are. Local.
 at::Tensor logits_of(const LmHead& head, const at::Tensor& hidden_RD, ThreadPool& pool);
 
 // Packs sequences of token ids one after the other. past_S as in PackedBatch; positions start there.

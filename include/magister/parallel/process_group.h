@@ -16,6 +16,7 @@
 namespace magister {
 
 class Communicator;
+class GpuEvent;
 
 // Thrown in shards that wait for one which has failed: its own error says why, so a caller that collects the errors of
 // several shards prefers any other type to this one.
@@ -31,6 +32,10 @@ class ProcessGroup {
   int tp_rank() const { return tp_rank_; }
   int tp_size() const { return tp_size_; }
   virtual std::string backend() const = 0;
+  // Where the tensors of the calls stand.
+  virtual at::Device device() const { return at::kCPU; }
+  // Waits for work on the GPU; a group that can fail meanwhile (nccl) notices. Local.
+  virtual void wait_for(const GpuEvent& event);
 
   // tensor (contiguous; f32, bf16, f16, i32, i64) becomes the sum over the shards, in place, replicated.
   // bf16 and f16 are added in fp32 and rounded once.
@@ -61,6 +66,9 @@ std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communi
 std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_shards);
 // One shard a rank. Collective over members.
 std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members);
+
+// One shard a rank, tensors on `device`, sums on the host through MPI: for several ranks on one GPU, in tests. Collective over members.
+std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& members, at::Device device);
 
 // One GPU per rank; the unique id travels over MPI. Calls are enqueued on the device's default stream, as ATen's are,
 // and return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes

@@ -27,10 +27,12 @@ struct Bf16 {
 #if defined(__CUDACC__)
 MAGISTER_DEVICE float bits_as_float(std::uint32_t bits) { return __uint_as_float(bits); }
 MAGISTER_DEVICE std::uint32_t float_as_bits(float value) { return __float_as_uint(value); }
+MAGISTER_DEVICE std::int64_t double_as_bits(double value) { return __double_as_longlong(value); }
 MAGISTER_DEVICE Bf16 to_bf16(float value) { return {__bfloat16_as_ushort(__float2bfloat16_rn(value))}; }
 #else
 MAGISTER_DEVICE float bits_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 MAGISTER_DEVICE std::uint32_t float_as_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
+MAGISTER_DEVICE std::int64_t double_as_bits(double value) { return std::bit_cast<std::int64_t>(value); }
 MAGISTER_DEVICE Bf16 to_bf16(float value) {
   const std::uint32_t bits = float_as_bits(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fc0};  // NaN

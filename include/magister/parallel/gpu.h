@@ -1,0 +1,39 @@
+// A rank's GPU: opening it, its memory, and waiting for what is queued there. Work goes to the device's legacy default stream, in
+// order; ATen, NCCL and our kernels share it. In a build without CUDA everything here throws Error(kConfig).
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+namespace magister {
+
+// Loads libtorch's GPU libraries (libtorch_cuda.so beside libtorch_cpu.so, 1.5 GB, once a process, 1 to 3 s) and makes the device this
+// thread's own, for CUDA and ATen. Every thread that computes there calls it. Throws Error(kConfig) naming what is missing.
+void open_gpu(int device_index);
+
+struct GpuMemory {
+  std::uint64_t total_bytes = 0, free_bytes = 0;
+};
+// As the driver says now; what ATen's allocator keeps in reserve counts as used.
+GpuMemory gpu_memory(int device_index);
+
+// A mark in the stream of this thread's device: done when everything queued before it is. Move-only.
+class GpuEvent {
+ public:
+  GpuEvent() = default;  // done from the start
+  static GpuEvent record();
+  ~GpuEvent();
+  GpuEvent(GpuEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  GpuEvent& operator=(GpuEvent&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  // Throws Error(kInternal) with CUDA's words when the device has failed.
+  bool done() const;
+  void wait() const;
+
+ private:
+  void* event_ = nullptr;  // cudaEvent_t
+};
+
+}  // namespace magister

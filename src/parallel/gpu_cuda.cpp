@@ -1,0 +1,75 @@
+// The CUDA side of a rank's GPU. libtorch's GPU libraries come by dlopen: linked, they would cost every run on a CPU seconds and
+// hundreds of megabytes.
+#include "magister/parallel/gpu.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/parallel/communicator.h"
+#include "parallel/check_cuda.h"
+
+namespace magister {
+namespace {
+
+void load_libtorch_cuda() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    void* handle = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+    const char* problem = handle == nullptr ? dlerror() : nullptr;
+    MAGISTER_CHECK(handle != nullptr, ExitCode::kConfig,
+                   "libtorch's GPU library does not load on {}: {} (this run is to use its GPUs); install the torch wheel with CUDA, "
+                   "as scripts/setup.sh does, or set layout.devices: cpu", host_name(), printable(problem == nullptr ? "" : problem, 500));
+  });
+}
+
+}  // namespace
+
+void open_gpu(int device_index) {
+  load_libtorch_cuda();
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  MAGISTER_CHECK(code == cudaSuccess && device_index >= 0 && device_index < count, ExitCode::kConfig,
+                 "cuda:{} cannot be used on {}: {} ({} GPUs are visible); check `magister doctor`, or set layout.devices: cpu", device_index,
+                 host_name(), code == cudaSuccess ? "there is no such GPU" : cudaGetErrorString(code), count);
+  MAGISTER_CHECK_CUDA(cudaSetDevice(device_index));
+}
+
+GpuMemory gpu_memory(int device_index) {
+  MAGISTER_CHECK_CUDA(cudaSetDevice(device_index));
+  std::size_t free = 0, total = 0;
+  MAGISTER_CHECK_CUDA(cudaMemGetInfo(&free, &total));
+  return {total, free};
+}
+
+GpuEvent GpuEvent::record() {
+  GpuEvent event;
+  cudaEvent_t made = nullptr;
+  MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+  event.event_ = made;
+  MAGISTER_CHECK_CUDA(cudaEventRecord(made, nullptr));
+  return event;
+}
+
+GpuEvent::~GpuEvent() {
+  if (event_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+}
+
+bool GpuEvent::done() const {
+  if (event_ == nullptr) return true;
+  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event_));
+  if (state == cudaErrorNotReady) return false;
+  check_cuda(state, "work on the GPU");
+  return true;
+}
+
+void GpuEvent::wait() const {
+  while (!done()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+}  // namespace magister

@@ -1,0 +1,21 @@
+// A rank's GPU in a build without CUDA: there is none.
+#include "magister/core/error.h"
+#include "magister/parallel/gpu.h"
+
+namespace magister {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail(ExitCode::kConfig, "this build has no CUDA (GPUs cannot be used); build with MAGISTER_CUDA=ON or set layout.devices: cpu");
+}
+
+}  // namespace
+
+void open_gpu(int) { refuse(); }
+GpuMemory gpu_memory(int) { refuse(); }
+GpuEvent GpuEvent::record() { refuse(); }
+GpuEvent::~GpuEvent() = default;
+bool GpuEvent::done() const { return true; }
+void GpuEvent::wait() const {}
+
+}  // namespace magister

@@ -1,0 +1,44 @@
+// The group for tests of tensor parallelism with fewer GPUs than shards: tensors go to the host, are summed there by MPI in shard
+// order, and come back. NCCL refuses two ranks on one GPU before version 2.30.3.
+#include <ATen/ATen.h>
+
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/process_group.h"
+
+namespace magister {
+namespace {
+
+class StagedProcessGroup final : public ProcessGroup {
+ public:
+  StagedProcessGroup(std::unique_ptr<ProcessGroup> host, at::Device device)
+      : ProcessGroup(host->tp_rank(), host->tp_size()), host_(std::move(host)), device_(device) {}
+
+  std::string backend() const override { return "mpi, staged"; }
+  at::Device device() const override { return device_; }
+
+  void all_reduce_sum(at::Tensor& tensor) override {
+    at::Tensor staged = tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    host_->all_reduce_sum(staged);
+    tensor.copy_(staged);
+  }
+  at::Tensor all_gather(const at::Tensor& shard) override { return host_->all_gather(shard.cpu().contiguous()).to(device_); }
+  at::Tensor reduce_scatter(const at::Tensor& tensor) override { return host_->reduce_scatter(tensor.cpu().contiguous()).to(device_); }
+  void broadcast(at::Tensor& tensor, int root) override {
+    at::Tensor staged = tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    host_->broadcast(staged, root);
+    tensor.copy_(staged);
+  }
+  void barrier() override { host_->barrier(); }
+
+ private:
+  std::unique_ptr<ProcessGroup> host_;
+  at::Device device_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& members, at::Device device) {
+  return std::make_unique<StagedProcessGroup>(make_mpi_process_group(members), device);
+}
+
+}  // namespace magister
