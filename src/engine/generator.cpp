@@ -156,12 +156,12 @@ at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   }
   counts_.computed_tokens += static_cast<std::uint64_t>(row);
   const at::Tensor hidden_TD = model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
-  return hidden_TD.index_select(0, at::tensor(rows, at::kLong));
+  return hidden_TD.index_select(0, at::tensor(rows, at::kLong).to(hidden_TD.device()));
 }
 
 at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
   if (group.tp_size() == 1) return part_Rv;
-  at::Tensor width = at::tensor({part_Rv.size(1)}, at::kLong);
+  at::Tensor width = at::tensor({part_Rv.size(1)}, at::kLong).to(part_Rv.device());
   const at::Tensor widths = group.all_gather(width);
   const std::int64_t widest = widths.max().item<std::int64_t>(), rows = part_Rv.size(0);
   const at::Tensor all_NRw = group.all_gather(at::constant_pad_nd(part_Rv, {0, widest - part_Rv.size(1)}).contiguous())
@@ -228,7 +228,7 @@ void Generator::step() {
   MAGISTER_ASSERT(!pass.empty());
   ++counts_.passes;
   const at::Tensor hidden_RD = forward(pass);
-  at::Tensor logits_RV = hidden_RD.size(0) > 0 ? gather_logits(model_.logits(hidden_RD), model_.group()) : at::Tensor{};
+  at::Tensor logits_RV = hidden_RD.size(0) > 0 ? gather_logits(model_.logits(hidden_RD), model_.group()).cpu() : at::Tensor{};
   std::int64_t row = 0;
   for (Sequence* sequence : pass) {
     sequence->computed += std::exchange(sequence->scheduled, 0);

@@ -47,6 +47,12 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
   return cpu_prefers_bf16() ? at::kBFloat16 : at::kFloat;
 }
 
+at::ScalarType resolve_gpu_dtype(const std::string& name) {
+  MAGISTER_CHECK(name != "f16", ExitCode::kConfig, "model.dtype: f16 on GPUs (they compute in bf16 or f32 here, and bf16 has the range of "
+                 "f32); choose auto, bf16 or f32");
+  return name == "f32" ? at::kFloat : at::kBFloat16;
+}
+
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization)
     : layers_(std::make_unique<TransformerLayers>(

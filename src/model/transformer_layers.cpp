@@ -120,6 +120,15 @@ at::Tensor gather(const std::vector<const float*>& rows, std::int64_t half) {
 at::Tensor RopeTables::gather_cos() const { return gather(rows.cos, half); }
 at::Tensor RopeTables::gather_sin() const { return gather(rows.sin, half); }
 
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens, at::ScalarType dtype) {
+  const auto H = partition.heads.size(), K = partition.kv_heads.size();
+  const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
+  const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();
+  // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots.
+  return static_cast<std::uint64_t>(num_tokens) *
+         (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16);
+}
+
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads) {
   const auto heads = partition.heads.size(), kv_heads = partition.kv_heads.size();

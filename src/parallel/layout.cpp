@@ -17,7 +17,9 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   refuse_singleton_launch(world.size());
   const std::vector<RankProbe> ranks = probe_ranks(world);
   // Every rank solves the same problem and throws the same error.
-  LayoutSolution solution = solve_layout(ranks, config);
+  LayoutConfig wishes = config;
+  wishes.share_gpus = shares_gpus();
+  LayoutSolution solution = solve_layout(ranks, wishes);
   const RankPlace& place = solution.places[static_cast<std::size_t>(world.rank())];
   if (!solution.on_gpu && !config.cpu_only && !ranks[0].gpus.empty()) {
     log_info("{} GPU(s) found on {}, but this task computes on CPUs", ranks[0].gpus.size(), ranks[0].host);
@@ -47,6 +49,11 @@ std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config) {
     probe.local_size = num_ranks;
   }
   return solve_layout(ranks, config).table;
+}
+
+bool shares_gpus() {
+  const char* wanted = std::getenv("MAGISTER_SHARE_GPUS");
+  return wanted != nullptr && std::string_view(wanted) == "1";
 }
 
 void refuse_singleton_launch(int world_size) {

@@ -60,7 +60,7 @@ std::string what_it_sees(const RankProbe& rank) {
 }
 
 // The GPU of one rank: its only one, or the one of its place on the host.
-const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wanted) {
+const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wanted, bool share) {
   std::vector<const GpuDevice*> candidates;
   for (const GpuDevice& gpu : rank.gpus) {
     if (wanted.empty()) candidates.push_back(&gpu);
@@ -80,6 +80,7 @@ const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wante
                  "layout.devices: cpu",
                  what_it_sees(rank));
   if (candidates.size() == 1) return *candidates[0];
+  if (share) return *candidates[static_cast<std::size_t>(rank.local_rank) % candidates.size()];
   MAGISTER_CHECK(
       static_cast<int>(candidates.size()) >= rank.local_size, ExitCode::kConfig,
       "{} run on {} with {} to choose from (one rank drives one GPU): {}; start {} there or ask the scheduler for "
@@ -90,14 +91,14 @@ const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wante
 }
 
 // By world rank; throws when two ranks would share a GPU.
-std::vector<const GpuDevice*> choose_gpus(const std::vector<RankProbe>& ranks, const std::vector<int>& wanted) {
+std::vector<const GpuDevice*> choose_gpus(const std::vector<RankProbe>& ranks, const std::vector<int>& wanted, bool share) {
   std::vector<const GpuDevice*> chosen;
   std::map<std::string, const RankProbe*> owner;
   for (const RankProbe& rank : ranks) {
-    const GpuDevice& gpu = choose_gpu(rank, wanted);
+    const GpuDevice& gpu = choose_gpu(rank, wanted, share);
     const auto [entry, is_new] = owner.emplace(gpu.uuid, &rank);
     MAGISTER_CHECK(
-        is_new, ExitCode::kConfig,
+        is_new || share, ExitCode::kConfig,
         "rank {} on {} and rank {} on {} would both use the GPU {} (each would take the other's memory): {}; {}; "
         "start one rank a GPU, or give each rank its own by CUDA_VISIBLE_DEVICES or --gpu-bind",
         entry->second->world_rank, entry->second->host, rank.world_rank, rank.host, gpu.uuid,
@@ -138,7 +139,7 @@ LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutCon
   solution.tp_size = group_size(num_ranks, shards, config.gpus_per_group);
   solution.num_groups = num_ranks * shards / solution.tp_size;
   std::vector<const GpuDevice*> gpus;
-  if (solution.on_gpu) gpus = choose_gpus(ranks, config.devices);
+  if (solution.on_gpu) gpus = choose_gpus(ranks, config.devices, config.share_gpus);
   const std::vector<int> cores = core_shares(ranks);
   for (int r = 0; r < num_ranks; ++r) {
     const auto at = static_cast<std::size_t>(r);

@@ -17,6 +17,7 @@
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
 #include "tasks/chat_prompts.h"
+#include "tasks/device_group.h"
 #include "tasks/generate_run.h"
 #include "tasks/model_hash.h"
 #include "tasks/open_model.h"
@@ -47,7 +48,7 @@ class Generate final : public Task {
   ExitCode run(RunContext& context) override;
 
  private:
-  Opened open(const Communicator& world) const;
+  Opened open(const Communicator& world, const std::optional<gpu::Queue>& gpu) const;
   void open_chat(Opened& opened) const;
   SamplingParams sampling(const Opened& opened) const;
   SampleRules rules(const Opened& opened) const;
@@ -60,8 +61,8 @@ class Generate final : public Task {
   GenerateConfig config_;
 };
 
-Opened Generate::open(const Communicator& world) const {
-  Opened opened{open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset),
+Opened Generate::open(const Communicator& world, const std::optional<gpu::Queue>& gpu) const {
+  Opened opened{open_model(world, config_.model, gpu), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset),
                 {}, {}, "none", nullptr, nullptr};
   const ModelConfig& model = opened.model.description.config;
   opened.stops.texts = config_.stop;
@@ -145,7 +146,7 @@ Attributes Generate::identity(const RunContext& context, const Opened& opened, i
           {"dataset_sha256", opened.dataset.sha256()},
           {"chat_template_sha256", opened.chat ? opened.chat->sha256() : std::string("none")},
           {"constraint_sha256", opened.constraint_sha256},
-          {"dtype", dtype_name(opened.model.dtype)},
+          {"dtype", dtype_name(opened.model.dtype)}, {"device", opened.model.device_kind()},
           {"tp_size", static_cast<std::uint64_t>(tp_size)},
           {"source_records", opened.dataset.num_source_records()},
           {"slice_begin", slice.begin},
@@ -199,10 +200,7 @@ ResultsFile Generate::create(RunContext& context, const std::string& running_pat
 ExitCode Generate::run(RunContext& context) {
   const auto begin = std::chrono::steady_clock::now();
   PhaseTimes times;
-  const GpuGroup group = GpuGroup::resolve(context.world, context.experiment.layout);
-  MAGISTER_CHECK(!group.on_gpu(), ExitCode::kConfig,
-                 "layout.devices: GPUs were found, but this version computes on CPUs only (the GPU path is not built "
-                 "yet); set layout.devices: cpu");
+  const GpuGroup group = resolve_group(context, config_.model, pass_shape());
   const std::filesystem::path results(context.results_path);
   const std::string running_path = (results.parent_path() / results.stem()).string() + ".running.h5";
   make_folder(context.world, results.parent_path().string());
@@ -211,7 +209,7 @@ ExitCode Generate::run(RunContext& context) {
     put_aside(context.world, context.results_path);
     put_aside(context.world, running_path);
   }
-  Opened opened = open(context.world);
+  Opened opened = open(context.world, queue_of(group));
   open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   partition_for(model, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
@@ -231,13 +229,13 @@ ExitCode Generate::run(RunContext& context) {
   const auto number = [&](const char* of) { return ResultsFile::read_number(context.world, running_path + ".partial", of); };
   const GenerateShape size{number("num_samples"), number("num_tokens"), file.num_units(), config_.n, config_.max_new_tokens,
                            number("key_bytes"), config_.top_logprobs};
-  const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, group.tp_size(), config_, number("longest_prompt")));
+  const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, group.tp_size(), config_, pass_shape(), number("longest_prompt")));
   const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
   const std::optional<LossPlan> loss =
       plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, opened.model, file, expected});
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    run_generate_units({{group, file, work, opened.model, [&] { return context.stop.raised(); }, loss, times}, config_, size,
+    run_generate_units({{group, file, work, opened.model, [&] { return context.stop.raised(); }, loss, times, pass_shape(), num_pages}, config_, size,
                         opened.tokenizer, opened.stops, opened.sampling, opened.constraint.get(), num_pages});
   });
   if (code != ExitCode::kDone) return code;
@@ -253,15 +251,15 @@ ExitCode Generate::run(RunContext& context) {
 }
 
 PlanReport Generate::plan(RunContext& context, int num_ranks) {
-  Opened opened = open(context.world);
+  Opened opened = open(context.world, queue_of(plan_layout(num_ranks, context.experiment.layout)));
   open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   PlanReport report;
   plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
                                               std::filesystem::temp_directory_path().string());
-  const auto pages = static_cast<std::uint64_t>(num_cache_pages(model, report.tp_size, config_, samples.longest_sample));
-  report.device_parts = device_memory(model, opened.model.shard_bytes(report.tp_size), report.tp_size, pass_shape(), pages);
+  const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, report.tp_size, config_, pass_shape(), samples.longest_sample));
+  report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;

@@ -15,6 +15,7 @@
 #include "magister/tasks/run_log.h"
 #include "magister/tasks/task.h"
 #include "tasks/judge_combine.h"
+#include "tasks/device_group.h"
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
@@ -46,7 +47,7 @@ class Judge final : public Task {
   ExitCode run(RunContext& context) override;
 
  private:
-  Opened open(const Communicator& world) const;
+  Opened open(const Communicator& world, const std::optional<gpu::Queue>& gpu) const;
   std::string answers_path(const RunContext& context) const;
   std::vector<std::string> panel_paths(const RunContext& context) const;
   SampleRules rules(const ModelConfig& model, const JudgePrompts& prompts, const ResultsTexts* texts) const;
@@ -56,13 +57,13 @@ class Judge final : public Task {
   JudgeShape shape(const SamplePlan& plan, const JudgePrompts& prompts) const {
     return {plan.num_samples, plan.num_tokens, plan.num_units, prompts.classes().size(), plan.max_key_bytes, config_.max_new_tokens};
   }
-  std::int64_t cache_pages(const ModelConfig& model, int tp_size) const;
+  std::int64_t cache_pages(const OpenModel& model, int tp_size) const;
 
   JudgeConfig config_;
 };
 
-Opened Judge::open(const Communicator& world) const {
-  return {open_model(world, config_.model), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset)};
+Opened Judge::open(const Communicator& world, const std::optional<gpu::Queue>& gpu) const {
+  return {open_model(world, config_.model, gpu), load_tokenizer(config_.model.path), Dataset::open(world, config_.dataset)};
 }
 
 std::string Judge::answers_path(const RunContext& context) const {
@@ -124,7 +125,7 @@ Attributes Judge::identity(const RunContext& context, const Opened& opened, cons
                            {"prompt_sha256", prompts.sha256()},
                            {"verdicts", verdict_names(prompts.classes())},
                            {"samples_a_text", prompts.group()},
-                           {"dtype", dtype_name(opened.model.dtype)},
+                           {"dtype", dtype_name(opened.model.dtype)}, {"device", opened.model.device_kind()},
                            {"tp_size", static_cast<std::uint64_t>(tp_size)},
                            {"source_records", opened.dataset.num_source_records()},
                            {"slice_begin", slice.begin},
@@ -174,25 +175,22 @@ ResultsFile Judge::create(RunContext& context, const Opened& opened, const Judge
   return file;
 }
 
-// Pages for two passes' prompts and the replies under way, or what an eighth of the memory holds; one prompt always fits.
-std::int64_t Judge::cache_pages(const ModelConfig& model, int tp_size) const {
-  const std::uint64_t page_bytes = kv_page_bytes(model, partition_for(model, 0, tp_size));
+// Pages for two passes' prompts and the replies under way, or what the cache's budget holds; one prompt always fits.
+std::int64_t Judge::cache_pages(const OpenModel& model, int tp_size) const {
+  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass_shape()) / model.page_bytes(tp_size);
   const std::uint64_t a_prompt = (config_.max_prompt_length + config_.max_new_tokens) / KvPages::kSlots + 2;
   const std::uint64_t replying = config_.max_new_tokens == 0 ? 0 : config_.max_sequences * a_prompt;
   const std::uint64_t wished = a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
-  return static_cast<std::int64_t>(std::max(a_prompt + 1, std::min(wished, memory_share_bytes() / std::max<std::uint64_t>(page_bytes, 1))));
+  return static_cast<std::int64_t>(std::max(a_prompt + 1, std::min(wished, affordable)));
 }
 
 ExitCode Judge::run(RunContext& context) {
   PhaseTimes times;
-  const GpuGroup group = GpuGroup::resolve(context.world, context.experiment.layout);
-  MAGISTER_CHECK(!group.on_gpu(), ExitCode::kConfig,
-                 "layout.devices: GPUs were found, but this version computes on CPUs only (the GPU path is not built "
-                 "yet); set layout.devices: cpu");
+  const GpuGroup group = resolve_group(context, config_.model, pass_shape());
   make_folder(context.world, fs::path(context.results_path).parent_path().string());
   const ResultsLock lock(context.world, context.results_path);
   if (context.fresh) put_aside(context.world, context.results_path);
-  const Opened opened = open(context.world);
+  const Opened opened = open(context.world, queue_of(group));
   const ModelConfig& model = opened.model.description.config;
   partition_for(model, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
   const JudgePrompts prompts(config_, opened.tokenizer);
@@ -206,10 +204,14 @@ ExitCode Judge::run(RunContext& context) {
     log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", name(), context.results_path);
     return ExitCode::kDone;
   }
+  for (const std::string& path : panel_paths(context)) {  // before a file is made that could never be finished
+    MAGISTER_CHECK(fs::exists(path), ExitCode::kInputOutput, "tasks: {}: panel: {} does not exist (its verdicts are to be combined with this "
+                   "judge's); run that judge first, as an earlier task of the experiment or on its own", name(), printable(path));
+  }
   ResultsFile file = state == ResultsFile::State::kPartial ? ResultsFile::resume(context.world, context.results_path, expected)
                                                            : create(context, opened, prompts, expected, times);
   const std::uint64_t num_samples = ResultsFile::read_number(context.world, context.results_path + ".partial", "num_samples");
-  const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(model, group.tp_size()))));
+  const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(opened.model, group.tp_size()))));
   std::vector<TokenId> ends = end_tokens(config_.model.path, model);
   std::sort(ends.begin(), ends.end());
   std::optional<JudgePanel> panel;
@@ -221,7 +223,7 @@ ExitCode Judge::run(RunContext& context) {
   const std::optional<LossPlan> loss = plan_quantization_loss(context, group, std::move(question));
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
   const ExitCode code = run_unit_loop(std::move(loop), [&](const UnitWork& work) {
-    run_judge_units({{group, file, work, opened.model, [&] { return context.stop.raised(); }, loss, times}, config_, prompts.orders(),
+    run_judge_units({{group, file, work, opened.model, [&] { return context.stop.raised(); }, loss, times, pass_shape(), num_pages}, config_, prompts.orders(),
                      prompts.group(), classes, tokens, opened.tokenizer, ends, panel ? &*panel : nullptr, num_pages});
   });
   if (code != ExitCode::kDone) return code;
@@ -236,14 +238,14 @@ ExitCode Judge::run(RunContext& context) {
 }
 
 PlanReport Judge::plan(RunContext& context, int num_ranks) {
-  const Opened opened = open(context.world);
+  const Opened opened = open(context.world, queue_of(plan_layout(num_ranks, context.experiment.layout)));
   const ModelConfig& model = opened.model.description.config;
   const JudgePrompts prompts(config_, opened.tokenizer);
   verdict_tokens(opened.tokenizer, prompts.classes());
   PlanReport report;
   plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
-  const auto pages = static_cast<std::uint64_t>(cache_pages(model, report.tp_size));
-  report.device_parts = device_memory(model, opened.model.shard_bytes(report.tp_size), report.tp_size, pass_shape(), pages);
+  const auto pages = static_cast<std::uint64_t>(cache_pages(opened.model, report.tp_size));
+  report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
   report.free_bytes = free_bytes_for(context.results_path);
   const std::string answers = answers_path(context);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
+#include "magister/engine/logit_reducer.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
@@ -107,6 +108,24 @@ MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_byt
     MemoryParts parts = {{"weights", shard_bytes(shard)},
                          {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
     if (cache_pages > 0) parts.emplace_back("keys and values", cache_pages * kv_page_bytes(config, part));
+    if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
+    if (sum_of(parts) > sum_of(largest)) largest = std::move(parts);
+  }
+  return largest;
+}
+
+MemoryParts gpu_memory_parts(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
+                             std::uint64_t cache_pages, at::ScalarType dtype) {
+  MemoryParts largest;
+  for (int shard = 0; shard < tp_size; ++shard) {
+    const Partition part = partition_for(config, shard, tp_size);
+    MemoryParts parts = {{"weights", shard_bytes(shard)},
+                         {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), dtype)},
+                         {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
+    if (cache_pages > 0) {
+      const std::uint64_t page = kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(dtype);
+      parts.emplace_back("keys and values", (cache_pages + 1) * page);
+    }
     if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
     if (sum_of(parts) > sum_of(largest)) largest = std::move(parts);
   }

@@ -1,12 +1,17 @@
 // Opening a model for a task; see open_model.h.
 #include "tasks/open_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/model/partition.h"
 #include "magister/model/transformer.h"
+#include "magister/parallel/gpu.h"
+#include "tasks/device_group.h"
+#include "tasks/results_on_disk.h"
 
 namespace magister {
 
@@ -20,23 +25,54 @@ at::ScalarType table_dtype(const OpenModel& model) {
 
 }  // namespace
 
-OpenModel open_model(const Communicator& world, const ModelSection& section) {
+OpenModel open_model(const Communicator& world, const ModelSection& section, const std::optional<gpu::Queue>& gpu) {
   OpenModel model;
+  model.gpu = gpu;
   model.file = TensorFile::open(section.path);
   model.description = describe_model(section.path, *model.file);
-  model.plain_dtype = resolve_cpu_dtype(section.dtype);
+  model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
   model.quantization = quant_scheme(section.quantization, section.quantization_group.value_or(32));
   model.quantization.group_given = section.quantization_group.has_value();
-  model.dtype = model.quantization.on() && section.dtype == "auto" ? table_dtype(model) : model.plain_dtype;
+  model.dtype = model.quantization.on() && section.dtype == "auto" && !gpu ? table_dtype(model) : model.plain_dtype;
   model.products = quantized_products(model.description, *model.file, model.quantization);
   return model;
 }
 
+namespace {
+
+Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization, ProcessGroup& group, ThreadPool& pool) {
+  if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu};
+  return {model.description, *model.file, group, pool, dtype, quantization};
+}
+
+}  // namespace
+
+Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool) const { return load_model(*this, dtype, quantization, group, pool); }
+Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool) const {
+  return load_model(*this, plain_dtype, {}, group, pool);
+}
+
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
   return [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
+}
+
+MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
+  if (gpu) return gpu_memory_parts(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, plain_dtype);
+  return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages);
+}
+
+std::uint64_t OpenModel::page_bytes(int tp_size) const {
+  const std::uint64_t in_f32 = kv_page_bytes(description.config, partition_for(description.config, 0, tp_size));
+  return std::max<std::uint64_t>(gpu ? in_f32 / sizeof(float) * c10::elementSize(plain_dtype) : in_f32, 1);
+}
+
+std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
+  if (!gpu || gpu->on_host()) return memory_share_bytes();
+  const auto usable = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(gpu->device).free_bytes));
+  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 0)));
 }
 
 std::string OpenModel::layers() const {

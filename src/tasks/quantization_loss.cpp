@@ -175,8 +175,7 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   return plan;
 }
 
-QuantizationLoss::QuantizationLoss(const LossPlan& plan, const ModelDescription& model, const TensorFile& weights,
-                                   ProcessGroup& group, ThreadPool& pool)
+QuantizationLoss::QuantizationLoss(const LossPlan& plan, const OpenModel& model, ProcessGroup& group, ThreadPool& pool)
     : plan_(plan), group_(group), pool_(pool) {
   std::vector<std::vector<TokenId>> sequences;
   std::int64_t tokens = 0;
@@ -190,7 +189,7 @@ QuantizationLoss::QuantizationLoss(const LossPlan& plan, const ModelDescription&
     tokens += count;
   }
   batches_.push_back(pack_sequences(sequences));
-  Transformer plain(model, weights, group, pool, plan.plain_dtype);
+  Transformer plain = model.load_unquantized(group, pool);
   hidden_ = run(plain);
   head_ = plain.lm_head();
 }
@@ -208,8 +207,8 @@ void QuantizationLoss::compare(Transformer& quantized) {
     const std::vector<TokenId> targets = targets_of(batches_[b]);
     for (std::int64_t begin = 0; begin < batches_[b].num_tokens(); begin += kRows) {
       const std::int64_t rows = std::min(kRows, batches_[b].num_tokens() - begin);
-      const at::Tensor plain_RV = gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), group_);
-      const at::Tensor other_RV = gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), group_);
+      const at::Tensor plain_RV = gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), group_).cpu();
+      const at::Tensor other_RV = gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), group_).cpu();
       if (group_.tp_rank() != 0) continue;
       const auto V = static_cast<std::size_t>(plain_RV.size(1));
       const auto row_of = [V](const at::Tensor& all_RV, std::int64_t r) {

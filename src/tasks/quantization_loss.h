@@ -51,8 +51,7 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
 class QuantizationLoss {
  public:
   // Loads the model without quantisation, runs it and frees it; its head stays. Collective over the group.
-  QuantizationLoss(const LossPlan& plan, const ModelDescription& model, const TensorFile& weights, ProcessGroup& group,
-                   ThreadPool& pool);
+  QuantizationLoss(const LossPlan& plan, const OpenModel& model, ProcessGroup& group, ThreadPool& pool);
   // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.
   void compare(Transformer& quantized);
 

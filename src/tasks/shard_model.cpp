@@ -1,6 +1,8 @@
 // The order of loading: the model without quantisation first, where its loss is measured, so that both never stand in memory.
 #include "tasks/shard_model.h"
 
+#include "tasks/device_group.h"
+
 namespace magister {
 
 ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first)
@@ -10,12 +12,15 @@ ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group,
   if (base_.loss) {
     const PhaseTimes::Span measuring(times_, "measure the loss");
     watch("measure the loss of quantisation");
-    loss.emplace(*base_.loss, source.description, *source.file, *group_, pool_);
+    loss.emplace(*base_.loss, source, *group_, pool_);
+  }
+  if (source.gpu) {
+    check_device_memory(base_.group, source.device_memory(group_->tp_size(), base_.pass, static_cast<std::uint64_t>(base_.cache_pages)));
   }
   {
     const PhaseTimes::Span span(times_, "load");
     watch("load the model");
-    model_.emplace(source.description, *source.file, *group_, pool_, source.dtype, source.quantization);
+    model_.emplace(source.load(*group_, pool_));
     model_->self_test();
   }
   if (loss) {

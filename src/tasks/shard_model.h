@@ -26,6 +26,8 @@ struct ModelRun {
   std::function<bool()> stop_wanted;    // signal or wall time: asked often
   const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;                    // of this rank's first shard
+  PassShape pass{};                     // for the check of a GPU's memory before the weights come
+  std::int64_t cache_pages = 0;
 };
 
 class ShardModel {

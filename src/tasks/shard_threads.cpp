@@ -9,10 +9,29 @@
 #include <thread>
 #include <vector>
 
+#include "magister/parallel/gpu.h"
+
 namespace magister {
+namespace {
+
+// One rank, one GPU. MAGISTER_SHARE_GPUS=1, a lever of the tests, lets several ranks have one, which NCCL refuses.
+std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& group) {
+  open_gpu(group.device_index());
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  if (group.tp_size() == 1) {
+    groups.push_back(make_single_process_group());
+  } else if (shares_gpus()) {
+    groups.push_back(make_staged_process_group(group.members(), {at::kCUDA, static_cast<c10::DeviceIndex>(group.device_index())}));
+  } else {
+    groups.push_back(make_nccl_process_group(group.members(), group.device_index()));
+  }
+  return groups;
+}
+
+}  // namespace
 
 void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<ProcessGroup>, bool first)>& body) {
-  auto groups = make_cpu_process_groups(group.members(), group.shards_per_rank());
+  auto groups = group.on_gpu() ? gpu_process_groups(group) : make_cpu_process_groups(group.members(), group.shards_per_rank());
   std::mutex mutex;
   std::exception_ptr first_error;
   const auto live = [&](std::size_t i) {
@@ -38,7 +57,7 @@ std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& ti
     if (const auto drawn = tickets.draw()) index = static_cast<std::int64_t>(*drawn);
   }
   if (group.tp_size() > 1) {
-    at::Tensor ticket = at::tensor({index}, at::kLong);
+    at::Tensor ticket = at::tensor({index}, at::kLong).to(group.device());
     group.broadcast(ticket, 0);
     index = ticket.item<std::int64_t>();
   }

@@ -98,6 +98,17 @@ std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedB
           {"/teacher/tail_mass", bytes_of(logits.tail_mass_T)}};
 }
 
+ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
+  if (parts.size() == 1) return parts.front();
+  const auto of_all = [&](at::Tensor ReducedLogits::*column) {
+    std::vector<at::Tensor> tensors;
+    for (const ReducedLogits& part : parts) tensors.push_back(part.*column);
+    return at::cat(tensors, 0);
+  };
+  return {of_all(&ReducedLogits::top_id_Tk),        of_all(&ReducedLogits::top_logprob_Tk), of_all(&ReducedLogits::logsumexp_T),
+          of_all(&ReducedLogits::target_logprob_T), of_all(&ReducedLogits::entropy_T),      of_all(&ReducedLogits::tail_mass_T)};
+}
+
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T) {
   const at::Tensor index = at::tensor(rows, at::kLong);
   const auto spread = [&](const at::Tensor& values, const at::Scalar& empty) {

@@ -28,6 +28,9 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 // log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else.
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, bool half);
 
+// Rows of parts of a unit, one after the other.
+ReducedLogits joined(const std::vector<ReducedLogits>& parts);
+
 // The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
 

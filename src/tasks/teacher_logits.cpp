@@ -16,6 +16,7 @@
 #include "magister/tasks/task.h"
 #include "magister/tasks/teacher_logits_config.h"
 #include "tasks/chat_prompts.h"
+#include "tasks/device_group.h"
 #include "tasks/model_hash.h"
 #include "tasks/open_model.h"
 #include "tasks/results_on_disk.h"
@@ -82,6 +83,7 @@ Attributes TeacherLogits::identity(const RunContext& context, const OpenModel& m
           {"tokenizer_sha256", tokenizer.sha256()},
           {"dataset_sha256", dataset.sha256()},
           {"dtype", dtype_name(model.dtype)},
+          {"device", model.device_kind()},
           {"tp_size", static_cast<std::uint64_t>(tp_size)},
           {"source_records", dataset.num_source_records()},
           {"slice_begin", slice.begin},
@@ -150,16 +152,13 @@ ExitCode TeacherLogits::run(RunContext& context) {
   const auto begin = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   PhaseTimes times;
-  const GpuGroup group = GpuGroup::resolve(context.world, context.experiment.layout);
-  MAGISTER_CHECK(!group.on_gpu(), ExitCode::kConfig,
-                 "layout.devices: GPUs were found, but this version computes on CPUs only (the GPU path is not built "
-                 "yet); set layout.devices: cpu");
+  const GpuGroup group = resolve_group(context, config_.model, pass_shape());
   make_folder(context.world, std::filesystem::path(context.results_path).parent_path().string());
   const ResultsLock lock(context.world, context.results_path);
   if (context.fresh) put_aside(context.world, context.results_path);
   const ResultsFile::State state = state_everywhere(context.world, context.results_path);
 
-  const OpenModel model = open_model(context.world, config_.model);
+  const OpenModel model = open_model(context.world, config_.model, queue_of(group));
   partition_for(model.description.config, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   rules(model.description.config);
@@ -185,17 +184,17 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
   return run_unit_loop({context, group, file, name(), context.results_path, times,
                         model.facts()},
                        [&](const UnitWork& work) {
-    run_teacher_units({{group, file, work, model, [&] { return context.stop.raised(); }, loss, times},
+    run_teacher_units({{group, file, work, model, [&] { return context.stop.raised(); }, loss, times, pass_shape()},
                        static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only});
   });
 }
 
 PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
-  const OpenModel model = open_model(context.world, config_.model);
+  const OpenModel model = open_model(context.world, config_.model, queue_of(plan_layout(num_ranks, context.experiment.layout)));
   const ModelConfig& config = model.description.config;
   PlanReport report;
   plan_devices(report, num_ranks, context.experiment.layout, {config, model.dtype, model.quantization, model.layers()});
-  report.device_parts = device_memory(config, model.shard_bytes(report.tp_size), report.tp_size, pass_shape(), 0);
+  report.device_parts = model.device_memory(report.tp_size, pass_shape(), 0);
   report.device_bytes = sum_of(report.device_parts);
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);

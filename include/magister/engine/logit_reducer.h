@@ -41,6 +41,10 @@ class LogitReducer {
   static ReducedLogits reduce_reference(const LmHead& head, const at::Tensor& hidden_TD,
                                         std::span<const TokenId> targets_T, std::int64_t top_k);
 
+  // Rows of logits that stand on a GPU at a time: 263 MB for 128,256 entries, 1/32 of a unit of 16,384 rows, and enough rows for the
+  // product to be bound by arithmetic.
+  static constexpr std::int64_t kGpuTileRows = 512;
+
   // Bytes of work memory a thread needs besides the result (for plan); on a GPU of the device.
   std::uint64_t scratch_bytes() const;
 
@@ -50,9 +54,6 @@ class LogitReducer {
   void reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch, std::int64_t* shares) const;
   std::int64_t row_width() const { return kNumbers + keep_; }
 
-  // Rows of logits that stand on a GPU at a time: 263 MB for 128,256 entries, 1/32 of a unit of 16,384 rows, and enough rows for the
-  // product to be bound by arithmetic.
-  static constexpr std::int64_t kGpuTileRows = 512;
   static constexpr std::int64_t kNumbers = 4;  // maximum, sum, weighted sum, target logit: doubles as bits
   const LmHead& head_;
   ProcessGroup& group_;

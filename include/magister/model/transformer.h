@@ -99,7 +99,12 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads);
 
+// The same on a GPU, where a pass runs whole; dtype: of the activations. The largest of attention's and the MLP's part counts.
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens, at::ScalarType dtype);
+
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
+// auto: bf16. Throws Error(kConfig) for f16.
+at::ScalarType resolve_gpu_dtype(const std::string& name);
 
 }  // namespace magister

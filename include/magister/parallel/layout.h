@@ -19,6 +19,7 @@ struct LayoutConfig {
   // Said by the task, not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU, said in the
   // log.
   bool gpus_usable = false;
+  bool share_gpus = false;  // see shares_gpus()
 };
 
 struct GpuDevice {
@@ -80,6 +81,9 @@ class GpuGroup {
 
 // The table of `plan --ranks N` without N ranks: what resolve() would give on one host. Throws as resolve() would.
 std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config);
+
+// Whether several ranks may have one GPU: MAGISTER_SHARE_GPUS=1 in the environment, for tests of groups on one GPU.
+bool shares_gpus();
 
 // Throws Error(kUsage) when MPI sees one rank but the scheduler's environment says that more were launched
 // (SLURM_NTASKS, PMI_SIZE, OMPI_COMM_WORLD_SIZE ...): a launcher that MPI does not know would make N lonely runs.

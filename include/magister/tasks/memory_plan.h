@@ -24,6 +24,9 @@ using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
 using ShardBytes = std::function<std::uint64_t(int tp_rank)>;
 MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
                           std::uint64_t cache_pages);
+// The same on a GPU, whose keys and values stand in `dtype` and whose head works on 512 rows of f32 logits at a time.
+MemoryParts gpu_memory_parts(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
+                             std::uint64_t cache_pages, at::ScalarType dtype);
 std::uint64_t sum_of(const MemoryParts& parts);
 
 // Fills devices, groups, memory and the model's line of a report. Throws as plan_layout and partition_for do.

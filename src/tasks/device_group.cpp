@@ -1,0 +1,82 @@
+// The group's size from the model's bytes and the memory found.
+#include "tasks/device_group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/model/partition.h"
+#include "magister/model/weights.h"
+#include "magister/parallel/gpu.h"
+#include "magister/tasks/memory_plan.h"
+#include "magister/tasks/progress.h"
+
+namespace magister {
+namespace {
+
+bool gpu_code_on_host() {
+  const char* wanted = std::getenv("MAGISTER_GPU_CODE_ON_HOST");
+  return wanted != nullptr && std::string_view(wanted) == "1";
+}
+
+// The least free memory of a GPU that a rank would use; 0 when a rank has none.
+std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& layout) {
+  std::uint64_t free = ~std::uint64_t{0};
+  bool found = false;
+  for (const GpuDevice& gpu : discover_gpus()) {
+    const bool wanted = layout.devices.empty() || std::find(layout.devices.begin(), layout.devices.end(), gpu.index) != layout.devices.end();
+    if (!wanted) continue;
+    free = std::min(free, gpu.free_bytes);
+    found = true;
+  }
+  return context.world.min(found ? free : 0);
+}
+
+}  // namespace
+
+GpuGroup resolve_group(const RunContext& context, const ModelSection& section, const PassShape& pass) {
+  LayoutConfig layout = context.experiment.layout;
+  const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
+  if (free > 0) {
+    const auto file = TensorFile::open(section.path);
+    const ModelDescription description = describe_model(section.path, *file);
+    const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
+    const at::ScalarType dtype = section.dtype == "f32" ? at::kFloat : at::kBFloat16;
+    for (const int size : working_tp_sizes(description.config, context.world.size())) {
+      if (context.world.size() % size != 0) continue;
+      layout.gpus_per_group = size;
+      const auto weights = [&](int shard) { return weight_bytes(description, *file, dtype, shard, size, scheme); };
+      const auto room = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(free));
+      if (sum_of(gpu_memory_parts(description.config, weights, size, pass, 1, dtype)) <= room) break;
+    }
+    log_info("groups of {} GPU{}: the smallest that holds the model in {} each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",
+             format_bytes(free));
+  }
+  return GpuGroup::resolve(context.world, layout);
+}
+
+std::optional<gpu::Queue> queue_of(const GpuGroup& group) {
+  if (group.on_gpu()) return gpu::Queue{group.device_index(), nullptr};
+  return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
+}
+
+std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices) {
+  const bool on_gpu = !devices.empty() && devices.front().device.starts_with("cuda:");
+  if (on_gpu) return gpu::Queue{0, nullptr};
+  return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
+}
+
+void check_device_memory(const GpuGroup& group, const MemoryParts& parts) {
+  if (!group.on_gpu()) return;
+  const GpuMemory memory = gpu_memory(group.device_index());
+  if (static_cast<double>(sum_of(parts)) <= kUsableGpuShare * static_cast<double>(memory.free_bytes)) return;
+  std::string list;
+  for (const auto& [name, bytes] : parts) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  fail(ExitCode::kConfig, "cuda:{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
+       "(layout.gpus_per_group), a quantization, or smaller passes", group.device_index(), format_bytes(memory.free_bytes),
+       format_bytes(memory.total_bytes), group.tp_size(), format_bytes(sum_of(parts)), list);
+}
+
+}  // namespace magister
