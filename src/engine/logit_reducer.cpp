@@ -198,7 +198,7 @@ LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span
     }
     share_TW = group_.all_gather(share_TW);
   }
-  Started started{share_TW.view({shards, T, -1}), {targets_T.begin(), targets_T.end()}, {}};
+  Started started{share_TW.view({shards, T, share_TW.size(1)}), {targets_T.begin(), targets_T.end()}, {}};
   if (share_TW.is_cuda()) {
     at::Tensor copy = at::empty(started.shares_STW.sizes(), at::TensorOptions().dtype(at::kLong).pinned_memory(true));
     started.shares_STW = copy.copy_(started.shares_STW, /*non_blocking=*/true);

@@ -169,6 +169,7 @@ class Shard final : public ShardModel {
   }
 
   std::optional<Started> start(const Part& part) {
+    TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("teacher.pass.memory"), "a test asked for it");
     const PackedBatch batch = pack_sequences(part.sequences);
     at::Tensor hidden_TD;
     {

@@ -1,0 +1,101 @@
+"""The GPU's path without a GPU: MAGISTER_GPU_CODE_ON_HOST=1 runs its kernels thread by thread on the host, everything else as on a
+device. Equal to the CPU's path within rounding, over tasks, shards, types and a device that is out of memory; the same bytes for
+every number of ranks.
+"""
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy
+
+from tiny_world import CHAIN, World
+
+ON_HOST = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
+VALUES = ("top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass")
+
+
+def columns(path):
+    with h5py.File(path) as file:
+        return {key: file[f"teacher/{key}"][:] for key in (*VALUES, "top_id")}
+
+
+class GpuCode(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.world = World(cls.scratch.name, records=16)
+        cls.world.complete("cpu", 1)
+        cls.cpu = columns(cls.world.results("cpu"))
+
+    def compare(self, name, tolerance):
+        found = columns(self.world.results(name))
+        for key in VALUES:
+            self.assertTrue(numpy.array_equal(numpy.isnan(found[key]), numpy.isnan(self.cpu[key])), key)
+            self.assertLess(numpy.nanmax(numpy.abs(found[key] - self.cpu[key])), tolerance, key)
+        return found
+
+    def test_same_bytes_for_every_number_of_ranks(self):
+        reference = self.world.complete("x", 1, **ON_HOST)
+        found = self.compare("x", 2e-5)
+        self.assertTrue(numpy.array_equal(found["top_id"], self.cpu["top_id"]))
+        for ranks in (2, 4):
+            self.world.forget("x")
+            self.assertEqual(self.world.complete("x", ranks, **ON_HOST), reference, f"{ranks} ranks")
+
+    def test_shards(self):
+        self.world.complete("shards", 1, "layout.shards_per_rank=2", **ON_HOST)
+        self.compare("shards", 2e-5)
+
+    def test_bf16(self):
+        self.world.complete("bf16", 1, "model.dtype=auto", **ON_HOST)
+        self.compare("bf16", 0.05)
+        with h5py.File(self.world.results("bf16")) as file:
+            self.assertEqual((file.attrs["dtype"], file.attrs["device"]), (b"bf16", b"gpu"))
+
+    def test_a_device_without_memory_for_a_unit(self):
+        """The first pass has no memory: it is run again in halves, of which one has none either, and passes stay smaller."""
+        points = "teacher.pass.memory@1:enospc,teacher.pass.memory@2:enospc"
+        result = self.world.run("full", 1, "tasks.0.unit_tokens=400", **ON_HOST, MAGISTER_FAIL_POINT=points)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
+        found = self.compare("full", 2e-5)
+        self.assertTrue(numpy.array_equal(found["top_id"], self.cpu["top_id"]))
+
+    def test_a_run_does_not_go_on_as_another_kind(self):
+        result = self.world.run("kind", 1, **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@4:kill")
+        self.assertNotEqual(result.returncode, 0)
+        refused = self.world.run("kind", 1)
+        self.assertEqual(refused.returncode, 78, refused.stderr)
+        self.assertIn("device", refused.stderr)
+        self.world.complete("kind", 2, **ON_HOST)
+        self.compare("kind", 2e-5)
+
+    def test_f16_is_refused(self):
+        result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)
+        self.assertEqual(result.returncode, 78, result.stderr)
+        self.assertIn("choose auto, bf16 or f32", result.stderr)
+
+
+class GpuCodeWrites(unittest.TestCase):
+    def test_texts_and_verdicts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            world = World(folder, records=24, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+            world.complete("cpu", 1)
+            gpu = world.complete("gpu", 1, **ON_HOST)
+            with h5py.File(world.folder / "runs/cpu/answers.h5") as a, h5py.File(world.folder / "runs/gpu/answers.h5") as b:
+                names = []
+                a.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+                token_columns = [name for name in names if name.endswith(("/id", "/token_id", "tokens"))]
+                self.assertTrue(token_columns, names)
+                for name in token_columns:
+                    self.assertTrue(numpy.array_equal(a[name][:], b[name][:]), name)
+            with h5py.File(world.folder / "runs/cpu/verdicts.h5") as a, h5py.File(world.folder / "runs/gpu/verdicts.h5") as b:
+                numpy.testing.assert_allclose(a["judge/log_odds"][:], b["judge/log_odds"][:], atol=2e-4)
+            world.forget("gpu")
+            self.assertEqual(world.complete("gpu", 2, **ON_HOST), gpu, "2 ranks")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
