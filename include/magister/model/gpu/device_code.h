@@ -12,9 +12,11 @@
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #define MAGISTER_DEVICE __device__ __forceinline__
+#define MAGISTER_UNROLL _Pragma("unroll")  // before a loop whose registers are indexed by its counter
 #else
 #include <bit>
 #define MAGISTER_DEVICE inline
+#define MAGISTER_UNROLL
 #endif
 
 namespace magister::gpu {
@@ -60,6 +62,19 @@ MAGISTER_DEVICE T stored(float value) {
 struct alignas(16) Words4 {
   std::uint32_t word[4];
 };
+
+MAGISTER_DEVICE Words4 load_16(const void* global) { return *static_cast<const Words4*>(global); }
+// Of numbers that the launch reads once: they push nothing out of the first cache.
+MAGISTER_DEVICE Words4 load_16_once(const void* global) {
+#if defined(__CUDACC__)
+  Words4 x;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3]) : "l"(global));
+  return x;
+#else
+  return load_16(global);
+#endif
+}
 
 constexpr int kWarp = 32;
 

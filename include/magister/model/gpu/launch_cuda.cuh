@@ -7,8 +7,15 @@
 
 namespace magister::gpu {
 
+// Blocks of kMaxThreads that must fit on a multiprocessor: the kernel's kMinBlocks where it names them.
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kMaxThreads) run_kernel(const Kernel kernel) {
+constexpr int min_blocks() {
+  if constexpr (requires { Kernel::kMinBlocks; }) return Kernel::kMinBlocks;
+  return 1;
+}
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kMaxThreads, min_blocks<Kernel>()) run_kernel(const Kernel kernel) {
   CudaThread thread;
   kernel(thread);
 }

@@ -1,0 +1,45 @@
+// Lanes a key by head_dim (8, 16 or 32 of eight numbers each), heads a block by what shares a KV head (1, 4 or 8).
+// Every instance is compiled by attention_cuda.cu.
+// Source: attention_kernels.h.
+#include "model/gpu/attention.h"
+
+#include "magister/core/error.h"
+
+namespace magister::gpu {
+namespace {
+
+template <typename Kernel>
+void start(const Kernel& kernel, const Queue& queue) { launch(kernel, kernel.shape(), queue); }
+
+template <typename A, int kLanes>
+void by_heads(const AttentionArguments<A>& a, const Queue& queue) {
+  const int shared = a.H / a.K;
+  if (shared == 1) {
+    start(PagedAttention<A, kLanes, 1>{a}, queue);
+  } else if (shared <= 4) {
+    start(PagedAttention<A, kLanes, 4>{a}, queue);
+  } else {
+    start(PagedAttention<A, kLanes, 8>{a}, queue);
+  }
+}
+
+}  // namespace
+
+template <typename A>
+void paged_attention(const AttentionArguments<A>& a, const Queue& queue) {
+  MAGISTER_ASSERT(a.E > 0 && a.E <= kMostHeadDim && a.E % 2 == 0 && a.K > 0 && a.H % a.K == 0 && a.window >= 0);
+  if (a.R == 0) return;
+  if (a.E <= 64) {
+    by_heads<A, 8>(a, queue);
+  } else if (a.E <= 128) {
+    by_heads<A, 16>(a, queue);
+  } else {
+    by_heads<A, 32>(a, queue);
+  }
+  start(CombineChunks<A>{a}, queue);
+}
+
+template void paged_attention(const AttentionArguments<Bf16>&, const Queue&);
+template void paged_attention(const AttentionArguments<float>&, const Queue&);
+
+}  // namespace magister::gpu

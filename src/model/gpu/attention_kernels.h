@@ -1,0 +1,278 @@
+// Attention of single queries over pages of a cache (decoding): every key and value is read once for all heads that share it.
+// Keys are cut in chunks counted from the sequence's first, a block a chunk, and the chunks are added up in ascending order:
+// a row's bits depend on its own sequence alone. Source: flash decoding (Dao et al., 2023), the online softmax of chunks.
+// Legend: R query rows, H query heads, K KV heads, E head_dim, S sequences, P pages of 48 tokens, C chunks of 192 keys.
+#pragma once
+
+#include "magister/model/gpu/device_code.h"
+
+namespace magister::gpu {
+
+template <typename A>
+struct AttentionArguments {
+  const A* q;                        // [R, H, E], inside wider rows
+  std::int64_t q_stride;             // from row to row, in numbers
+  const A* key_pages;                // [P, K, 48, E]
+  const A* value_pages;
+  const std::int32_t* page_table;    // [S, table_stride]: key j stands in page j / 48, place j % 48
+  const std::int32_t* sequence_R;    // the row of page_table
+  const std::int32_t* visible_R;     // keys that a row sees, itself included; 0: the row's result is zero
+  A* out;                            // [R, H, E]
+  std::int64_t table_stride, out_stride;
+  float* partial_RHCE;               // scratch: unscaled sums of values
+  float* partial_RHC2;               // scratch: maximum and sum of exponentials
+  int R, H, K, E, C;                 // C: at least that of the longest row; more cost an idle block each
+  int window;                        // the last so many keys are visible; 0: all
+  float scale;
+};
+
+// Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors; the partial sums that are
+// written and read again are 4 % of its keys and values at E = 128 and 4 heads a KV head.
+constexpr int kAttentionChunk = 192;
+constexpr int kPageSlots = 48;
+
+// Keys [low, high) of chunk c that a row sees.
+struct ChunkKeys {
+  int low, high;
+  MAGISTER_DEVICE ChunkKeys(int chunk, int visible, int window) {
+    low = chunk * kAttentionChunk;
+    high = low + kAttentionChunk < visible ? low + kAttentionChunk : visible;
+    if (window > 0 && low < visible - window) low = visible - window;
+  }
+};
+
+// Eight numbers of a row as they are stored.
+template <typename A>
+struct Run8 {
+  Words4 raw[sizeof(A) / 2];
+  // From number e on, zeros beyond E. 16-byte loads where rows of E numbers keep to 16 bytes.
+  MAGISTER_DEVICE void load(const A* row, int e, int E) {
+    if (e + 8 <= E && E % 8 == 0) {
+      MAGISTER_UNROLL
+      for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * 8 / (sizeof(A) / 2));
+      return;
+    }
+    *this = {};
+    MAGISTER_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      if (e + i < E) put(i, row[e + i]);
+    }
+  }
+  MAGISTER_DEVICE float operator[](int i) const {
+    if constexpr (sizeof(A) == 4) return bits_as_float(raw[i / 4].word[i % 4]);
+    const std::uint32_t word = raw[0].word[i / 2];
+    return bits_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+  }
+
+ private:
+  MAGISTER_DEVICE void put(int i, float value) { raw[i / 4].word[i % 4] = float_as_bits(value); }
+  MAGISTER_DEVICE void put(int i, Bf16 value) { raw[0].word[i / 2] |= static_cast<std::uint32_t>(value.bits) << (16 * (i % 2)); }
+};
+
+// The sums of kValues numbers over kLanes lanes: while there are several, a lane sends one half and keeps the other, so 16
+// numbers of 16 lanes cost 15 shuffles and not 64. Number `index` + i of the result stands in values[i] for i < the returned count.
+template <int kValues, int kLanes, typename Thread>
+MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
+  if constexpr (kLanes == 1) {
+    return kValues;
+  } else if constexpr (kValues == 1) {
+    values[0] += t.shuffle_xor(values[0], kLanes / 2);
+    return spread_sums<1, kLanes / 2>(t, values, index);
+  } else {
+    constexpr int kHalf = kValues / 2;
+    const bool upper = (t.lane() & (kLanes / 2)) != 0;
+    MAGISTER_UNROLL
+    for (int i = 0; i < kHalf; ++i) {
+      const float sent = upper ? values[i] : values[i + kHalf], kept = upper ? values[i + kHalf] : values[i];
+      values[i] = kept + t.shuffle_xor(sent, kLanes / 2);
+    }
+    index += upper ? kHalf : 0;
+    return spread_sums<kHalf, kLanes / 2>(t, values, index);
+  }
+}
+
+// A chunk of a row and kHeads of a KV head's query heads. kLanes lanes share a key, eight numbers each, so a block of 256
+// threads holds kTeams keys at once and kAtOnce loads of each lane are under way: 2 KB of bf16 a warp.
+template <typename A, int kLanes, int kHeads>
+struct PagedAttention {
+  static constexpr const char* kName = "paged_attention";
+  static constexpr int kMaxThreads = 256;
+  static constexpr int kWarps = kMaxThreads / kWarp;
+  static constexpr int kMinBlocks = kHeads == 8 ? 2 : 3;
+  static constexpr int kTeams = kMaxThreads / kLanes;
+  static constexpr int kAtOnce = sizeof(A) == 2 ? 4 : 2;
+  AttentionArguments<A> a;
+
+  int head_blocks() const { return (a.H / a.K + kHeads - 1) / kHeads; }
+  LaunchShape shape() const {
+    const int of_scores = kAttentionChunk * kHeads, of_sums = kWarps * kHeads * a.E;
+    return {.blocks_x = static_cast<unsigned>(a.R), .blocks_y = static_cast<unsigned>(a.K * head_blocks()),
+            .blocks_z = static_cast<unsigned>(a.C), .threads = kMaxThreads,
+            .shared_bytes = sizeof(float) * static_cast<std::size_t>(of_scores > of_sums ? of_scores : of_sums)};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const int row = static_cast<int>(t.block_x()), chunk = static_cast<int>(t.block_z());
+    const ChunkKeys keys(chunk, a.visible_R[row], a.window);
+    if (keys.low >= keys.high) return;
+    const int a_kv_head = a.H / a.K, blocks = (a_kv_head + kHeads - 1) / kHeads;
+    const int kv_head = static_cast<int>(t.block_y()) / blocks, skipped = static_cast<int>(t.block_y()) % blocks * kHeads;
+    const Place place{row, chunk, kv_head, kv_head * a_kv_head + skipped, a_kv_head - skipped < kHeads ? a_kv_head - skipped : kHeads,
+                      a.page_table + a.sequence_R[row] * a.table_stride};
+    auto* shared = reinterpret_cast<float*>(t.shared());
+    score(t, place, keys, shared);
+    t.sync();
+    exponentials(t, place, keys, shared);
+    t.sync();
+    add_values(t, place, keys, shared);
+  }
+
+ private:
+  struct Place {
+    int row, chunk, kv_head, first_head, heads;
+    const std::int32_t* table;
+  };
+
+  MAGISTER_DEVICE const A* slot(const A* pages, const Place& place, int key) const {
+    const std::int64_t page = place.table[key / kPageSlots];
+    return pages + ((page * a.K + place.kv_head) * kPageSlots + key % kPageSlots) * a.E;
+  }
+  MAGISTER_DEVICE std::int64_t partial(const Place& place, int head) const {
+    return (static_cast<std::int64_t>(place.row) * a.H + place.first_head + head) * a.C + place.chunk;
+  }
+
+  // scores[key in the chunk][head].
+  template <typename Thread>
+  MAGISTER_DEVICE void score(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
+    const int team = t.thread() / kLanes, e = t.lane() % kLanes * 8;
+    float q[kHeads][8];
+    MAGISTER_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      const std::int64_t head = place.first_head + h;
+      MAGISTER_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        q[h][i] = h < place.heads && e + i < a.E ? to_float(a.q[place.row * a.q_stride + head * a.E + e + i]) : 0.0f;
+      }
+    }
+    for (int first = keys.low; first < keys.high; first += kTeams * kAtOnce) {
+      Run8<A> rows[kAtOnce];
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int key = first + i * kTeams + team;
+        rows[i] = {};
+        if (key < keys.high && e < a.E) rows[i].load(slot(a.key_pages, place, key), e, a.E);
+      }
+      float sums[kAtOnce * kHeads];
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce * kHeads; ++i) {
+        sums[i] = 0;
+        MAGISTER_UNROLL
+        for (int j = 0; j < 8; ++j) sums[i] = fmaf(q[i % kHeads][j], rows[i / kHeads][j], sums[i]);
+      }
+      int index = 0;
+      const int count = spread_sums<kAtOnce * kHeads, kLanes>(t, sums, index);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce * kHeads; ++i) {
+        if (i >= count) break;
+        const int key = first + (index + i) / kHeads * kTeams + team;
+        if (key < keys.high) scores[(key - place.chunk * kAttentionChunk) * kHeads + (index + i) % kHeads] = sums[i] * a.scale;
+      }
+    }
+  }
+
+  // scores -> exp(score - maximum); a warp a head.
+  template <typename Thread>
+  MAGISTER_DEVICE void exponentials(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
+    const int begin = place.chunk * kAttentionChunk;
+    for (int h = t.warp(); h < kHeads; h += kWarps) {
+      float maximum = -INFINITY, sum = 0;
+      for (int key = keys.low + t.lane(); key < keys.high; key += kWarp) maximum = fmaxf(maximum, scores[(key - begin) * kHeads + h]);
+      maximum = warp_max(t, maximum);
+      for (int key = keys.low + t.lane(); key < keys.high; key += kWarp) {
+        float& score = scores[(key - begin) * kHeads + h];
+        score = expf(score - maximum);
+        sum += score;
+      }
+      sum = warp_sum(t, sum);
+      if (t.lane() == 0 && h < place.heads) {
+        a.partial_RHC2[2 * partial(place, h)] = maximum;
+        a.partial_RHC2[2 * partial(place, h) + 1] = sum;
+      }
+    }
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void add_values(Thread& t, const Place& place, const ChunkKeys& keys, float* shared) const {
+    const int team = t.thread() / kLanes, e = t.lane() % kLanes * 8;
+    float sums[kHeads][8] = {};
+    for (int first = keys.low + team; first < keys.high; first += kTeams * kAtOnce) {
+      Run8<A> rows[kAtOnce];
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        rows[i] = {};
+        const int key = first + i * kTeams;
+        if (key < keys.high && e < a.E) rows[i].load(slot(a.value_pages, place, key), e, a.E);
+      }
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int key = first + i * kTeams;
+        if (key >= keys.high) break;
+        const float* weights = shared + (key - place.chunk * kAttentionChunk) * kHeads;
+        MAGISTER_UNROLL
+        for (int h = 0; h < kHeads; ++h) {
+          MAGISTER_UNROLL
+          for (int j = 0; j < 8; ++j) sums[h][j] = fmaf(weights[h], rows[i][j], sums[h][j]);
+        }
+      }
+    }
+    t.sync();  // the scores' place now takes the warps' sums, [warp][head][E]
+    MAGISTER_UNROLL
+    for (int i = 0; i < kHeads * 8; ++i) {
+      float& sum = sums[i / 8][i % 8];
+      MAGISTER_UNROLL
+      for (int mask = kLanes; mask < kWarp; mask *= 2) sum += t.shuffle_xor(sum, mask);
+      if (t.lane() < kLanes && e + i % 8 < a.E) shared[(t.warp() * kHeads + i / 8) * a.E + e + i % 8] = sum;
+    }
+    t.sync();
+    for (int i = t.thread(); i < place.heads * a.E; i += kMaxThreads) {
+      float sum = 0;
+      for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp * kHeads * a.E + i];
+      a.partial_RHCE[partial(place, i / a.E) * a.E + i % a.E] = sum;
+    }
+  }
+};
+
+// The chunks of a row and head in ascending order.
+template <typename A>
+struct CombineChunks {
+  static constexpr const char* kName = "combine_chunks";
+  static constexpr int kMaxThreads = 256;
+  AttentionArguments<A> a;
+
+  LaunchShape shape() const {
+    const auto threads = static_cast<unsigned>((a.E + 31) / 32 * 32);
+    return {.blocks_x = static_cast<unsigned>(a.R), .blocks_y = static_cast<unsigned>(a.H), .threads = threads};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const std::int64_t row = t.block_x(), head = row * a.H + t.block_y();
+    const int visible = a.visible_R[row], end = (visible + kAttentionChunk - 1) / kAttentionChunk;
+    const int begin = a.window > 0 && visible > a.window ? (visible - a.window) / kAttentionChunk : 0;
+    const float* stats = a.partial_RHC2 + head * a.C * 2;
+    float maximum = -INFINITY;
+    for (int c = begin; c < end; ++c) maximum = fmaxf(maximum, stats[2 * c]);
+    for (int e = t.thread(); e < a.E; e += t.num_threads()) {
+      float sum = 0, weights = 0;
+      for (int c = begin; c < end; ++c) {
+        const float weight = expf(stats[2 * c] - maximum);
+        sum = fmaf(weight, a.partial_RHCE[(head * a.C + c) * a.E + e], sum);
+        weights = fmaf(weight, stats[2 * c + 1], weights);
+      }
+      a.out[row * a.out_stride + t.block_y() * a.E + e] = stored<A>(end > begin ? sum / weights : 0.0f);
+    }
+  }
+};
+
+}  // namespace magister::gpu

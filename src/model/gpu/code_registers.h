@@ -1,0 +1,100 @@
+// Stored weights in registers: words of bf16, int8 or int4 become pairs of bf16 for the tensor cores, without rounding.
+// Why here: products and dequantisation read the same layout, and x must be put in the order in which codes fall out of a word.
+// Sources: the PTX ISA on lop3, prmt and bf16x2; the idea of a number under a fixed exponent is common (128 + n is 0x4300 | n).
+#pragma once
+
+#include "magister/io/stored_codes.h"
+#include "magister/model/gpu/device_code.h"
+
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#endif
+
+namespace magister::gpu {
+
+// a - b of both halves; here always whole numbers up to 256 with exact differences.
+MAGISTER_DEVICE std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDACC__)
+  const __nv_bfloat162 difference = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const std::uint32_t*>(&difference);
+#else
+  return pack_bf16(bits_as_float(a << 16) - bits_as_float(b << 16), bits_as_float(a & 0xffff0000u) - bits_as_float(b & 0xffff0000u));
+#endif
+}
+
+// The lower (upper) halves of two words as one word, a's first.
+MAGISTER_DEVICE std::uint32_t lower_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDACC__)
+  return __byte_perm(a, b, 0x5410);
+#else
+  return (a & 0xffffu) | b << 16;
+#endif
+}
+MAGISTER_DEVICE std::uint32_t upper_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDACC__)
+  return __byte_perm(a, b, 0x7632);
+#else
+  return a >> 16 | (b & 0xffff0000u);
+#endif
+}
+
+MAGISTER_DEVICE float half_as_float(std::uint16_t bits) {
+#if defined(__CUDACC__)
+  return __half2float(__ushort_as_half(bits));
+#else
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return bits_as_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  // Exponents are 112 apart; the product puts subnormal numbers right, too, and is exact.
+  return bits_as_float(sign | float_as_bits(bits_as_float(magnitude << 13) * bits_as_float(0x77800000u)));
+#endif
+}
+MAGISTER_DEVICE float scale_as_float(std::uint16_t bits, bool is_half) {
+  return is_half ? half_as_float(bits) : to_float(Bf16{bits});
+}
+
+// Eight inputs of an output, a "unit": 4, 2 or 1 words. Codes count from 0; int8 ones are stored less 128, as signed bytes.
+template <int kBits>
+struct CodeUnit {
+  static_assert(kBits == 16 || kBits == 8 || kBits == 4);
+  static constexpr int kWords = kBits / 4;
+
+  // What widen() subtracts for the weight code - zero, twice in a word. 128 is the fixed exponent's own value.
+  MAGISTER_DEVICE static std::uint32_t offset(float zero) {
+    const float value = kBits == 4 ? 128.0f + zero : zero - 128.0f;
+    return pack_bf16(value, value);
+  }
+
+  // 4 pairs for the tensor cores. Of int8 they hold inputs (0,2) (1,3) (4,6) (5,7), of int4 (0,4) (1,5) (2,6) (3,7): what two
+  // halves of a word have at the same place costs one operation. kShifted: subtract `minus`; without, int8 is code - 128.
+  MAGISTER_DEVICE static void widen(const std::uint32_t* words, std::uint32_t minus, std::uint32_t (&pairs)[4]) {
+    if constexpr (kBits == 16) {
+      for (int i = 0; i < 4; ++i) pairs[i] = words[i];
+    } else if constexpr (kBits == 8) {
+      // A signed byte is its low 7 bits less 128 times its sign, and the sign bit is the lowest bit of a bf16's exponent:
+      // (128 + low) - (sign ? 256 : 128).
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t bytes = words[i / 2] >> (8 * (i % 2));
+        const std::uint32_t low = (bytes & 0x007f007fu) | 0x43004300u, sign = (bytes & 0x00800080u) | 0x43004300u;
+        pairs[i] = subtract_pairs(subtract_pairs(low, sign), minus);
+      }
+    } else {
+      for (int i = 0; i < 4; ++i) pairs[i] = subtract_pairs((words[0] >> (4 * i) & 0x000f000fu) | 0x43004300u, minus);
+    }
+  }
+
+  // x of eight inputs in a row -> the order of widen().
+  MAGISTER_DEVICE static void arrange(const Words4& x, std::uint32_t (&pairs)[4]) {
+    if constexpr (kBits == 16) {
+      for (int i = 0; i < 4; ++i) pairs[i] = x.word[i];
+    } else {
+      constexpr int kOther = kBits == 8 ? 1 : 2;
+      for (int i = 0; i < 2; ++i) {
+        const std::uint32_t a = x.word[kBits == 8 ? 2 * i : i], b = x.word[(kBits == 8 ? 2 * i : i) + kOther];
+        pairs[2 * i] = lower_halves(a, b);
+        pairs[2 * i + 1] = upper_halves(a, b);
+      }
+    }
+  }
+};
+
+}  // namespace magister::gpu

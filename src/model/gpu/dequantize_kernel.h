@@ -1,0 +1,91 @@
+// Stored codes become plain numbers [N, K], as wide products want them (once a batch, then cuBLAS).
+// Each is the f32 that the codes stand for, rounded once with minima and else not, then to bf16 where that is asked for.
+// Source: io/stored_codes.h. Legend: N outputs, K inputs, G groups of inputs that share a scale.
+#pragma once
+
+#include "model/gpu/product_kernels.h"
+
+namespace magister::gpu {
+
+// Writing 2 of about 2.5 bytes a weight bounds it: 16 bytes a thread and store, four stores under way.
+template <int kBits, typename A>
+struct Dequantize {
+  static_assert(kBits == 8 || kBits == 4);
+  static constexpr const char* kName = "dequantize";
+  static constexpr int kMaxThreads = 256;
+  static constexpr int kRun = 8;    // inputs a thread takes at once: 4 or 8 bytes of codes
+  static constexpr int kRuns = 4;   // and how often, 256 threads apart
+  StoredWeight weight;
+  A* out_NK;  // contiguous, 16-byte aligned
+
+  // Runs are counted in 32 bits: up to 2^34 weights.
+  MAGISTER_DEVICE std::uint32_t runs_a_row() const { return static_cast<std::uint32_t>(weight.K + kRun - 1) / kRun; }
+  LaunchShape shape() const {
+    const std::int64_t runs = static_cast<std::int64_t>(weight.N) * ((weight.K + kRun - 1) / kRun);
+    return {.blocks_x = static_cast<unsigned>((runs + 256 * kRuns - 1) / (256 * kRuns)), .threads = 256};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const std::uint32_t a_row = runs_a_row();
+    // Whole runs of one group that begin at whole words: every weight of a real model.
+    const bool whole = weight.K % kRun == 0 && weight.lead % kRun == 0 && weight.row_bytes % kBits == 0 &&
+                       reinterpret_cast<std::uintptr_t>(weight.rows) % 8 == 0;
+    MAGISTER_UNROLL
+    for (int i = 0; i < kRuns; ++i) {
+      const std::uint32_t run = static_cast<std::uint32_t>(t.block_x()) * (256 * kRuns) + static_cast<std::uint32_t>(i * 256 + t.thread());
+      const std::uint32_t n = run / a_row;
+      if (n >= static_cast<std::uint32_t>(weight.N)) break;
+      const int k = static_cast<int>(run - n * a_row) * kRun;
+      if (whole) {
+        convert_run(n, k);
+      } else {
+        for (int j = k; j < k + kRun && j < weight.K; ++j) convert_one(n, j);
+      }
+    }
+  }
+
+ private:
+  struct Group {
+    float scale, offset;
+  };
+  MAGISTER_DEVICE Group group_of(std::int64_t n, int k) const {
+    const std::int64_t at = n * weight.G + ((weight.lead + k) >> weight.group_shift);
+    const float middle = kBits == 8 ? 128.0f : 8.0f;
+    return {scale_as_float(weight.scales[at], weight.half_scales), weight.offsets == nullptr ? middle : half_as_float(weight.offsets[at])};
+  }
+
+  MAGISTER_DEVICE A value(std::uint32_t code, Group group) const {
+    const auto counted = static_cast<float>(code);
+    const bool minimum = weight.offset == CodeFormat::Offset::kMinimum;
+    return stored<A>(minimum ? fmaf(counted, group.scale, group.offset) : (counted - group.offset) * group.scale);
+  }
+
+  MAGISTER_DEVICE void convert_run(std::int64_t n, int k) const {
+    const unsigned char* first = weight.rows + n * weight.row_bytes + static_cast<std::int64_t>(k) * kBits / 8;
+    const auto* words = reinterpret_cast<const std::uint32_t*>(first);
+    const Group group = group_of(n, k);
+    constexpr int kCodes = 32 / kBits;
+    union {
+      A number[kRun];
+      Words4 words[sizeof(A) / 2];
+    } out;
+    MAGISTER_UNROLL
+    for (int w = 0; w < kRun / kCodes; ++w) {
+      const std::uint32_t word = kBits == 8 ? words[w] ^ 0x80808080u : words[w];
+      MAGISTER_UNROLL
+      for (int i = 0; i < kCodes; ++i) out.number[w * kCodes + i] = value(word >> (kBits * i) & ((1u << kBits) - 1), group);
+    }
+    auto* to = reinterpret_cast<Words4*>(out_NK + n * weight.K + k);
+    MAGISTER_UNROLL
+    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) to[i] = out.words[i];
+  }
+
+  MAGISTER_DEVICE void convert_one(std::int64_t n, int k) const {
+    const unsigned char* row = weight.rows + n * weight.row_bytes;
+    const std::uint32_t code = kBits == 8 ? row[k] ^ 0x80u : row[k / 2] >> (4 * (k % 2)) & 0xfu;
+    out_NK[n * weight.K + k] = value(code, group_of(n, k));
+  }
+};
+
+}  // namespace magister::gpu

@@ -1,0 +1,87 @@
+// The choice of an instance: by bits and group (what a step of 64 bytes holds), then by the rows of x.
+// Every instance is compiled by product_cuda.cu and product_int4_cuda.cu; a new one here needs a line there.
+// Source: product_kernels.h.
+#include "model/gpu/product.h"
+
+#include <bit>
+
+#include "magister/core/error.h"
+#include "model/gpu/dequantize_kernel.h"
+
+namespace magister::gpu {
+namespace {
+
+template <typename Kernel>
+void start(const Kernel& kernel, const Queue& queue) { launch(kernel, kernel.shape(), queue); }
+
+bool aligned(const ProductArguments& a, int bits) {
+  const auto whole = [](auto bytes) { return bytes % 16 == 0; };
+  const StoredWeight& w = a.weight;
+  return whole(reinterpret_cast<std::uintptr_t>(w.rows)) && whole(w.row_bytes) && whole(std::int64_t{w.K} * bits / 8) &&
+         std::int64_t{w.K} * bits % 8 == 0 && whole(w.lead * bits / 8) && w.lead * bits % 8 == 0 &&
+         whole(reinterpret_cast<std::uintptr_t>(a.x_MK)) && a.x_stride % 8 == 0;
+}
+
+// Blocks of 32 outputs read x half as often as those of 16, which counts from 3 rows on with int4: 3 rows of x are 0.75 of a
+// block's 16 outputs in bytes. Where they would be fewer than the 132 multiprocessors of an H200 the small ones win.
+template <int kBits, int kParts, bool kMinimum>
+void by_rows(const ProductArguments& a, const Queue& queue) {
+  if (!aligned(a, kBits)) {
+    start(DecodeProduct<kBits, kParts, kMinimum, 8, 1, false>{a}, queue);
+  } else if (a.M <= 8) {
+    const bool wide = a.M > 2 && a.weight.N >= 132 * 32;
+    wide ? start(DecodeProduct<kBits, kParts, kMinimum, 1, 2>{a}, queue)
+         : start(DecodeProduct<kBits, kParts, kMinimum, 1, 1>{a}, queue);
+  } else if (a.M <= 16) {
+    start(DecodeProduct<kBits, kParts, kMinimum, 2, 2>{a}, queue);
+  } else if (a.M <= 32) {
+    start(DecodeProduct<kBits, kParts, kMinimum, 4, 2>{a}, queue);
+  } else {
+    start(DecodeProduct<kBits, kParts, kMinimum, 8, 2>{a}, queue);
+  }
+}
+
+template <int kBits, int kParts>
+void by_offset(const ProductArguments& a, const Queue& queue) {
+  if (a.weight.offset == CodeFormat::Offset::kMinimum) {
+    by_rows<kBits, kParts, true>(a, queue);
+  } else {
+    by_rows<kBits, kParts, false>(a, queue);
+  }
+}
+
+void set_group(StoredWeight& weight, int group) {
+  MAGISTER_ASSERT(group == 0 || group == 32 || group == 64 || group == 128);
+  weight.group_shift = group == 0 ? 30 : std::countr_zero(static_cast<unsigned>(group));
+  if (group == 0) weight.lead = 0;
+  MAGISTER_ASSERT(weight.scales == nullptr || weight.G == ((weight.lead + weight.K - 1) >> weight.group_shift) + 1);
+  MAGISTER_ASSERT((weight.offsets == nullptr) == (weight.offset == CodeFormat::Offset::kMiddle));
+}
+
+}  // namespace
+
+void decode_product(ProductArguments a, int bits, int group, const Queue& queue) {
+  MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && (bits == 16) == (a.weight.scales == nullptr));
+  if (a.M == 0 || a.weight.N == 0) return;
+  set_group(a.weight, group);
+  if (bits == 16) {
+    by_rows<16, 1, false>(a, queue);
+  } else if (bits == 8) {
+    group == 32 ? by_offset<8, 2>(a, queue) : by_offset<8, 1>(a, queue);
+  } else {
+    MAGISTER_ASSERT(bits == 4);
+    group == 32 ? by_offset<4, 4>(a, queue) : group == 64 ? by_offset<4, 2>(a, queue) : by_offset<4, 1>(a, queue);
+  }
+}
+
+void dequantize(StoredWeight weight, int bits, int group, void* out_NK, bool float_out, const Queue& queue) {
+  MAGISTER_ASSERT((bits == 8 || bits == 4) && weight.scales != nullptr && reinterpret_cast<std::uintptr_t>(out_NK) % 16 == 0);
+  if (weight.N == 0) return;
+  set_group(weight, group);
+  const auto run = [&]<typename A>(A* out) {
+    bits == 8 ? start(Dequantize<8, A>{weight, out}, queue) : start(Dequantize<4, A>{weight, out}, queue);
+  };
+  float_out ? run(static_cast<float*>(out_NK)) : run(static_cast<Bf16*>(out_NK));
+}
+
+}  // namespace magister::gpu
