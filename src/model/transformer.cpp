@@ -150,7 +150,9 @@ at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return logit
 
 at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadPool& pool) {
   const Linear& head = lm_head.projection;
-  if (lm_head.gpu) return gpu::product({head.weight_NK, {}, head.in_features(), head.out_features()}, hidden_RD, at::kFloat, *lm_head.gpu);
+  if (lm_head.gpu) {
+    return gpu::product(gpu::to_device(head, head.weight_NK.device()), hidden_RD, at::kFloat, *lm_head.gpu);
+  }
   const std::int64_t rows = hidden_RD.size(0), D = hidden_RD.size(1), columns = head.out_features();
   at::Tensor logits_Rv = at::empty({rows, columns}, hidden_RD.options());
   constexpr std::int64_t kColumns = 20 * Linear::kPanel;

@@ -1,23 +1,102 @@
-// Products through cuBLAS (at::mm); on the host through ATen's CPU kernels.
+// Products through the decode kernels or cuBLAS (at::mm); on the host through the emulated kernels or ATen's CPU code.
 #include "model/gpu/gpu_linear.h"
 
 #include <ATen/ATen.h>
 
-namespace magister::gpu {
+#include "magister/core/error.h"
+#include "model/gpu/product.h"
 
-std::uint64_t GpuLinear::num_bytes() const { return weight_NK.nbytes() + (bias_N.defined() ? bias_N.nbytes() : 0); }
+namespace magister::gpu {
+namespace {
+
+// Panels [P, X, 48] -> [N, X], a row an output.
+at::Tensor rows_of_panels(const at::Tensor& panels_PXW, std::int64_t N, at::Device device) {
+  const at::Tensor there = panels_PXW.to(device);
+  return there.permute({0, 2, 1}).reshape({-1, there.size(1)}).narrow(0, 0, N);
+}
+
+// [N, B] bytes with zeros up to a multiple of 16, for 16-byte loads.
+at::Tensor filled_rows(const at::Tensor& bytes_NB) { return at::constant_pad_nd(bytes_NB, {0, (16 - bytes_NB.size(1) % 16) % 16}).contiguous(); }
+
+// The panels' words [N, W], whose first `skip` codes belong to nobody -> bytes of codes from the first input on.
+at::Tensor code_bytes(const at::Tensor& words_NW, std::int64_t bits, std::int64_t skip, std::int64_t inputs) {
+  const at::Tensor bytes = words_NW.contiguous().view(at::kByte);
+  if (bits == 8) return filled_rows(bytes.narrow(1, skip, inputs).bitwise_xor(0x80));
+  if (skip % 2 == 0) return filled_rows(bytes.narrow(1, skip / 2, (inputs + 1) / 2));
+  const at::Tensor codes = at::stack({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1).flatten(1).narrow(1, skip, inputs);
+  const at::Tensor pairs = at::constant_pad_nd(codes, {0, inputs % 2}).view({codes.size(0), -1, 2});
+  return filled_rows(pairs.select(2, 0).bitwise_or(pairs.select(2, 1).bitwise_left_shift(4)));
+}
+
+}  // namespace
+
+StoredWeight GpuLinear::stored() const {
+  const auto words = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<const std::uint16_t*>(tensor.const_data_ptr()) : nullptr; };
+  const at::Tensor& rows = is_quantized() ? codes_NB : weight_NK;
+  StoredWeight weight;
+  weight.rows = static_cast<const unsigned char*>(rows.const_data_ptr());
+  weight.row_bytes = rows.stride(0) * static_cast<std::int64_t>(rows.element_size());
+  weight.N = static_cast<int>(outputs);
+  weight.K = static_cast<int>(inputs);
+  if (!is_quantized()) return weight;
+  weight.scales = words(scales_NG);
+  weight.offsets = words(offsets_NG);
+  weight.G = static_cast<int>(scales_NG.size(1));
+  weight.lead = static_cast<int>(scheme.group == 0 ? 0 : lead);
+  weight.offset = offset;
+  weight.half_scales = half_scales;
+  return weight;
+}
+
+std::uint64_t GpuLinear::num_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : {weight_NK, bias_N, codes_NB, scales_NG, offsets_NG}) bytes += tensor.defined() ? tensor.nbytes() : 0;
+  return bytes;
+}
 
 GpuLinear to_device(const Linear& linear, at::Device device) {
   GpuLinear out;
-  out.weight_NK = linear.weight_NK.to(device);
   if (linear.bias_N.defined()) out.bias_N = linear.bias_N.to(device);
   out.inputs = linear.in_features();
   out.outputs = linear.out_features();
+  if (!linear.is_quantized()) {
+    out.weight_NK = linear.weight_NK.to(device);
+    return out;
+  }
+  out.scheme = linear.scheme;
+  out.offset = linear.offset;
+  out.lead = linear.lead;
+  out.half_scales = linear.scales_PGW.scalar_type() == at::kHalf;
+  out.codes_NB = code_bytes(rows_of_panels(linear.panels_PKW, out.outputs, device), linear.scheme.bits(), linear.lead % 8, out.inputs);
+  const auto words = [&](const at::Tensor& panels) { return rows_of_panels(panels, out.outputs, device).contiguous().view(at::kShort); };
+  out.scales_NG = words(linear.scales_PGW);
+  if (linear.offset != CodeFormat::Offset::kMiddle) out.offsets_NG = words(linear.offsets_PGW);
   return out;
 }
 
+at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+  if (!linear.is_quantized()) return linear.weight_NK.to(type);
+  at::Tensor weight_NK = at::empty({linear.outputs, linear.inputs}, linear.codes_NB.options().dtype(type));
+  dequantize(linear.stored(), static_cast<int>(linear.scheme.bits()), static_cast<int>(linear.scheme.group), weight_NK.data_ptr(),
+             type == at::kFloat, queue);
+  return weight_NK;
+}
+
+void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue) {
+  MAGISTER_ASSERT(x_MK.scalar_type() == at::kBFloat16 && x_MK.stride(1) == 1 && out_MN.is_contiguous());
+  const ProductArguments arguments{linear.stored(), static_cast<const Bf16*>(x_MK.const_data_ptr()), x_MK.stride(0),
+                                   linear.bias_N.defined() ? linear.bias_N.const_data_ptr<float>() : nullptr, out_MN.data_ptr(),
+                                   linear.outputs, static_cast<int>(x_MK.size(0)), out_MN.scalar_type() == at::kFloat};
+  decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16, static_cast<int>(linear.scheme.group), queue);
+}
+
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
-  const at::Tensor weight_KN = linear.weight_NK.t();
+  if (x_MK.scalar_type() == at::kBFloat16 && x_MK.size(0) <= kMostDecodeRows) {
+    at::Tensor out_MN = at::empty({x_MK.size(0), linear.outputs}, x_MK.options().dtype(out_type));
+    product_of_few(linear, x_MK, out_MN, queue);
+    return out_MN;
+  }
+  const at::Tensor weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
   at::Tensor out_MN;
   if (out_type == x_MK.scalar_type()) {
     out_MN = at::mm(x_MK, weight_KN);

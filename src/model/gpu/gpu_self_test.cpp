@@ -10,9 +10,7 @@
 namespace magister::gpu {
 namespace {
 
-Linear widened(const GpuLinear& linear) {
-  return {linear.weight_NK.to(at::kFloat), linear.bias_N.defined() ? linear.bias_N.to(at::kFloat) : at::Tensor()};
-}
+Linear widened(const GpuLinear& linear, const Queue& queue) { return {plain_weight(linear, at::kFloat, queue), linear.bias_N}; }
 
 }  // namespace
 
@@ -25,8 +23,8 @@ void GpuModel::self_test() {
   const at::Tensor block_TD = self_test_block(batch.num_tokens(), config_.hidden_size).to(device_);
   pass.hidden_TD.copy_(block_TD);
 
-  const LayerWeights plain{layer.input_layernorm_D, layer.post_attention_layernorm_D, widened(layer.qkv_proj), widened(layer.o_proj),
-                           widened(layer.gate_up_proj), widened(layer.down_proj), layer.q_norm_E, layer.k_norm_E};
+  const LayerWeights plain{layer.input_layernorm_D, layer.post_attention_layernorm_D, widened(layer.qkv_proj, queue_),
+                           widened(layer.o_proj, queue_), widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_), layer.q_norm_E, layer.k_norm_E};
   const DecoderLayer reference(layer.shape, plain);
   const at::Tensor cos_TE2 = pass.cos_PE2.index_select(0, pass.rope_rows_T), sin_TE2 = pass.sin_PE2.index_select(0, pass.rope_rows_T);
   const at::Tensor attended_TD = attention(layer, pass, norm(pass, {}, layer.input_layernorm_D), {}, {}).to(at::kFloat);
