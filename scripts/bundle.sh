@@ -2,7 +2,8 @@
 # Makes a folder that runs on a machine with nothing but a C library, the NVIDIA driver and a Python with the torch wheel: the
 # program, the GPU tests, their libraries, Open MPI, a tiny model with its data, and scripts/gpu_check.sh. usage:
 #   scripts/bundle.sh [DIR]      DIR: dist/gpu-bundle unless given; BUILD=folder names another build than build/
-# DIR.tar.gz is the same, for carrying. There: DIR/bin/mpirun -np 2 DIR/bin/magister run ..., DIR/scripts/gpu_check.sh; MAGISTER_PYTHON names another interpreter.
+# DIR.tar.gz is the same, for carrying. There: DIR/bin/mpirun -np 2 DIR/bin/magister run ..., DIR/scripts/gpu_check.sh;
+# MAGISTER_PYTHON names another interpreter than python3.
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 target=${1:-dist/gpu-bundle}
 build=${BUILD:-build}
@@ -11,7 +12,7 @@ system_libraries=/usr/lib/x86_64-linux-gnu
 python=.deps/venv/bin/python
 
 # Of Open MPI what a single host or a few over TCP need: no InfiniBand, no UCX, no OpenSHMEM, which would double the bundle.
-left_out='ofi|openib|ucx|psm|monitoring|memheap|spml|scoll|sshmem|vprotocol|flux|gridengine|simulator|romio|jsm|topo_treematch|dbg_msgq|cm\.so'
+left_out='ofi|openib|ucx|psm|monitoring|memheap|spml|scoll|sshmem|vprotocol|flux|gridengine|simulator|romio|jsm|treematch|msgq|cm\.so'
 # What every machine with a C library has, and what must be that machine's own.
 of_the_c_library='^(ld-linux-x86-64|libc|libm|libpthread|libdl|librt|libresolv|libutil|libnsl|libanl)\.so'
 
@@ -72,7 +73,7 @@ place_checks() {
   step "checks, tiny model and data"
   local file
   for file in scripts/gpu_check.sh tests/gpu/tasks_test.py tests/end_to_end/tiny_world.py tests/bench/gpu_report.py \
-    tests/bench/gpu_table.py tests/bench/hf_gpu.py configs/shapes/*/config.json; do
+    tests/bench/gpu_table.py tests/bench/gpu_busy.py tests/bench/hf_gpu.py configs/shapes/*/config.json; do
     install -D "$file" "$target/$file"
   done
   MAGISTER=$build/magister MAGISTER_SOURCE_DIR=$MAGISTER_ROOT "$python" - "$target/tiny" >/dev/null <<'PYTHON'

@@ -81,7 +81,8 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
     for (const std::int64_t D : {33, 576, 8192}) {
       const Tensors inputs = {at::randn({7, D}), at::randn({7, D}).to(kType<A>), at::rand({D}) + 0.5, at::zeros({7, D}, kType<A>)};
       const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
-        const AddRmsNorm<A> kernel{data<float>(t[0]), with_delta ? data<A>(t[1]) : nullptr, data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
+        const A* delta = with_delta ? data<A>(t[1]) : nullptr;
+        const AddRmsNorm<A> kernel{data<float>(t[0]), delta, data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
         launch(kernel, kernel.shape(7), queue);
       });
       EXPECT_TRUE(at::equal(both.device[0], both.host[0])) << D << ": the residual stream is one addition";

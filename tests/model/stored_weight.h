@@ -93,14 +93,16 @@ inline Stored stored_weight(const ProductCase& c) {
 }
 
 // On the queue's device; the result on the CPU. Columns behind a row's own must stay as they were.
-inline at::Tensor product(const Stored& stored, const ProductCase& c, const at::Tensor& x_MK, const at::Tensor& bias_N, bool float_out = true,
-                          const Queue& queue = {}) {
+inline at::Tensor product(const Stored& stored, const ProductCase& c, const at::Tensor& x_MK, const at::Tensor& bias_N,
+                          bool float_out = true, const Queue& queue = {}) {
   const at::Device device = device_of(queue);
   const Stored s = stored.to(device);
   const at::Tensor x = x_MK.to(device), bias = bias_N.defined() ? bias_N.to(device) : bias_N;
-  at::Tensor out = at::full({x.size(0), c.N + 3}, NAN, x.options().dtype(float_out ? at::kFloat : at::kBFloat16));  // a row stride of its own
-  const ProductArguments arguments{s.weight, static_cast<const Bf16*>(x.data_ptr()), x.stride(0), bias.defined() ? bias.data_ptr<float>() : nullptr,
-                                   out.data_ptr(), out.stride(0), static_cast<int>(x.size(0)), float_out};
+  const at::ScalarType type = float_out ? at::kFloat : at::kBFloat16;
+  at::Tensor out = at::full({x.size(0), c.N + 3}, NAN, x.options().dtype(type));  // a row stride of its own
+  const float* added = bias.defined() ? bias.data_ptr<float>() : nullptr;
+  const ProductArguments arguments{s.weight, static_cast<const Bf16*>(x.data_ptr()), x.stride(0), added, out.data_ptr(), out.stride(0),
+                                   static_cast<int>(x.size(0)), float_out};
   decode_product(arguments, c.bits, c.group, queue);
   out = out.cpu();
   EXPECT_TRUE(out.narrow(1, c.N, 3).isnan().all().item<bool>());
