@@ -54,7 +54,8 @@ void Generator::add(GenerationRequest request) {
 void Generator::find_shared_pages(Sequence& sequence) {
   if (!limits_.share_prefixes) return;
   const std::span<const TokenId> tokens(sequence.tokens);
-  while (sequence.computed + kSlots < static_cast<std::int64_t>(tokens.size())) {
+  const std::int64_t most = keeps_apart() ? static_cast<std::int64_t>(sequence.request.prompt.size()) : static_cast<std::int64_t>(tokens.size());
+  while (sequence.computed + kSlots < most) {
     const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
     if (!found) return;
     sequence.pages.push_back(found->page);
@@ -66,8 +67,11 @@ void Generator::find_shared_pages(Sequence& sequence) {
 
 // Takes the sequence into this pass with as many tokens as the budget has; false when there is no page for them.
 bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
+  const auto prompt = static_cast<std::int64_t>(sequence.request.prompt.size());
   const std::int64_t left = static_cast<std::int64_t>(sequence.tokens.size()) - sequence.computed;
-  const std::int64_t count = std::min(left, budget);
+  std::int64_t count = std::min(left, budget);
+  // A text that lost its pages is computed again as it was written: the prompt, then token by token.
+  if (keeps_apart()) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
   while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
     const auto page = pool_.take();
     if (!page) return false;
@@ -77,7 +81,8 @@ bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
   budget -= count;
   // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
   const std::span<const TokenId> tokens(sequence.tokens);
-  while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= sequence.computed + count) {
+  const std::int64_t shareable = keeps_apart() ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
+  while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= shareable) {
     const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
     sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
                                      tokens.subspan(first, kSlots));
@@ -144,18 +149,22 @@ at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past, rows;
   std::vector<SequenceSlots> slots;
+  std::vector<std::uint8_t> writes;
   std::int64_t row = 0;
   for (const Sequence* sequence : pass) {
     const auto begin = sequence->tokens.begin() + sequence->computed;
     tokens.emplace_back(begin, begin + sequence->scheduled);
     past.push_back(sequence->computed);
     slots.push_back({sequence->pages.data(), 0});
+    writes.push_back(sequence->computed >= static_cast<std::int64_t>(sequence->request.prompt.size()));
     row += sequence->scheduled;
     const bool whole = sequence->computed + sequence->scheduled == static_cast<std::int64_t>(sequence->tokens.size());
     if (whole) rows.push_back(row - 1);
   }
   counts_.computed_tokens += static_cast<std::uint64_t>(row);
-  const at::Tensor hidden_TD = model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
+  PackedBatch batch = pack_sequences(tokens, std::move(past));
+  batch.writes_S = std::move(writes);
+  const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
   return hidden_TD.index_select(0, at::tensor(rows, at::kLong).to(hidden_TD.device()));
 }
 

@@ -95,6 +95,8 @@ class Generator {
   bool schedule(Sequence& sequence, std::int64_t& budget);
   void preempt_last();
   std::vector<Sequence*> schedule_pass();
+  // Rows of prompts and of texts go through different kernels on a GPU.
+  bool keeps_apart() const { return model_.lm_head().gpu.has_value(); }
   at::Tensor forward(const std::vector<Sequence*>& pass);
   void sample(Sequence& sequence, std::span<float> logits_V);
   void accept(Sequence& sequence, std::span<float> logits_V);

@@ -90,6 +90,20 @@ void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor&
   decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16, static_cast<int>(linear.scheme.group), queue);
 }
 
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue) {
+  const std::int64_t M = x_MK.size(0), filled = (M + kTileRows - 1) / kTileRows * kTileRows;
+  const at::Tensor weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
+  const at::Tensor x = M == filled ? x_MK : at::constant_pad_nd(x_MK, {0, 0, 0, filled - M});
+  at::Tensor out = at::empty({filled, linear.outputs}, x_MK.options());
+  for (std::int64_t row = 0; row < filled; row += kTileRows) {
+    at::Tensor tile = out.narrow(0, row, kTileRows);
+    at::mm_out(tile, x.narrow(0, row, kTileRows), weight_KN);
+  }
+  at::Tensor out_MN = out.narrow(0, 0, M);
+  if (linear.bias_N.defined()) out_MN.add_(linear.bias_N);
+  return out_MN;
+}
+
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
   if (x_MK.scalar_type() == at::kBFloat16 && x_MK.size(0) <= kMostDecodeRows) {
     at::Tensor out_MN = at::empty({x_MK.size(0), linear.outputs}, x_MK.options().dtype(out_type));

@@ -38,6 +38,11 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
 // out[M, N] = x[M, K] * weight^T + bias, in out_type (that of x, or kFloat). f32 sums; bf16 results are rounded once. With bf16 and at
 // most kMostDecodeRows rows a row's bits do not depend on the others.
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
+// The same in x's type by cuBLAS in tiles of exactly kTileRows rows, the last one filled up: cuBLAS chooses its order of sums by the
+// number of rows, so that here a row's bits do not depend on the others, however many. 256 rows are more than the 206 from which an H200
+// is bound by arithmetic and no longer by the weights.
+constexpr std::int64_t kTileRows = 256;
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue);
 // The same for such few rows into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous.
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
 
