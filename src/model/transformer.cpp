@@ -66,9 +66,18 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
   layers_->group = &group;
   layers_->pool = &pool;
 }
+Transformer::Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
+                         const QuantScheme& quantization, const gpu::Queue& queue)
+    : layers_(std::make_unique<TransformerLayers>(random_layers_on_gpu(config, group, dtype, quantization, queue))) {
+  layers_->group = &group;
+  layers_->pool = &pool;
+}
 Transformer::~Transformer() = default;
 Transformer::Transformer(Transformer&&) noexcept = default;
 
+void Transformer::use_cuda_graphs(bool on) {
+  if (layers_->gpu) layers_->gpu->use_graphs(on);
+}
 const LmHead& Transformer::lm_head() const { return layers_->lm_head; }
 const ModelConfig& Transformer::config() const { return layers_->config; }
 ThreadPool& Transformer::pool() const { return *layers_->pool; }

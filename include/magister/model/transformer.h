@@ -45,6 +45,9 @@ class Transformer {
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
               at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue);
+  // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
+  Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
+              const gpu::Queue& queue);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
@@ -67,6 +70,9 @@ class Transformer {
   // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product) and
   // throws Error(kInternal) naming the path and the largest difference. Local.
   void self_test();
+
+  // Of a model on a GPU: whether decoding passes are CUDA graphs (they are, unless MAGISTER_CUDA_GRAPHS=0).
+  void use_cuda_graphs(bool on);
 
   const LmHead& lm_head() const;
   const ModelConfig& config() const;
