@@ -54,7 +54,7 @@ TransformerLayers load_layers_on_gpu(const ModelDescription& description, const 
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, group.tp_rank(), group.tp_size());
-  WeightSource source(file, description, layers.partition, group.tp_rank(), dtype, quantization, &pool);
+  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization, &pool);
   layers.gpu = std::make_unique<gpu::GpuModel>(layers.config, layers.partition, dtype, queue, group);
   layers.gpu->load(source, description.names.lm_head.empty());
   source.verify_all_used();

@@ -112,7 +112,8 @@ class GpuBench {
     c10::DeviceAllocator* allocator = c10::getDeviceAllocator(c10::DeviceType::CUDA);
     const auto index = static_cast<c10::DeviceIndex>(queue_.device);
     if (reset) allocator->resetPeakStats(index);
-    const auto& allocated = allocator->getDeviceStats(index).allocated_bytes[0];  // 0: the aggregate of all pools
+    const c10::CachingDeviceAllocator::DeviceStats stats = allocator->getDeviceStats(index);
+    const auto& allocated = stats.allocated_bytes[0];  // the aggregate of all pools
     return static_cast<std::uint64_t>(reset ? allocated.current : allocated.peak);
   }
 
@@ -175,7 +176,7 @@ class GpuBench {
     const double a_step = seconds / std::max<double>(1, static_cast<double>(generator.counts().passes - passes));
     // The embedding table is read by single rows; a tied one is the head.
     const ModelConfig& config = model_->config();
-    const std::uint64_t table = static_cast<std::uint64_t>(config.vocab_size * config.hidden_size) * c10::elementSize(resolve_gpu_dtype(options_.dtype));
+    const std::uint64_t table = static_cast<std::uint64_t>(config.vocab_size * config.hidden_size) * c10::elementSize(activation_dtype(resolve_gpu_dtype(options_.dtype)));
     const std::uint64_t read = model_->weight_bytes() - (config.tie_word_embeddings ? 0 : table);
     return {{"bench", "decode"}, {"tokens_per_second", tokens / seconds}, {"seconds_a_step", a_step}, {"weight_bytes", model_->weight_bytes()},
             {"bytes_a_step", read}, {"gbs", 1e-9 * static_cast<double>(read) / a_step}, {"sequences", options_.sequences},

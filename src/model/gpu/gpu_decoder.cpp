@@ -52,7 +52,7 @@ struct GpuDecoder::Places {
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
     : weights_(weights), rope_(rope), group_(group), queue_(queue) {
   const LayerShape& shape = weights.layers.front().shape;
-  works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
+  works_ = weights.dtype == at::kBFloat16 && !weights.fp8 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
 }

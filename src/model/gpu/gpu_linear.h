@@ -23,6 +23,8 @@ struct GpuLinear {
   CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
   bool half_scales = false;
   std::int64_t lead = 0;
+  // Of an fp8 one: e4m3 [N, K] and a scale an output, f32 [1, N].
+  at::Tensor fp8_NK, fp8_scales_1N;
 
   bool is_quantized() const { return scheme.on(); }
   StoredWeight stored() const;
@@ -31,6 +33,10 @@ struct GpuLinear {
 
 // A slice that was read to the CPU -> the device. Plain weights keep their type, packed codes their numbers.
 GpuLinear to_device(const Linear& linear, at::Device device);
+
+// bf16 weights as e4m3 with a scale an output, for products of 8-bit floats (compute capability 9.0 and newer; 8.9 has them, too): the rows
+// of x get a scale each on the way. Weights whose sizes are no multiples of 16, which the tensor cores do not take, stay as they are.
+void to_fp8(GpuLinear& linear, const Queue& queue);
 
 // [N, K] in `type` (kBFloat16 or kFloat): the weights themselves, or what the codes stand for.
 at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queue& queue);

@@ -14,10 +14,11 @@
 namespace magister::gpu {
 GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group)
     : queue_(queue), group_(group) {
-  MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat);
+  MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
   weights_.config = config;
   weights_.partition = partition;
-  weights_.dtype = dtype;
+  weights_.dtype = activation_dtype(dtype);
+  weights_.fp8 = dtype == at::kFloat8_e4m3fn;
   weights_.device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
 }
 

@@ -37,13 +37,13 @@ struct GpuPass {
 
 class GpuModel {
  public:
-  // dtype: of weights and activations, kBFloat16 or kFloat. group is kept by reference.
+  // dtype: of weights and activations, kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16. group is kept by reference.
   GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group);
 
   // Everything that the model has of this shard, out of the source.
-  void load(WeightSource& source, bool tied) { weights_.load(source, tied); finish_loading(); }
+  void load(WeightSource& source, bool tied) { weights_.load(source, tied, queue_); finish_loading(); }
   // Random numbers instead, for benchmarks.
-  void randomize(const QuantScheme& scheme) { weights_.randomize(scheme); finish_loading(); }
+  void randomize(const QuantScheme& scheme) { weights_.randomize(scheme, queue_); finish_loading(); }
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
   // slots and cache: see Transformer::forward; empty and nullptr without a cache. With a cache a row's bits do not depend on the

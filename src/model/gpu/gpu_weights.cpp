@@ -24,7 +24,7 @@ void check_codes(const Linear& linear, const GpuLinear& there) {
 
 }  // namespace
 
-void GpuWeights::load(WeightSource& source, bool tied) {
+void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const auto vector_of = [&](const at::Tensor& vector) { return on_device(vector, device); };
   const at::Tensor table_vD = source.load_embeddings();
   embedding_vD = table_vD.to(device);
@@ -32,6 +32,7 @@ void GpuWeights::load(WeightSource& source, bool tied) {
     const auto product_of = [&](const Linear& linear) {
       GpuLinear there = to_device(linear, device);
       if (i == 0) check_codes(linear, there);
+      if (fp8) to_fp8(there, queue);
       return there;
     };
     GpuLayer layer;
@@ -75,7 +76,7 @@ GpuLinear random_linear(std::int64_t N, std::int64_t K, const GpuWeights& weight
 
 }  // namespace
 
-void GpuWeights::randomize(const QuantScheme& scheme) {
+void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   const auto D = config.hidden_size, E = config.head_dim, v = static_cast<std::int64_t>(partition.vocab.size());
   const auto ones = [&](std::int64_t size) { return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device)); };
   embedding_vD = random_linear(v, D, *this, {}).weight_NK;
@@ -89,6 +90,9 @@ void GpuWeights::randomize(const QuantScheme& scheme) {
     layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
     layer.gate_up_proj = random_linear(2 * layer.shape.mlp, D, *this, scheme);
     layer.down_proj = random_linear(D, layer.shape.mlp, *this, scheme);
+    for (GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) {
+      if (fp8) to_fp8(*linear, queue);
+    }
     layers.push_back(std::move(layer));
   }
   norm_D = ones(D);

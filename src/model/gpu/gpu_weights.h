@@ -28,15 +28,16 @@ struct GpuWeights {
   ModelConfig config;
   Partition partition;
   at::ScalarType dtype = at::kBFloat16;  // of activations and plain weights: kBFloat16 or kFloat
+  bool fp8 = false;                      // the layers' products in 8-bit floats
   at::Device device = at::kCPU;
   at::Tensor embedding_vD, norm_D;
   GpuLinear head;
   std::vector<GpuLayer> layers;
 
   // Takes everything that the model has of this shard out of the source.
-  void load(WeightSource& source, bool tied);
+  void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
-  void randomize(const QuantScheme& scheme);
+  void randomize(const QuantScheme& scheme, const Queue& queue);
   std::uint64_t num_bytes() const;
 };
 

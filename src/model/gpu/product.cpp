@@ -28,6 +28,8 @@ template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void by_rows(const ProductArguments& a, const Queue& queue) {
   if (!aligned(a, kBits)) {
     start(DecodeProduct<kBits, kParts, kOffset, 8, 1, false>{a}, queue);
+  } else if constexpr (kOffset != CodeFormat::Offset::kMiddle) {
+    a.M <= 8 ? start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue) : start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
   } else if (a.M <= 8) {
     const bool wide = a.M > 2 && a.weight.N >= 132 * 32;
     wide ? start(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a}, queue)

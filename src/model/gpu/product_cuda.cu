@@ -14,11 +14,11 @@ using magister::gpu::Bf16;
 
 MAGISTER_PRODUCTS(16, 1, kMiddle);
 MAGISTER_PRODUCTS(8, 1, kMiddle);
-MAGISTER_PRODUCTS(8, 1, kZero);
-MAGISTER_PRODUCTS(8, 1, kMinimum);
+MAGISTER_FEW_PRODUCTS(8, 1, kZero);
+MAGISTER_FEW_PRODUCTS(8, 1, kMinimum);
 MAGISTER_PRODUCTS(8, 2, kMiddle);
-MAGISTER_PRODUCTS(8, 2, kZero);
-MAGISTER_PRODUCTS(8, 2, kMinimum);
+MAGISTER_FEW_PRODUCTS(8, 2, kZero);
+MAGISTER_FEW_PRODUCTS(8, 2, kMinimum);
 MAGISTER_INSTANTIATE(magister::gpu::Dequantize<8, Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::Dequantize<8, float>);
 MAGISTER_INSTANTIATE(magister::gpu::Dequantize<4, Bf16>);
