@@ -45,21 +45,19 @@ function(magister_room NAME)
   endforeach()
 endfunction()
 
-# magister_kernels(TARGET file.cu ...): compiled by nvcc for A100 (sm_80), H100/H200 (sm_90) and B200 (sm_100), with PTX of the
-# oldest for what comes between and after. Not CMake's own CUDA language, whose tests want a whole toolkit to link with.
+# magister_kernels(TARGET file.cu ...): compiled by nvcc for A100 (sm_80), H100/H200 (sm_90) and B200 (sm_100), with the PTX of the
+# last for what comes after (8.6 and 8.9 run the code of 8.0). Not CMake's own CUDA language, whose tests want a whole toolkit to link with.
 function(magister_kernels TARGET)
-  set(architectures)
-  foreach(architecture 80 90 100)
-    list(APPEND architectures -gencode arch=compute_${architecture},code=sm_${architecture})
-  endforeach()
+  set(architectures -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+                    -gencode arch=compute_100,code=[sm_100,compute_100])
   foreach(source ${ARGN})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${source})
     string(REPLACE "/" "_" name ${name})
     set(object ${CMAKE_BINARY_DIR}/kernels/${name}.o)
     add_custom_command(OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/kernels
-      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${MAGISTER_NVCC} -c -O3 -std=c++20 --threads 2 ${architectures}
-              -gencode arch=compute_80,code=compute_80 -ccbin ${CMAKE_CXX_COMPILER} -I${CMAKE_SOURCE_DIR}/include
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${MAGISTER_NVCC} -c -O3 -std=c++20 ${architectures}
+              -ccbin ${CMAKE_CXX_COMPILER} -I${CMAKE_SOURCE_DIR}/include
               -I${CMAKE_SOURCE_DIR}/src -I${CUDA_RUNTIME_INCLUDE} -MD -MF ${object}.d -MT ${object} ${source} -o ${object}
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}" VERBATIM)
     target_sources(${TARGET} PRIVATE ${object})

@@ -45,18 +45,21 @@ constexpr OptionEntry kDoctorOptions[] = {
     {"--json", nullptr, "one JSON object instead of text"},
 };
 constexpr PositionalEntry kBench[] = {
-    {"WHAT", Count::kOne, "sgemm, product, prefill, teacher, decode or prefix"},
-    {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm and product"},
+    {"WHAT", Count::kOne, "sgemm, product, prefill, teacher, decode or prefix; on a GPU gemm, copy, prefill, teacher, decode or judge"},
+    {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm, product, gemm and copy"},
 };
 constexpr OptionEntry kBenchOptions[] = {
     {"--tokens", "N", "packed tokens of a unit; decode: new tokens a text; prefix: tokens of a prompt (default 512)"},
     {"--sequences", "N", "sequences that they are divided into; decode, prefix: texts at once (default 1)"},
     {"--top-k", "K", "kept entries a token (default 64)"},
-    {"--dtype", "TYPE", "auto, f32, bf16 or f16 (default auto)"},
+    {"--dtype", "TYPE", "auto, f32, bf16 or f16; on a GPU also fp8 (default auto)"},
     {"--format", "TYPE", "weights of product: f32, bf16, f16, int8, int4, int8-kept or int4-kept (default f32); int8 and int4 quantise a model, too"},
     {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},
     {"--rows", "N", "rows of product (default 1: one decoding sequence)"},
     {"--threads", "N", "compute threads (default 1)"},
+    {"--device", "NAME", "cpu, cuda:N, or host (the GPU's code on the CPU, for tests; default cpu)"},
+    {"--random", nullptr, "on a GPU: random weights of the shapes in MODEL's config.json"},
+    {"--graph", "STATE", "on a GPU: decoding passes as CUDA graphs, on or off (default on)"},
     {"--repeats", "N", "measured runs, of which the median counts (default 5)"},
     {"--json", nullptr, "one JSON object instead of text"},
 };

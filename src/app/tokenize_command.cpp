@@ -98,6 +98,12 @@ ExitCode bench_command(Invocation& call) {
     options.group = line.number("--group", options.group, 0, 128);
     options.rows = line.number("--rows", options.rows, 1, 4096);
     options.repeats = static_cast<int>(line.number("--repeats", options.repeats, 1, 1'000'000));
+    options.device = line.option("--device", options.device);
+    options.random = line.has("--random");
+    const std::string graphs = line.option("--graph", "on");
+    MAGISTER_CHECK(graphs == "on" || graphs == "off", ExitCode::kUsage, "--graph {} (decoding passes are CUDA graphs or not); write on or off",
+                   printable(graphs));
+    options.graphs = graphs == "on";
     options.json = line.has("--json");
     std::string text = run_bench(options);
     if (!text.ends_with('\n')) text += '\n';

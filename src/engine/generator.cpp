@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/gpu_sampler.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -54,7 +55,8 @@ void Generator::add(GenerationRequest request) {
 void Generator::find_shared_pages(Sequence& sequence) {
   if (!limits_.share_prefixes) return;
   const std::span<const TokenId> tokens(sequence.tokens);
-  while (sequence.computed + kSlots < static_cast<std::int64_t>(tokens.size())) {
+  const std::int64_t most = keeps_apart() ? static_cast<std::int64_t>(sequence.request.prompt.size()) : static_cast<std::int64_t>(tokens.size());
+  while (sequence.computed + kSlots < most) {
     const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
     if (!found) return;
     sequence.pages.push_back(found->page);
@@ -66,8 +68,11 @@ void Generator::find_shared_pages(Sequence& sequence) {
 
 // Takes the sequence into this pass with as many tokens as the budget has; false when there is no page for them.
 bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
+  const auto prompt = static_cast<std::int64_t>(sequence.request.prompt.size());
   const std::int64_t left = static_cast<std::int64_t>(sequence.tokens.size()) - sequence.computed;
-  const std::int64_t count = std::min(left, budget);
+  std::int64_t count = std::min(left, budget);
+  // A text that lost its pages is computed again as it was written: the prompt, then token by token.
+  if (keeps_apart()) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
   while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
     const auto page = pool_.take();
     if (!page) return false;
@@ -77,7 +82,8 @@ bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
   budget -= count;
   // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
   const std::span<const TokenId> tokens(sequence.tokens);
-  while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= sequence.computed + count) {
+  const std::int64_t shareable = keeps_apart() ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
+  while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= shareable) {
     const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
     sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
                                      tokens.subspan(first, kSlots));
@@ -144,18 +150,22 @@ at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past, rows;
   std::vector<SequenceSlots> slots;
+  std::vector<std::uint8_t> writes;
   std::int64_t row = 0;
   for (const Sequence* sequence : pass) {
     const auto begin = sequence->tokens.begin() + sequence->computed;
     tokens.emplace_back(begin, begin + sequence->scheduled);
     past.push_back(sequence->computed);
     slots.push_back({sequence->pages.data(), 0});
+    writes.push_back(sequence->computed >= static_cast<std::int64_t>(sequence->request.prompt.size()));
     row += sequence->scheduled;
     const bool whole = sequence->computed + sequence->scheduled == static_cast<std::int64_t>(sequence->tokens.size());
     if (whole) rows.push_back(row - 1);
   }
   counts_.computed_tokens += static_cast<std::uint64_t>(row);
-  const at::Tensor hidden_TD = model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
+  PackedBatch batch = pack_sequences(tokens, std::move(past));
+  batch.writes_S = std::move(writes);
+  const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
   return hidden_TD.index_select(0, at::tensor(rows, at::kLong).to(hidden_TD.device()));
 }
 
@@ -173,9 +183,48 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
   return at::cat(parts, 1).contiguous();
 }
 
-// The sequence's next token, appended with what is kept of its row.
-void Generator::sample(Sequence& sequence, std::span<float> logits_V) {
+DrawKey Generator::key_of(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request;
+  return {seed_, request.record, request.sample, static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size())};
+}
+
+// A row's way never depends on the other rows. What changes or keeps logits happens on the host.
+bool Generator::draws_on_device(const Sequence& sequence) const {
+  return keeps_apart() && sequence.request.max_new_tokens > 0 && !sequence.constraint && limits_.top_logprobs == 0 &&
+         sampling_.repetition_penalty == 1.0 && sampling_.logit_bias.empty();
+}
+
+// Row i of the logits is that of sequence i. on_host: keeps the logits that come to the host.
+std::vector<Generator::Row> Generator::rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, at::Tensor& on_host) const {
+  std::vector<Row> rows(sequences.size());
+  std::vector<std::int64_t> drawn, copied;
+  std::vector<double> uniforms;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const bool draws = draws_on_device(*sequences[i]);
+    (draws ? drawn : copied).push_back(static_cast<std::int64_t>(i));
+    if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
+  }
+  const auto selected = [&](const std::vector<std::int64_t>& of) {
+    return of.size() == sequences.size() ? logits_RV : logits_RV.index_select(0, at::tensor(of, at::kLong).to(logits_RV.device()));
+  };
+  if (!drawn.empty()) {
+    const std::vector<SampledToken> tokens = sample_rows_on_gpu(selected(drawn), uniforms, sampling_, *model_.lm_head().gpu);
+    for (std::size_t i = 0; i < drawn.size(); ++i) rows[static_cast<std::size_t>(drawn[i])].drawn = tokens[i];
+  }
+  if (!copied.empty()) {
+    on_host = selected(copied).cpu();
+    const std::int64_t V = on_host.size(1);
+    for (std::size_t i = 0; i < copied.size(); ++i) {
+      rows[static_cast<std::size_t>(copied[i])].logits_V = {on_host.data_ptr<float>() + static_cast<std::int64_t>(i) * V, static_cast<std::size_t>(V)};
+    }
+  }
+  return rows;
+}
+
+// The sequence's next token, appended with what is kept of its row.
+void Generator::sample(Sequence& sequence, const Row& row) {
+  const GenerationRequest& request = sequence.request;
+  const std::span<float> logits_V = row.logits_V;
   if (limits_.top_logprobs > 0) {
     append_most_probable(logits_V, limits_.top_logprobs, sequence.top_ids, sequence.top_logprobs);
   }
@@ -186,9 +235,7 @@ void Generator::sample(Sequence& sequence, std::span<float> logits_V) {
                    "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); mend the constraint",
                    request.record, request.sample, sequence.logprobs.size());
   }
-  const auto position = static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size());
-  const SampledToken token = sample_token(logits_V, sequence.tokens, allowed, sampling_,
-                                          {seed_, request.record, request.sample, position});
+  const SampledToken token = row.drawn ? *row.drawn : sample_token(logits_V, sequence.tokens, allowed, sampling_, key_of(sequence));
   if (sequence.constraint && !sequence.constraint->accept(token.id)) {
     fail(ExitCode::kInternal, "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "
          "with the constraint", request.record, request.sample, token.id);
@@ -198,16 +245,16 @@ void Generator::sample(Sequence& sequence, std::span<float> logits_V) {
   ++counts_.written_tokens;
 }
 
-void Generator::accept(Sequence& sequence, std::span<float> logits_V) {
+void Generator::accept(Sequence& sequence, const Row& row) {
   const GenerationRequest& request = sequence.request;
   Generation done{request.record, request.sample, {}, {}, {}, {}, FinishReason::kLength, {}, sequence.cached};
   if (request.max_new_tokens == 0) {
-    done.last_logits_V.assign(logits_V.begin(), logits_V.end());
+    done.last_logits_V.assign(row.logits_V.begin(), row.logits_V.end());
     finished_.push_back(std::move(done));
     release(sequence);
     return;
   }
-  sample(sequence, logits_V);
+  sample(sequence, row);
   const std::vector<TokenId> written(sequence.tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()),
                                      sequence.tokens.end());
   const bool complete = sequence.constraint && sequence.constraint->finished();
@@ -228,13 +275,15 @@ void Generator::step() {
   MAGISTER_ASSERT(!pass.empty());
   ++counts_.passes;
   const at::Tensor hidden_RD = forward(pass);
-  at::Tensor logits_RV = hidden_RD.size(0) > 0 ? gather_logits(model_.logits(hidden_RD), model_.group()).cpu() : at::Tensor{};
-  std::int64_t row = 0;
+  std::vector<Sequence*> asked;
   for (Sequence* sequence : pass) {
     sequence->computed += std::exchange(sequence->scheduled, 0);
-    if (sequence->computed < static_cast<std::int64_t>(sequence->tokens.size())) continue;
-    const std::int64_t V = logits_RV.size(1);
-    accept(*sequence, {logits_RV.data_ptr<float>() + row++ * V, static_cast<std::size_t>(V)});
+    if (sequence->computed == static_cast<std::int64_t>(sequence->tokens.size())) asked.push_back(sequence);
+  }
+  if (!asked.empty()) {
+    at::Tensor on_host;
+    const std::vector<Row> rows = rows_of(asked, gather_logits(model_.logits(hidden_RD), model_.group()), on_host);
+    for (std::size_t i = 0; i < asked.size(); ++i) accept(*asked[i], rows[i]);
   }
   std::erase_if(running_, [](const SequencePtr& sequence) { return sequence->pages.empty(); });
 }

@@ -42,6 +42,8 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
   if (name == "f32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "f16") return at::kHalf;
+  MAGISTER_CHECK(name != "fp8", ExitCode::kConfig, "model.dtype: fp8 on CPUs (they have no products of 8-bit floats); choose auto, f32, bf16 or "
+                 "f16, or quantization: int8");
   MAGISTER_CHECK(name == "auto", ExitCode::kConfig,
                  "model.dtype is \"{}\" (the weights need a known type); choose auto, f32, bf16 or f16", name);
   return cpu_prefers_bf16() ? at::kBFloat16 : at::kFloat;
@@ -50,7 +52,7 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
 at::ScalarType resolve_gpu_dtype(const std::string& name) {
   MAGISTER_CHECK(name != "f16", ExitCode::kConfig, "model.dtype: f16 on GPUs (they compute in bf16 or f32 here, and bf16 has the range of "
                  "f32); choose auto, bf16 or f32");
-  return name == "f32" ? at::kFloat : at::kBFloat16;
+  return name == "fp8" ? at::kFloat8_e4m3fn : name == "f32" ? at::kFloat : at::kBFloat16;
 }
 
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
@@ -66,9 +68,18 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
   layers_->group = &group;
   layers_->pool = &pool;
 }
+Transformer::Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
+                         const QuantScheme& quantization, const gpu::Queue& queue)
+    : layers_(std::make_unique<TransformerLayers>(random_layers_on_gpu(config, group, dtype, quantization, queue))) {
+  layers_->group = &group;
+  layers_->pool = &pool;
+}
 Transformer::~Transformer() = default;
 Transformer::Transformer(Transformer&&) noexcept = default;
 
+void Transformer::use_cuda_graphs(bool on) {
+  if (layers_->gpu) layers_->gpu->use_graphs(on);
+}
 const LmHead& Transformer::lm_head() const { return layers_->lm_head; }
 const ModelConfig& Transformer::config() const { return layers_->config; }
 ThreadPool& Transformer::pool() const { return *layers_->pool; }

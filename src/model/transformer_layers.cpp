@@ -37,12 +37,24 @@ void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig&
                  config.max_position_embeddings);
 }
 
+TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const QuantScheme& quantization,
+                                       const gpu::Queue& queue) {
+  TransformerLayers layers;
+  layers.config = config;
+  layers.partition = partition_for(config, group.tp_rank(), group.tp_size());
+  layers.gpu = std::make_unique<gpu::GpuModel>(config, layers.partition, dtype, queue, group);
+  layers.gpu->randomize(quantization);
+  layers.lm_head = {{layers.gpu->head().weight_NK, {}}, layers.partition.vocab, config.vocab_size, queue};
+  layers.weight_bytes = layers.gpu->weight_bytes();
+  return layers;
+}
+
 TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
                                      const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, group.tp_rank(), group.tp_size());
-  WeightSource source(file, description, layers.partition, group.tp_rank(), dtype, quantization, &pool);
+  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization, &pool);
   layers.gpu = std::make_unique<gpu::GpuModel>(layers.config, layers.partition, dtype, queue, group);
   layers.gpu->load(source, description.names.lm_head.empty());
   source.verify_all_used();

@@ -50,5 +50,7 @@ TransformerLayers load_layers(const ModelDescription& description, const TensorF
 // The same onto a GPU (or, on a host queue, into CPU tensors that the kernels work on).
 TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
                                      const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue);
+TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const QuantScheme& quantization,
+                                       const gpu::Queue& queue);
 
 }  // namespace magister

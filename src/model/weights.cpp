@@ -246,7 +246,7 @@ std::uint64_t product_bytes(const ModelConfig& config, const Partition& part, at
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
   const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
   const auto weight = [&](std::uint64_t rows, IndexRange columns, const std::optional<CodeFormat>& kept) {
-    if (!quantization.on()) return rows * columns.size() * c10::elementSize(dtype);
+    if (!quantization.on()) return rows * (columns.size() * c10::elementSize(dtype) + (dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0));
     const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
     return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
   };
@@ -263,7 +263,7 @@ std::uint64_t other_bytes(const ModelConfig& config, const Partition& part, at::
   if (config.mlp_bias) in_f32 += 2 * f;
   if (config.qk_norm) in_f32 += 2 * E;
   if (tp_rank == 0) in_f32 += (config.o_bias ? D : 0) + (config.mlp_bias ? D : 0);
-  const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) * c10::elementSize(dtype);
+  const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) * c10::elementSize(dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype);
   return static_cast<std::uint64_t>(config.num_hidden_layers) * in_f32 * sizeof(float) + tables + D * sizeof(float);
 }
 

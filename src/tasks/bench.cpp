@@ -18,9 +18,21 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
+#include "tasks/bench_gpu.h"
 #include "tasks/bench_product.h"
+#include "tasks/bench_units.h"
 
 namespace magister {
+
+PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
+  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
+    sequences[sequence].push_back(static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
+  }
+  return pack_sequences(sequences);
+}
+
 namespace {
 
 double median_seconds(int repeats, const std::function<void()>& body) {
@@ -49,15 +61,6 @@ nlohmann::ordered_json bench_sgemm(const BenchOptions& options) {
     sgemm(true, n, n, n, 1.0f, a.const_data_ptr<float>(), n, b.const_data_ptr<float>(), n, 0.0f, c.data_ptr<float>(), n);
   });
   return {{"bench", "sgemm"}, {"gflops", 2e-9 * n * n * n / seconds}, {"seconds", seconds}};
-}
-
-PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
-  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
-  for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
-    sequences[sequence].push_back(static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
-  }
-  return pack_sequences(sequences);
 }
 
 // `sequences` texts of `tokens` new tokens each at once, after prompts of 16: the passes that write, without the prefill.
@@ -142,7 +145,9 @@ std::string run_bench(const BenchOptions& options) {
                  "give positive numbers", options.tokens, options.sequences, options.threads, options.repeats);
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
-  if (options.what == "sgemm") {
+  if (options.device != "cpu") {
+    result = run_gpu_bench(options);
+  } else if (options.what == "sgemm") {
     result = bench_sgemm(options);
   } else if (options.what == "product") {
     result = bench_product(options);

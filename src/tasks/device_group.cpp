@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/model/partition.h"
+#include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu.h"
 #include "magister/tasks/memory_plan.h"
@@ -43,13 +44,13 @@ GpuGroup resolve_group(const RunContext& context, const ModelSection& section, c
     const auto file = TensorFile::open(section.path);
     const ModelDescription description = describe_model(section.path, *file);
     const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
-    const at::ScalarType dtype = section.dtype == "f32" ? at::kFloat : at::kBFloat16;
+    const at::ScalarType dtype = resolve_gpu_dtype(section.dtype);
     for (const int size : working_tp_sizes(description.config, context.world.size())) {
       if (context.world.size() % size != 0) continue;
       layout.gpus_per_group = size;
       const auto weights = [&](int shard) { return weight_bytes(description, *file, dtype, shard, size, scheme); };
       const auto room = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(free));
-      if (sum_of(gpu_memory_parts(description.config, weights, size, pass, 1, dtype)) <= room) break;
+      if (sum_of(gpu_memory_parts(description.config, weights, size, pass, 1, activation_dtype(dtype))) <= room) break;
     }
     log_info("groups of {} GPU{}: the smallest that holds the model in {} each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",
              format_bytes(free));

@@ -136,8 +136,11 @@ ModelSection read_model(ConfigNode& node) {
   ConfigNode section = node.section("model");
   ModelSection model;
   model.path = section.text("path");
-  model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16"}, "auto");
+  model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
+  if (model.quantization != "none" && model.dtype == "fp8") {
+    section.reject("dtype", "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
+  }
   if (model.quantization != "none") {
     model.quantization_group = section.integer_or_auto("quantization_group", 0, 128);
     if (const std::int64_t g = model.quantization_group.value_or(0); g != 0 && g != 32 && g != 64 && g != 128) {

@@ -60,13 +60,13 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
-  if (gpu) return gpu_memory_parts(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, plain_dtype);
+  if (gpu) return gpu_memory_parts(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, activation_dtype(plain_dtype));
   return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages);
 }
 
 std::uint64_t OpenModel::page_bytes(int tp_size) const {
   const std::uint64_t in_f32 = kv_page_bytes(description.config, partition_for(description.config, 0, tp_size));
-  return std::max<std::uint64_t>(gpu ? in_f32 / sizeof(float) * c10::elementSize(plain_dtype) : in_f32, 1);
+  return std::max<std::uint64_t>(gpu ? in_f32 / sizeof(float) * c10::elementSize(activation_dtype(plain_dtype)) : in_f32, 1);
 }
 
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
@@ -92,7 +92,7 @@ nlohmann::ordered_json OpenModel::facts() const {
 }
 
 std::string dtype_name(at::ScalarType dtype) {
-  return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : "f16";
+  return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : dtype == at::kFloat8_e4m3fn ? "fp8" : "f16";
 }
 
 std::vector<TokenId> end_tokens(const std::string& model_path, const ModelConfig& config) {

@@ -54,6 +54,25 @@ class GpuCode(unittest.TestCase):
         with h5py.File(self.world.results("bf16")) as file:
             self.assertEqual((file.attrs["dtype"], file.attrs["device"]), (b"bf16", b"gpu"))
 
+    def test_codes_are_those_of_the_cpu(self):
+        """f32 activations: int8 and int4 weights stand for the same numbers as on the CPU, so only the order of sums differs."""
+        for kind in ("int8", "int4"):
+            changes = [f"model.quantization={kind}", "model.quantization_group=32"]
+            self.world.complete(f"{kind}-cpu", 1, *changes)
+            self.world.complete(f"{kind}-gpu", 1, *changes, **ON_HOST)
+            cpu, gpu = (columns(self.world.results(f"{kind}-{device}")) for device in ("cpu", "gpu"))
+            for key in VALUES:
+                self.assertLess(numpy.nanmax(numpy.abs(cpu[key] - gpu[key])), 5e-5, f"{kind} {key}")
+
+    def test_fp8(self):
+        """Products of 8-bit floats: 4 significant bits, so rows of a 48 wide model move by some tenths of a nat, none by nats."""
+        self.world.complete("fp8", 1, "model.dtype=fp8", **ON_HOST)
+        found = self.compare("fp8", 1.0)
+        self.assertLess(numpy.nanmean(numpy.abs(found["target_logprob"] - self.cpu["target_logprob"])), 0.05)
+        refused = self.world.run("fp8-cpu", 1, "model.dtype=fp8")
+        self.assertEqual(refused.returncode, 78, refused.stderr)
+        self.assertIn("fp8 on CPUs", refused.stderr)
+
     def test_a_device_without_memory_for_a_unit(self):
         """The first pass has no memory: it is run again in halves, of which one has none either, and passes stay smaller."""
         points = "teacher.pass.memory@1:enospc,teacher.pass.memory@2:enospc"

@@ -61,10 +61,12 @@ class Writing : public testing::Test {
   std::size_t stop_after_ = 0;
   std::int64_t top_logprobs_ = 0;
 
+  virtual Transformer load(ProcessGroup& group, ThreadPool& pool) { return {description_, file_, group, pool, at::kFloat}; }
+
   Texts write(GeneratorLimits limits, ProcessGroup& group, int threads, Generator::Counts* counts = nullptr) {
     limits.top_logprobs = top_logprobs_;
     ThreadPool pool(threads);
-    Transformer model(description_, file_, group, pool, at::kFloat);
+    Transformer model = load(group, pool);
     Generator generator(model, limits, sampling_, 77, [this](auto, auto, const auto& tokens) { return stops(tokens); });
     for (const GenerationRequest& request : requests_) generator.add(request);
     Texts texts;
@@ -188,6 +190,40 @@ TEST_F(Writing, ConstrainedTextsAreTheSameUnderPreemptionAndShards) {
   for (auto& thread : threads) thread.join();
   expect_equal(texts[1], texts[0]);
   for (const auto& [key, text] : want) EXPECT_EQ(texts[0].at(key).tokens, text.tokens);
+}
+
+// The GPU's code in bf16, its kernels run on the host. Rows of texts and of prompts have kernels of their own there.
+class WritingOnAGpu : public Writing {
+ protected:
+  Transformer load(ProcessGroup& group, ThreadPool& pool) override {
+    return {description_, file_, group, pool, at::kBFloat16, quantization_, gpu::Queue{}};
+  }
+  QuantScheme quantization_{};
+};
+
+TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
+  const Texts alone = write({1, 1000, 100, false});
+  for (const GeneratorLimits& limits : {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{3, 7, 100, true}, GeneratorLimits{32, 100000, 64, false}}) {
+    expect_equal(write(limits), alone);
+  }
+  const Texts plain = write_plainly();  // the CPU's path in f32
+  for (const auto& [key, text] : plain) {
+    if (alone.at(key).tokens.front() != text.tokens.front()) continue;  // a draw at the border of two tokens
+    EXPECT_NEAR(alone.at(key).logprobs.front(), text.logprobs.front(), 0.15) << key.first;  // 48 wide: bf16 rounds coarsely
+  }
+}
+
+TEST_F(WritingOnAGpu, PreemptionChangesNothing) {
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 4; ++record) {
+    requests_.push_back({record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), 70});
+  }
+  stop_after_ = 60;
+  quantization_ = {QuantType::kInt4, 32};
+  Generator::Counts counts;
+  const Texts crowded = write({32, 64, 7, true}, &counts);
+  EXPECT_GT(counts.preemptions, 0u) << "the cache is too large for this test";
+  expect_equal(crowded, write({1, 64, 7, false}));
 }
 
 TEST_F(Writing, SharedPagesAreComputedOnce) {

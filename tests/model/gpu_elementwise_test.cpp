@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "magister/model/gpu/launch.h"
+#include "model/gpu/fp8_kernel.h"
 
 namespace magister::gpu {
 namespace {
@@ -29,6 +30,23 @@ void expect_close(const at::Tensor& got, const at::Tensor& wanted) {
 }
 
 template <typename A>
+void residual_and_norm(std::int64_t D) {
+  const std::int64_t T = 3;
+  at::Tensor hidden = wave({T, D}, 0.9), delta = wave({T, D}, 1.7).to(kType<A>), weight = wave({D}, 0.3);
+  at::Tensor out = at::empty({T, D}, kType<A>);
+  const at::Tensor sum = hidden + delta.to(at::kFloat);
+  const at::Tensor wanted = weight * (sum * at::rsqrt(sum.pow(2).mean(-1, true) + 1e-5));
+  AddRmsNorm<A> kernel{hidden.data_ptr<float>(), data<A>(delta), weight.data_ptr<float>(), data<A>(out), D, 1e-5f};
+  launch(kernel, kernel.shape(T), Queue{});
+  EXPECT_TRUE(at::equal(hidden, sum));
+  expect_close<A>(out, wanted);
+  kernel.delta_TD = nullptr;  // the first norm of a model
+  launch(kernel, kernel.shape(T), Queue{});
+  EXPECT_TRUE(at::equal(hidden, sum));
+  expect_close<A>(out, wanted);
+}
+
+template <typename A>
 class Elementwise : public testing::Test {};
 using Types = testing::Types<float, Bf16>;
 TYPED_TEST_SUITE(Elementwise, Types);
@@ -44,21 +62,9 @@ TYPED_TEST(Elementwise, EmbeddingRowsOfThisShard) {
   EXPECT_TRUE(at::equal(hidden[3], at::zeros({40})));
 }
 
-TYPED_TEST(Elementwise, ResidualAndNorm) {
-  constexpr std::int64_t T = 3, D = 576;
-  at::Tensor hidden = wave({T, D}, 0.9), delta = wave({T, D}, 1.7).to(kType<TypeParam>), weight = wave({D}, 0.3);
-  at::Tensor out = at::empty({T, D}, kType<TypeParam>);
-  const at::Tensor sum = hidden + delta.to(at::kFloat);
-  const at::Tensor wanted = weight * (sum * at::rsqrt(sum.pow(2).mean(-1, true) + 1e-5));
-  AddRmsNorm<TypeParam> kernel{hidden.data_ptr<float>(), data<TypeParam>(delta), weight.data_ptr<float>(), data<TypeParam>(out), D, 1e-5f};
-  launch(kernel, kernel.shape(T), Queue{});
-  EXPECT_TRUE(at::equal(hidden, sum));
-  expect_close<TypeParam>(out, wanted);
-  kernel.delta_TD = nullptr;  // the first norm of a model
-  launch(kernel, kernel.shape(T), Queue{});
-  EXPECT_TRUE(at::equal(hidden, sum));
-  expect_close<TypeParam>(out, wanted);
-}
+TYPED_TEST(Elementwise, ResidualAndNorm) { residual_and_norm<TypeParam>(576); }
+TYPED_TEST(Elementwise, ResidualAndNormOfWideRows) { residual_and_norm<TypeParam>(2600); }        // more than a turn of the threads
+TYPED_TEST(Elementwise, ResidualAndNormNumberByNumber) { residual_and_norm<TypeParam>(574); }     // rows off 16 bytes
 
 TYPED_TEST(Elementwise, RotationNormsAndPages) {
   constexpr std::int64_t T = 5, H = 3, K = 2, E = 16, P = 3;
@@ -92,12 +98,34 @@ TYPED_TEST(Elementwise, RotationNormsAndPages) {
 }
 
 TYPED_TEST(Elementwise, SiluTimesUp) {
-  constexpr std::int64_t T = 3, F = 2100;  // two blocks a row, the second short
+  constexpr std::int64_t T = 3, F = 2104;  // two blocks a row, the second short
   at::Tensor gate_up = wave({T, 2 * F}, 0.77).to(kType<TypeParam>) * 3, out = at::empty({T, F}, kType<TypeParam>);
   const SiluMultiply<TypeParam> kernel{data<TypeParam>(gate_up), data<TypeParam>(out), F};
   launch(kernel, kernel.shape(T), Queue{});
   const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
   expect_close<TypeParam>(out, at::silu(halves[0]) * halves[1]);
+}
+
+TYPED_TEST(Elementwise, SiluTimesUpNumberByNumber) {
+  constexpr std::int64_t T = 2, F = 21;
+  at::Tensor gate_up = wave({T, 2 * F}, 0.77).to(kType<TypeParam>), out = at::empty({T, F}, kType<TypeParam>);
+  const SiluMultiply<TypeParam> kernel{data<TypeParam>(gate_up), data<TypeParam>(out), F};
+  launch(kernel, kernel.shape(T), Queue{});
+  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
+  expect_close<TypeParam>(out, at::silu(halves[0]) * halves[1]);
+}
+
+// Every rounding of ATen's own e4m3, subnormals and ties included; each row has its scale.
+TEST(Fp8, RowsRoundAsATenDoes) {
+  constexpr std::int64_t K = 4096;
+  at::Tensor x = at::cat({wave({1, K}, 0.37) * at::exp(wave({1, K}, 0.011) * 5), wave({1, K}, 0.5) * 1e-3, at::zeros({1, K}),
+                          (at::arange(K, at::kFloat).view({1, K}) - 2048) * 0.21875f}, 0).to(at::kBFloat16);
+  at::Tensor out = at::empty({4, K}, at::kByte), scale = at::empty({4}, at::kFloat);
+  const QuantizeRows<Bf16> kernel{data<Bf16>(x), out.data_ptr<std::uint8_t>(), scale.data_ptr<float>(), K};
+  launch(kernel, kernel.shape(4), Queue{});
+  const at::Tensor wide = x.to(at::kFloat), largest = std::get<0>(wide.abs().max(1));
+  EXPECT_TRUE(at::equal(scale, at::where(largest > 0, largest / 448.0f, at::ones({4}))));
+  EXPECT_TRUE(at::equal(out.view(at::kFloat8_e4m3fn).to(at::kFloat), (wide / scale.unsqueeze(1)).to(at::kFloat8_e4m3fn).to(at::kFloat)));
 }
 
 }  // namespace

@@ -95,9 +95,19 @@ class Generator {
   bool schedule(Sequence& sequence, std::int64_t& budget);
   void preempt_last();
   std::vector<Sequence*> schedule_pass();
+  // Rows of prompts and of texts go through different kernels on a GPU.
+  bool keeps_apart() const { return model_.lm_head().gpu.has_value(); }
   at::Tensor forward(const std::vector<Sequence*>& pass);
-  void sample(Sequence& sequence, std::span<float> logits_V);
-  void accept(Sequence& sequence, std::span<float> logits_V);
+  // What is known of a sequence's row after a pass: its logits on the host, or the token that the device drew from them.
+  struct Row {
+    std::span<float> logits_V;
+    std::optional<SampledToken> drawn;
+  };
+  bool draws_on_device(const Sequence& sequence) const;
+  std::vector<Row> rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, at::Tensor& on_host) const;
+  DrawKey key_of(const Sequence& sequence) const;
+  void sample(Sequence& sequence, const Row& row);
+  void accept(Sequence& sequence, const Row& row);
   void release(Sequence& sequence);
 
   Transformer& model_;

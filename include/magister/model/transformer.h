@@ -41,10 +41,13 @@ class Transformer {
   // weights are quantised while loading and `dtype` is that of embeddings and head.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
               at::ScalarType dtype, const QuantScheme& quantization = {});
-  // The same on a GPU, where the thread has opened it (open_gpu); dtype: kBFloat16 or kFloat. A host queue runs the GPU's code
+  // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
               at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue);
+  // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
+  Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
+              const gpu::Queue& queue);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
@@ -67,6 +70,9 @@ class Transformer {
   // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product) and
   // throws Error(kInternal) naming the path and the largest difference. Local.
   void self_test();
+
+  // Of a model on a GPU: whether decoding passes are CUDA graphs (they are, unless MAGISTER_CUDA_GRAPHS=0).
+  void use_cuda_graphs(bool on);
 
   const LmHead& lm_head() const;
   const ModelConfig& config() const;
@@ -104,7 +110,9 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
-// auto: bf16. Throws Error(kConfig) for f16.
+// auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16.
 at::ScalarType resolve_gpu_dtype(const std::string& name);
+// Of activations, tables, keys and values: bf16 where products are in fp8.
+inline at::ScalarType activation_dtype(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype; }
 
 }  // namespace magister

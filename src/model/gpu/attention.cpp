@@ -11,15 +11,20 @@ namespace {
 template <typename Kernel>
 void start(const Kernel& kernel, const Queue& queue) { launch(kernel, kernel.shape(), queue); }
 
+template <typename A, int kLanes, int kHeads>
+void by_runs(const AttentionArguments<A>& a, const Queue& queue) {
+  a.E % 8 == 0 ? start(PagedAttention<A, kLanes, kHeads, true>{a}, queue) : start(PagedAttention<A, kLanes, kHeads, false>{a}, queue);
+}
+
 template <typename A, int kLanes>
 void by_heads(const AttentionArguments<A>& a, const Queue& queue) {
   const int shared = a.H / a.K;
   if (shared == 1) {
-    start(PagedAttention<A, kLanes, 1>{a}, queue);
+    by_runs<A, kLanes, 1>(a, queue);
   } else if (shared <= 4) {
-    start(PagedAttention<A, kLanes, 4>{a}, queue);
+    by_runs<A, kLanes, 4>(a, queue);
   } else {
-    start(PagedAttention<A, kLanes, 8>{a}, queue);
+    by_runs<A, kLanes, 8>(a, queue);
   }
 }
 

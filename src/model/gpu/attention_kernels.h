@@ -45,13 +45,13 @@ struct ChunkKeys {
 template <typename A>
 struct Run8 {
   Words4 raw[sizeof(A) / 2];
-  // From number e on, zeros beyond E. 16-byte loads where rows of E numbers keep to 16 bytes.
+  // Rows of whole runs: from number e on.
+  MAGISTER_DEVICE void load(const A* row, int e) {
+    MAGISTER_UNROLL
+    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * 16 / sizeof(A));
+  }
+  // Any rows, number by number: zeros beyond E.
   MAGISTER_DEVICE void load(const A* row, int e, int E) {
-    if (e + 8 <= E && E % 8 == 0) {
-      MAGISTER_UNROLL
-      for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * 8 / (sizeof(A) / 2));
-      return;
-    }
     *this = {};
     MAGISTER_UNROLL
     for (int i = 0; i < 8; ++i) {
@@ -92,8 +92,8 @@ MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
 }
 
 // A chunk of a row and kHeads of a KV head's query heads. kLanes lanes share a key, eight numbers each, so a block of 256
-// threads holds kTeams keys at once and kAtOnce loads of each lane are under way: 2 KB of bf16 a warp.
-template <typename A, int kLanes, int kHeads>
+// threads holds kTeams keys at once and kAtOnce loads of each lane are under way: 2 KB of bf16 a warp. kWhole: E is a multiple of 8.
+template <typename A, int kLanes, int kHeads, bool kWhole = true>
 struct PagedAttention {
   static constexpr const char* kName = "paged_attention";
   static constexpr int kMaxThreads = 256;
@@ -138,6 +138,17 @@ struct PagedAttention {
     const std::int64_t page = place.table[key / kPageSlots];
     return pages + ((page * a.K + place.kv_head) * kPageSlots + key % kPageSlots) * a.E;
   }
+  // What is beyond the row or the chunk is the last there instead: no branch, and nobody takes its results.
+  MAGISTER_DEVICE Run8<A> run_of(const A* pages, const Place& place, const ChunkKeys& keys, int key, int e) const {
+    Run8<A> run;
+    const A* row = slot(pages, place, key < keys.high ? key : keys.high - 1);
+    if constexpr (kWhole) {
+      run.load(row, e < a.E ? e : a.E - 8);
+    } else {
+      run.load(row, e, a.E);
+    }
+    return run;
+  }
   MAGISTER_DEVICE std::int64_t partial(const Place& place, int head) const {
     return (static_cast<std::int64_t>(place.row) * a.H + place.first_head + head) * a.C + place.chunk;
   }
@@ -158,11 +169,7 @@ struct PagedAttention {
     for (int first = keys.low; first < keys.high; first += kTeams * kAtOnce) {
       Run8<A> rows[kAtOnce];
       MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int key = first + i * kTeams + team;
-        rows[i] = {};
-        if (key < keys.high && e < a.E) rows[i].load(slot(a.key_pages, place, key), e, a.E);
-      }
+      for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.key_pages, place, keys, first + i * kTeams + team, e);
       float sums[kAtOnce * kHeads];
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce * kHeads; ++i) {
@@ -202,6 +209,20 @@ struct PagedAttention {
     }
   }
 
+  // All heads' numbers of a key, four a load.
+  MAGISTER_DEVICE static void key_weights(const float* shared, float (&weights)[kHeads]) {
+    if constexpr (kHeads == 1) {
+      weights[0] = shared[0];
+    } else {
+      MAGISTER_UNROLL
+      for (int h = 0; h < kHeads; h += 4) {
+        const Words4 four = load_16(shared + h);
+        MAGISTER_UNROLL
+        for (int i = 0; i < 4; ++i) weights[h + i] = bits_as_float(four.word[i]);
+      }
+    }
+  }
+
   template <typename Thread>
   MAGISTER_DEVICE void add_values(Thread& t, const Place& place, const ChunkKeys& keys, float* shared) const {
     const int team = t.thread() / kLanes, e = t.lane() % kLanes * 8;
@@ -209,16 +230,13 @@ struct PagedAttention {
     for (int first = keys.low + team; first < keys.high; first += kTeams * kAtOnce) {
       Run8<A> rows[kAtOnce];
       MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        rows[i] = {};
-        const int key = first + i * kTeams;
-        if (key < keys.high && e < a.E) rows[i].load(slot(a.value_pages, place, key), e, a.E);
-      }
+      for (int i = 0; i < kAtOnce; ++i) rows[i] = run_of(a.value_pages, place, keys, first + i * kTeams, e);
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         const int key = first + i * kTeams;
         if (key >= keys.high) break;
-        const float* weights = shared + (key - place.chunk * kAttentionChunk) * kHeads;
+        float weights[kHeads];
+        key_weights(shared + (key - place.chunk * kAttentionChunk) * kHeads, weights);
         MAGISTER_UNROLL
         for (int h = 0; h < kHeads; ++h) {
           MAGISTER_UNROLL

@@ -22,6 +22,17 @@ MAGISTER_DEVICE std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
+// (word & mask) | bits in one operation: with constants that the compiler sees it makes two, for only one may be in the code.
+MAGISTER_DEVICE std::uint32_t and_or(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
+#if defined(__CUDACC__)
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+#else
+  return (word & mask) | bits;
+#endif
+}
+
 // The lower (upper) halves of two words as one word, a's first.
 MAGISTER_DEVICE std::uint32_t lower_halves(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDACC__)
@@ -65,20 +76,22 @@ struct CodeUnit {
   }
 
   // 4 pairs for the tensor cores. Of int8 they hold inputs (0,2) (1,3) (4,6) (5,7), of int4 (0,4) (1,5) (2,6) (3,7): what two
-  // halves of a word have at the same place costs one operation. kShifted: subtract `minus`; without, int8 is code - 128.
+  // halves of a word have at the same place costs one operation. With kMiddle int8 is done without `minus`.
+  template <CodeFormat::Offset kOffset>
   MAGISTER_DEVICE static void widen(const std::uint32_t* words, std::uint32_t minus, std::uint32_t (&pairs)[4]) {
-    if constexpr (kBits == 16) {
-      for (int i = 0; i < 4; ++i) pairs[i] = words[i];
-    } else if constexpr (kBits == 8) {
-      // A signed byte is its low 7 bits less 128 times its sign, and the sign bit is the lowest bit of a bf16's exponent:
-      // (128 + low) - (sign ? 256 : 128).
-      for (int i = 0; i < 4; ++i) {
+    MAGISTER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kBits == 16) {
+        pairs[i] = words[i];
+      } else if constexpr (kBits == 8) {
+        // A signed byte is its low 7 bits less 128 times its sign, and the sign bit is the lowest bit of a bf16's exponent:
+        // (128 + low) - (sign ? 256 : 128).
         const std::uint32_t bytes = words[i / 2] >> (8 * (i % 2));
-        const std::uint32_t low = (bytes & 0x007f007fu) | 0x43004300u, sign = (bytes & 0x00800080u) | 0x43004300u;
-        pairs[i] = subtract_pairs(subtract_pairs(low, sign), minus);
+        pairs[i] = subtract_pairs(and_or(bytes, 0x007f007fu, 0x43004300u), and_or(bytes, 0x00800080u, 0x43004300u));
+        if constexpr (kOffset != CodeFormat::Offset::kMiddle) pairs[i] = subtract_pairs(pairs[i], minus);
+      } else {
+        pairs[i] = subtract_pairs(and_or(words[0] >> (4 * i), 0x000f000fu, 0x43004300u), minus);
       }
-    } else {
-      for (int i = 0; i < 4; ++i) pairs[i] = subtract_pairs((words[0] >> (4 * i) & 0x000f000fu) | 0x43004300u, minus);
     }
   }
 

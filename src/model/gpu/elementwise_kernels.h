@@ -7,6 +7,37 @@
 
 namespace magister::gpu {
 
+// Eight neighbouring numbers at once: 16 bytes of bf16 or 32 of f32. Both pointers' rows begin at multiples of 16 bytes where a row has
+// a multiple of eight numbers; the kernels below go number by number where it has not.
+MAGISTER_DEVICE void load_8(const Bf16* from, float (&to)[8]) {
+  const Words4 words = *reinterpret_cast<const Words4*>(from);
+  MAGISTER_UNROLL
+  for (int i = 0; i < 8; ++i) to[i] = bits_as_float(i % 2 == 0 ? words.word[i / 2] << 16 : words.word[i / 2] & 0xffff0000u);
+}
+MAGISTER_DEVICE void load_8(const float* from, float (&to)[8]) {
+  MAGISTER_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const Words4 words = reinterpret_cast<const Words4*>(from)[half];
+    MAGISTER_UNROLL
+    for (int i = 0; i < 4; ++i) to[4 * half + i] = bits_as_float(words.word[i]);
+  }
+}
+MAGISTER_DEVICE void store_8(Bf16* to, const float (&from)[8]) {
+  Words4 words;
+  MAGISTER_UNROLL
+  for (int i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+  *reinterpret_cast<Words4*>(to) = words;
+}
+MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
+  MAGISTER_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    Words4 words;
+    MAGISTER_UNROLL
+    for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
+    reinterpret_cast<Words4*>(to)[half] = words;
+  }
+}
+
 // Rows of the embedding table; zero for ids that another shard holds.
 template <typename A>
 struct EmbedRows {
@@ -50,21 +81,59 @@ struct AddRmsNorm {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
-    float* row_D = scratch + 32;
+    if (D % 8 == 0) {
+      run<8>(t, scratch, scratch + 32);
+    } else {
+      run<1>(t, scratch, scratch + 32);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Number>
+  static MAGISTER_DEVICE void load(const Number* from, float (&to)[kAtOnce]) {
+    if constexpr (kAtOnce == 8) {
+      load_8(from, to);
+    } else {
+      to[0] = to_float(*from);
+    }
+  }
+  template <int kAtOnce, typename Number>
+  static MAGISTER_DEVICE void store(Number* to, const float (&from)[kAtOnce]) {
+    if constexpr (kAtOnce == 8) {
+      store_8(to, from);
+    } else {
+      *to = stored<Number>(from[0]);
+    }
+  }
+
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
     const std::int64_t first = t.block_x() * D;
     float squares = 0;
-    for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) {
-      float value = hidden_TD[first + d];
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce];
+      load<kAtOnce>(hidden_TD + first + d, values);
       if (delta_TD != nullptr) {
-        value += to_float(delta_TD[first + d]);
-        hidden_TD[first + d] = value;
+        float delta[kAtOnce];
+        load<kAtOnce>(delta_TD + first + d, delta);
+        MAGISTER_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];
+        store<kAtOnce>(hidden_TD + first + d, values);
       }
-      row_D[d] = value;
-      squares += value * value;
+      store<kAtOnce>(row_D + d, values);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
     }
     const float mean = block_sum(t, squares, scratch) / static_cast<float>(D);
     const float scale = 1.0f / sqrtf(mean + eps);
-    for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) out_TD[first + d] = stored<A>(weight_D[d] * (row_D[d] * scale));
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce], weights[kAtOnce];
+      load<kAtOnce>(row_D + d, values);
+      load<kAtOnce>(weight_D + d, weights);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
+      store<kAtOnce>(out_TD + first + d, values);
+    }
   }
 };
 
@@ -136,23 +205,35 @@ template <typename A>
 struct SiluMultiply {
   static constexpr const char* kName = "silu_multiply";
   static constexpr int kMaxThreads = 256;
+  static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // of a block
   const A* gate_up_TF2;  // [T, 2F], gate first
   A* out_TF;
   std::int64_t F;
 
   LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T), .blocks_y = static_cast<unsigned>((F + 2047) / 2048), .threads = 256};
+    return {.blocks_x = static_cast<unsigned>(T), .blocks_y = static_cast<unsigned>((F + kColumns - 1) / kColumns), .threads = 256};
   }
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
-    const std::int64_t row = t.block_x();
-    const std::int64_t end = (t.block_y() + 1) * 2048 < F ? (t.block_y() + 1) * 2048 : F;
-    for (std::int64_t f = t.block_y() * 2048 + t.thread(); f < end; f += t.num_threads()) {
-      const float gate = to_float(gate_up_TF2[row * 2 * F + f]), up = to_float(gate_up_TF2[row * 2 * F + F + f]);
-      out_TF[row * F + f] = stored<A>(gate / (1.0f + expf(-gate)) * up);
+    const std::int64_t first = t.block_y() * kColumns + t.thread() * 8;
+    const A* gates = gate_up_TF2 + t.block_x() * 2 * F + first;
+    A* out = out_TF + t.block_x() * F + first;
+    if (F % 8 != 0) {
+      for (std::int64_t i = 0; i < 8 && first + i < F; ++i) out[i] = stored<A>(one(to_float(gates[i]), to_float(gates[F + i])));
+      return;
     }
+    if (first >= F) return;
+    float gate[8], up[8];
+    load_8(gates, gate);
+    load_8(gates + F, up);
+    MAGISTER_UNROLL
+    for (int i = 0; i < 8; ++i) gate[i] = one(gate[i], up[i]);
+    store_8(out, gate);
   }
+
+ private:
+  static MAGISTER_DEVICE float one(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 };
 
 }  // namespace magister::gpu

@@ -14,15 +14,6 @@ at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
   return at::tensor(numbers, at::kLong).to(at::kInt).to(device);
 }
 
-// Whether heads 0 .. H-1 use KV heads 0, .., 0, 1, .., 1 in equal groups: what the ops take for granted.
-bool groups_are_even(const LayerShape& shape) {
-  if (shape.heads % shape.kv_heads != 0) return false;
-  for (std::int64_t head = 0; head < shape.heads; ++head) {
-    if (shape.kv_of_head[static_cast<std::size_t>(head)] != head / (shape.heads / shape.kv_heads)) return false;
-  }
-  return true;
-}
-
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
   return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
 }
@@ -48,6 +39,14 @@ at::Tensor of_pages(const at::Tensor& pages_PKSE, const AttentionRun& run) {
 }
 
 }  // namespace
+
+bool groups_are_even(const LayerShape& shape) {
+  if (shape.heads % shape.kv_heads != 0) return false;
+  for (std::int64_t head = 0; head < shape.heads; ++head) {
+    if (shape.kv_of_head[static_cast<std::size_t>(head)] != head / (shape.heads / shape.kv_heads)) return false;
+  }
+  return true;
+}
 
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, at::Device device) {
   AttentionPlan plan;

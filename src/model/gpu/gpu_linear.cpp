@@ -2,8 +2,10 @@
 #include "model/gpu/gpu_linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ops/_scaled_mm.h>
 
 #include "magister/core/error.h"
+#include "model/gpu/fp8_kernel.h"
 #include "model/gpu/product.h"
 
 namespace magister::gpu {
@@ -50,7 +52,7 @@ StoredWeight GpuLinear::stored() const {
 
 std::uint64_t GpuLinear::num_bytes() const {
   std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : {weight_NK, bias_N, codes_NB, scales_NG, offsets_NG}) bytes += tensor.defined() ? tensor.nbytes() : 0;
+  for (const at::Tensor& tensor : {weight_NK, bias_N, codes_NB, scales_NG, offsets_NG, fp8_NK, fp8_scales_1N}) bytes += tensor.defined() ? tensor.nbytes() : 0;
   return bytes;
 }
 
@@ -74,7 +76,44 @@ GpuLinear to_device(const Linear& linear, at::Device device) {
   return out;
 }
 
+namespace {
+
+struct ScaledRows {
+  at::Tensor e4m3_MK, scale_M;  // Float8_e4m3fn and f32
+};
+
+ScaledRows scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
+  ScaledRows rows{at::empty(x_MK.sizes(), x_MK.options().dtype(at::kByte)), at::empty({x_MK.size(0)}, x_MK.options().dtype(at::kFloat))};
+  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()), rows.e4m3_MK.data_ptr<std::uint8_t>(),
+                                  rows.scale_M.data_ptr<float>(), x_MK.size(1)};
+  launch(kernel, kernel.shape(x_MK.size(0)), queue);
+  rows.e4m3_MK = rows.e4m3_MK.view(at::kFloat8_e4m3fn);
+  return rows;
+}
+
+// bf16 or f32; on the host the same numbers multiplied in f32.
+at::Tensor fp8_product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
+  const ScaledRows x = scaled_rows(x_MK.contiguous(), queue);
+  const at::Tensor scale_M1 = x.scale_M.unsqueeze(1);
+  if (queue.on_host()) {
+    return (at::mm(x.e4m3_MK.to(at::kFloat), linear.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear.fp8_scales_1N).to(out_type);
+  }
+  // Row-wise scales give bf16. Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
+  return at::_scaled_mm(x.e4m3_MK, linear.fp8_NK.t(), scale_M1, linear.fp8_scales_1N, {}, {}, at::kBFloat16, /*use_fast_accum=*/true).to(out_type);
+}
+
+}  // namespace
+
+void to_fp8(GpuLinear& linear, const Queue& queue) {
+  if (linear.is_quantized() || linear.inputs % 16 != 0 || linear.outputs % 16 != 0) return;
+  const ScaledRows rows = scaled_rows(linear.weight_NK, queue);
+  linear.fp8_NK = rows.e4m3_MK;
+  linear.fp8_scales_1N = rows.scale_M.unsqueeze(0);
+  linear.weight_NK.reset();
+}
+
 at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+  if (linear.fp8_NK.defined()) return (linear.fp8_NK.to(at::kFloat) * linear.fp8_scales_1N.t()).to(type);
   if (!linear.is_quantized()) return linear.weight_NK.to(type);
   at::Tensor weight_NK = at::empty({linear.outputs, linear.inputs}, linear.codes_NB.options().dtype(type));
   dequantize(linear.stored(), static_cast<int>(linear.scheme.bits()), static_cast<int>(linear.scheme.group), weight_NK.data_ptr(),
@@ -90,7 +129,30 @@ void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor&
   decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16, static_cast<int>(linear.scheme.group), queue);
 }
 
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue) {
+  const std::int64_t M = x_MK.size(0), filled = (M + kTileRows - 1) / kTileRows * kTileRows;
+  at::Tensor weight_KN;
+  if (!linear.fp8_NK.defined()) weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
+  const at::Tensor x = M == filled ? x_MK : at::constant_pad_nd(x_MK, {0, 0, 0, filled - M});
+  at::Tensor out = at::empty({filled, linear.outputs}, x_MK.options());
+  for (std::int64_t row = 0; row < filled; row += kTileRows) {
+    at::Tensor tile = out.narrow(0, row, kTileRows);
+    if (linear.fp8_NK.defined()) {
+      tile.copy_(fp8_product(linear, x.narrow(0, row, kTileRows), tile.scalar_type(), queue));
+    } else {
+      at::mm_out(tile, x.narrow(0, row, kTileRows), weight_KN);
+    }
+  }
+  at::Tensor out_MN = out.narrow(0, 0, M);
+  if (linear.bias_N.defined()) out_MN.add_(linear.bias_N);
+  return out_MN;
+}
+
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
+  if (linear.fp8_NK.defined()) {
+    at::Tensor out_MN = fp8_product(linear, x_MK, out_type, queue);
+    return linear.bias_N.defined() ? out_MN.add_(linear.bias_N) : out_MN;
+  }
   if (x_MK.scalar_type() == at::kBFloat16 && x_MK.size(0) <= kMostDecodeRows) {
     at::Tensor out_MN = at::empty({x_MK.size(0), linear.outputs}, x_MK.options().dtype(out_type));
     product_of_few(linear, x_MK, out_MN, queue);

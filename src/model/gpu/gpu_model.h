@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "magister/model/batch.h"
@@ -18,15 +19,10 @@
 #include "magister/parallel/process_group.h"
 #include "model/decoder_layer.h"
 #include "model/gpu/gpu_attention.h"
-#include "model/gpu/gpu_linear.h"
+#include "model/gpu/gpu_decoder.h"
+#include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
-
-struct GpuLayer {
-  at::Tensor input_layernorm_D, post_attention_layernorm_D, q_norm_E, k_norm_E;  // f32
-  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;                           // sharded as LayerWeights says
-  LayerShape shape;
-};
 
 // What a pass needs on the device besides the weights.
 struct GpuPass {
@@ -36,31 +32,38 @@ struct GpuPass {
   at::Tensor slots_T;             // i64, page * 48 + place of every token; undefined without a cache
   at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
   at::Tensor hidden_TD;           // f32: the residual stream
+  bool in_tiles = false;          // products whose rows do not depend on each other (generation)
 };
 
 class GpuModel {
  public:
-  // dtype: of weights and activations, kBFloat16 or kFloat. group is kept by reference.
+  // dtype: of weights and activations, kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16. group is kept by reference.
   GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group);
 
-  // Takes everything that the model has of this shard out of the source.
-  void load(WeightSource& source, bool tied);
+  // Everything that the model has of this shard, out of the source.
+  void load(WeightSource& source, bool tied) { weights_.load(source, tied, queue_); finish_loading(); }
+  // Random numbers instead, for benchmarks.
+  void randomize(const QuantScheme& scheme) { weights_.randomize(scheme, queue_); finish_loading(); }
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
-  // slots and cache: see Transformer::forward; empty and nullptr without a cache. Collective over the group.
+  // slots and cache: see Transformer::forward; empty and nullptr without a cache. With a cache a row's bits do not depend on the
+  // other rows of the pass: sequences of one row go through the decode kernels, the others' products through tiles of fixed size.
+  // The result is overwritten by the next call. Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
 
   // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Local.
   void self_test();
 
   KvCache make_cache(std::int64_t num_pages) const;
-  at::Device device() const { return device_; }
-  at::ScalarType dtype() const { return dtype_; }
   const Queue& queue() const { return queue_; }
-  const GpuLinear& head() const { return head_; }
-  std::uint64_t weight_bytes() const;
+  const GpuLinear& head() const { return weights_.head; }
+  std::uint64_t weight_bytes() const { return weights_.num_bytes(); }
+  void use_graphs(bool on) { decoder_->use_graphs(on); }
 
  private:
+  void finish_loading() { decoder_.emplace(weights_, rope_, group_, queue_); }
+  at::Tensor forward_rows(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
+  bool decodes(const PackedBatch& batch, std::int64_t sequence) const;
   GpuPass make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots);
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;
@@ -69,19 +72,17 @@ class GpuModel {
   // Partial over the shards, [T, D] in dtype.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
-  at::Tensor mlp(const GpuLayer& layer, const at::Tensor& normed_TD) const;
+  at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD) const;
+  at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const at::Tensor& x_TK) const {
+    return pass.in_tiles ? product_in_tiles(linear, x_TK, queue_) : product(linear, x_TK, weights_.dtype, queue_);
+  }
   at::Tensor summed(at::Tensor partial_TD) const;
 
-  const ModelConfig config_;
-  const Partition partition_;
-  at::ScalarType dtype_;
+  GpuWeights weights_;
   Queue queue_;
-  at::Device device_;
   ProcessGroup& group_;
-  at::Tensor embedding_vD_, norm_D_;
-  GpuLinear head_;
-  std::vector<GpuLayer> layers_;
-  at::Tensor rope_cos_PE2_, rope_sin_PE2_;  // grown on demand
+  RopeOnDevice rope_{weights_};
+  std::optional<GpuDecoder> decoder_;
 };
 
 }  // namespace magister::gpu

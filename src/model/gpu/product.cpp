@@ -24,29 +24,31 @@ bool aligned(const ProductArguments& a, int bits) {
 
 // Blocks of 32 outputs read x half as often as those of 16, which counts from 3 rows on with int4: 3 rows of x are 0.75 of a
 // block's 16 outputs in bytes. Where they would be fewer than the 132 multiprocessors of an H200 the small ones win.
-template <int kBits, int kParts, bool kMinimum>
+template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void by_rows(const ProductArguments& a, const Queue& queue) {
   if (!aligned(a, kBits)) {
-    start(DecodeProduct<kBits, kParts, kMinimum, 8, 1, false>{a}, queue);
+    start(DecodeProduct<kBits, kParts, kOffset, 8, 1, false>{a}, queue);
+  } else if constexpr (kOffset != CodeFormat::Offset::kMiddle) {
+    a.M <= 8 ? start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue) : start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
   } else if (a.M <= 8) {
     const bool wide = a.M > 2 && a.weight.N >= 132 * 32;
-    wide ? start(DecodeProduct<kBits, kParts, kMinimum, 1, 2>{a}, queue)
-         : start(DecodeProduct<kBits, kParts, kMinimum, 1, 1>{a}, queue);
+    wide ? start(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a}, queue)
+         : start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue);
   } else if (a.M <= 16) {
-    start(DecodeProduct<kBits, kParts, kMinimum, 2, 2>{a}, queue);
+    start(DecodeProduct<kBits, kParts, kOffset, 2, 2>{a}, queue);
   } else if (a.M <= 32) {
-    start(DecodeProduct<kBits, kParts, kMinimum, 4, 2>{a}, queue);
+    start(DecodeProduct<kBits, kParts, kOffset, 4, 2>{a}, queue);
   } else {
-    start(DecodeProduct<kBits, kParts, kMinimum, 8, 2>{a}, queue);
+    start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
   }
 }
 
 template <int kBits, int kParts>
 void by_offset(const ProductArguments& a, const Queue& queue) {
-  if (a.weight.offset == CodeFormat::Offset::kMinimum) {
-    by_rows<kBits, kParts, true>(a, queue);
-  } else {
-    by_rows<kBits, kParts, false>(a, queue);
+  switch (a.weight.offset) {
+    case CodeFormat::Offset::kMiddle: return by_rows<kBits, kParts, CodeFormat::Offset::kMiddle>(a, queue);
+    case CodeFormat::Offset::kZero: return by_rows<kBits, kParts, CodeFormat::Offset::kZero>(a, queue);
+    case CodeFormat::Offset::kMinimum: return by_rows<kBits, kParts, CodeFormat::Offset::kMinimum>(a, queue);
   }
 }
 
@@ -55,6 +57,7 @@ void set_group(StoredWeight& weight, int group) {
   weight.group_shift = group == 0 ? 30 : std::countr_zero(static_cast<unsigned>(group));
   if (group == 0) weight.lead = 0;
   MAGISTER_ASSERT(weight.scales == nullptr || weight.G == ((weight.lead + weight.K - 1) >> weight.group_shift) + 1);
+  MAGISTER_ASSERT(std::int64_t{weight.N} * weight.G < std::int64_t{1} << 31);  // counted in 32 bits
   MAGISTER_ASSERT((weight.offsets == nullptr) == (weight.offset == CodeFormat::Offset::kMiddle));
 }
 
@@ -65,7 +68,7 @@ void decode_product(ProductArguments a, int bits, int group, const Queue& queue)
   if (a.M == 0 || a.weight.N == 0) return;
   set_group(a.weight, group);
   if (bits == 16) {
-    by_rows<16, 1, false>(a, queue);
+    by_rows<16, 1, CodeFormat::Offset::kMiddle>(a, queue);
   } else if (bits == 8) {
     group == 32 ? by_offset<8, 2>(a, queue) : by_offset<8, 1>(a, queue);
   } else {

@@ -44,7 +44,7 @@ struct ProductArguments {
 //
 // In flight on an H200 (132 SMs at 4.3 TB/s and about 1 us: 33 KB an SM): kAhead steps of 1 KB a stack and warp, so
 // 4 KB * 8 warps = 32 KB a block of 256 threads, and two or three blocks fit (the figures of ptxas are in product_cuda.cu).
-template <int kBits, int kParts, bool kMinimum, int kTiles, int kStacks, bool kAligned = true>
+template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles, int kStacks, bool kAligned = true>
 struct DecodeProduct {
   static constexpr const char* kName = "decode_product";
   static constexpr int kMaxThreads = 256;
@@ -56,6 +56,8 @@ struct DecodeProduct {
   // More where registers are left: 24 to 32 KB are under way in a block with up to 16 rows.
   static constexpr int kAhead = kTiles == 8 ? 1 : kStacks == 1 ? 4 : kTiles == 2 ? 3 : 2;
   static constexpr int kPitch = kOutputs + 4;           // of partial sums in shared memory: no two lanes of a store in a bank
+  static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;
+  static constexpr bool kOffsets = kOffset != CodeFormat::Offset::kMiddle;
   using Unit = CodeUnit<kBits>;
   ProductArguments a;
 
@@ -70,17 +72,18 @@ struct DecodeProduct {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     const int skipped = a.weight.lead % kStep;  // steps begin where groups do
     const int num_steps = (skipped + a.weight.K + kStep - 1) / kStep, warps = t.num_warps();
+    const Outputs outputs = my_outputs(t);
     float sums[kStacks][kTiles][4] = {};
     Step ahead[kAhead];
     MAGISTER_UNROLL
-    for (int i = 0; i < kAhead; ++i) load(t, t.warp() + i * warps, skipped, ahead[i]);
+    for (int i = 0; i < kAhead; ++i) load(t, outputs, t.warp() + i * warps, skipped, ahead[i]);
     for (int step = t.warp(); step < num_steps; step += kAhead * warps) {
       MAGISTER_UNROLL
       for (int i = 0; i < kAhead; ++i) {
         const int now = step + i * warps;
         if (now >= num_steps) break;
         Step words = ahead[i];
-        load(t, now + kAhead * warps, skipped, ahead[i]);
+        load(t, outputs, now + kAhead * warps, skipped, ahead[i]);
         multiply(t, now * kStep - skipped, words, sums);
       }
     }
@@ -95,34 +98,50 @@ struct DecodeProduct {
     std::uint32_t scales[kStacks], offsets[kStacks];
   };
 
+  // The lane's rows of codes and of scales; outputs beyond N are the last one, and nobody takes their sums.
+  struct Outputs {
+    const unsigned char* row[kStacks][2];
+    int scales[kStacks][2];
+  };
   template <typename Thread>
-  MAGISTER_DEVICE void load(Thread& t, int step, int skipped, Step& out) const {
+  MAGISTER_DEVICE Outputs my_outputs(Thread& t) const {
+    Outputs out;
+    MAGISTER_UNROLL
+    for (int i = 0; i < 2 * kStacks; ++i) {
+      const int n = least(static_cast<int>(t.block_x()) * kOutputs + i * 8 + t.lane() / 4, a.weight.N - 1);
+      out.row[i / 2][i % 2] = a.weight.rows + n * a.weight.row_bytes;
+      out.scales[i / 2][i % 2] = n * a.weight.G;
+    }
+    return out;
+  }
+
+  // Nothing branches but the end of the row: inputs and groups beyond it are the last ones, whose products with x's zeros are 0.
+  template <typename Thread>
+  MAGISTER_DEVICE void load(Thread& t, const Outputs& outputs, int step, int skipped, Step& out) const {
     const StoredWeight& w = a.weight;
-    const int g = t.lane() / 4, q = t.lane() % 4;
-    const int first = step * kStep - skipped, k = first + q * (128 / kBits);
-    const int group = (first + w.lead + q % kParts * (kStep / kParts)) >> w.group_shift;
+    const int q = t.lane() % 4, first = step * kStep - skipped, k = first + q * (128 / kBits);
+    if (first >= w.K) return;
+    const int group = least((first + w.lead + q % kParts * (kStep / kParts)) >> w.group_shift, w.G - 1);
     MAGISTER_UNROLL
     for (int s = 0; s < kStacks; ++s) {
-      out.scales[s] = out.offsets[s] = 0;
       MAGISTER_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const std::int64_t n = t.block_x() * kOutputs + s * 16 + h * 8 + g;
-        out.words[s][h] = {};
-        if (n >= w.N || first >= w.K) continue;
-        out.words[s][h] = row_words(w.rows + n * w.row_bytes, k);
-        if (kBits == 16 || group >= w.G) continue;
-        out.scales[s] |= static_cast<std::uint32_t>(w.scales[n * w.G + group]) << (16 * h);
-        if (w.offsets != nullptr) out.offsets[s] |= static_cast<std::uint32_t>(w.offsets[n * w.G + group]) << (16 * h);
+      for (int h = 0; h < 2; ++h) out.words[s][h] = row_words(outputs.row[s][h], k);
+      if constexpr (kBits < 16) {
+        const int low = outputs.scales[s][0] + group, high = outputs.scales[s][1] + group;
+        out.scales[s] = lower_halves(w.scales[low], w.scales[high]);
+        if constexpr (kOffsets) out.offsets[s] = lower_halves(w.offsets[low], w.offsets[high]);
       }
     }
   }
+  MAGISTER_DEVICE static int least(int x, int y) { return x < y ? x : y; }
 
-  // 16 bytes of a row from input k on; zero where it has none.
+  // 16 bytes of a row from input k on.
   MAGISTER_DEVICE Words4 row_words(const unsigned char* row, int k) const {
-    Words4 words{};
     if constexpr (kAligned) {
-      if (k >= 0 && k < a.weight.K) words = load_16_once(row + static_cast<std::int64_t>(k) * kBits / 8);
+      const int within = least(k, a.weight.K - 128 / kBits);
+      return load_16_once(row + static_cast<std::int64_t>(within < 0 ? 0 : within) * kBits / 8);
     } else {
+      Words4 words{};
       constexpr int kCodes = 32 / kBits;
       for (int i = 0; i < 4 * kCodes; ++i) {
         const int at = k + i;
@@ -137,8 +156,8 @@ struct DecodeProduct {
         }
         words.word[i / kCodes] |= code << (kBits * (i % kCodes));
       }
+      return words;
     }
-    return words;
   }
 
   // Eight numbers of a row of x from input k on; zero where it has none.
@@ -197,10 +216,10 @@ struct DecodeProduct {
   }
 
   // What widen() subtracts, of an f16 zero where the weight has zeros.
-  MAGISTER_DEVICE std::uint32_t minus(std::uint32_t zero) const {
-    if (kBits == 16) return 0;
-    if (kMinimum) return Unit::offset(0);
-    if (a.weight.offsets == nullptr) return Unit::offset(kBits == 4 ? 8.0f : 128.0f);
+  MAGISTER_DEVICE static std::uint32_t minus(std::uint32_t zero) {
+    if constexpr (kBits == 16) return 0;
+    if constexpr (kMinimum) return Unit::offset(0);
+    if constexpr (!kOffsets) return Unit::offset(kBits == 4 ? 8.0f : 128.0f);
     return Unit::offset(half_as_float(static_cast<std::uint16_t>(zero)));
   }
 
@@ -218,15 +237,15 @@ struct DecodeProduct {
       MAGISTER_UNROLL
       for (int s = 0; s < kStacks && kBits < 16; ++s) {
         scales[s] = of_part(t, step.scales[s], part);
-        if (a.weight.offsets != nullptr) offsets[s] = of_part(t, step.offsets[s], part);
+        if (kOffsets) offsets[s] = of_part(t, step.offsets[s], part);
       }
       MAGISTER_UNROLL
       for (int u = part * kUnitsAPart; u < (part + 1) * kUnitsAPart; ++u) {
         std::uint32_t pairs[kStacks][2][4];
         MAGISTER_UNROLL
         for (int s = 0; s < kStacks; ++s) {
-          Unit::widen(step.words[s][0].word + u * Unit::kWords, minus(offsets[s] & 0xffffu), pairs[s][0]);
-          Unit::widen(step.words[s][1].word + u * Unit::kWords, minus(offsets[s] >> 16), pairs[s][1]);
+          Unit::template widen<kOffset>(step.words[s][0].word + u * Unit::kWords, minus(offsets[s] & 0xffffu), pairs[s][0]);
+          Unit::template widen<kOffset>(step.words[s][1].word + u * Unit::kWords, minus(offsets[s] >> 16), pairs[s][1]);
         }
         if constexpr (kBits == 16) {
           multiply_unit(t, first + unit_input(u, t.lane() % 4), pairs, sums, x_sums);

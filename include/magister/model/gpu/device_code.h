@@ -112,6 +112,9 @@ struct CudaThread {
   }
   // Both return the value before.
   MAGISTER_DEVICE int add_shared(int* counter, int value) { return atomicAdd(counter, value); }
+  MAGISTER_DEVICE std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) {
+    return atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(value));
+  }
 
   // d += a * b with a [16, 16], b [16, 8] bf16 and d [16, 8] f32 spread over the warp. With g = lane / 4, t = lane % 4:
   // a0 = A[g][2t..], a1 = A[g+8][2t..], a2 = A[g][2t+8..], a3 = A[g+8][2t+8..] (pairs along k); b0 = B[2t..][g],

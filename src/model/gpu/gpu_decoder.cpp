@@ -1,0 +1,178 @@
+// One decoding pass as a fixed list of kernels over fixed places.
+#include "model/gpu/gpu_decoder.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "magister/model/rope.h"
+#include "magister/parallel/gpu.h"
+#include "model/gpu/attention.h"
+#include "model/gpu/cuda_graph.h"
+#include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/gpu_attention.h"
+#include "model/gpu/product.h"
+
+namespace magister::gpu {
+namespace {
+
+constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
+
+// Few enough graphs, and at most a third of the rows idle.
+std::int64_t bucket_of(std::int64_t rows) {
+  for (const std::int64_t bucket : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+    if (rows <= bucket) return bucket;
+  }
+  return rows;
+}
+
+std::int64_t next_power_of_two(std::int64_t number) {
+  std::int64_t power = 1;
+  while (power < number) power *= 2;
+  return power;
+}
+
+}  // namespace
+
+struct GpuDecoder::Places {
+  std::int64_t rows = 0, chunks = 0;
+  // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table [R, 4 C].
+  at::Tensor staging, inputs;
+  at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
+  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, partial;
+  GpuEvent copied;  // staging may be filled again
+  CudaGraph graph;
+  const void* cache = nullptr;  // what the graph was captured with
+  const void* rope = nullptr;
+  int runs = 0;
+};
+
+GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
+    : weights_(weights), rope_(rope), group_(group), queue_(queue) {
+  const LayerShape& shape = weights.layers.front().shape;
+  works_ = weights.dtype == at::kBFloat16 && !weights.fp8 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
+  const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
+  graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
+}
+GpuDecoder::~GpuDecoder() = default;
+
+GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks) {
+  std::unique_ptr<Places>& places = places_[{rows, chunks}];
+  if (places) return *places;
+  places = std::make_unique<Places>();
+  places->rows = rows;
+  places->chunks = chunks;
+  const LayerShape& shape = weights_.layers.front().shape;
+  const std::int64_t numbers = 4 + kPagesAChunk * chunks, bytes = rows * (8 + 4 * numbers);
+  places->staging = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(!queue_.on_host()));
+  places->inputs = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(weights_.device));
+  places->slots_R = places->inputs.narrow(0, 0, 8 * rows).view(at::kLong);
+  const at::Tensor words = places->inputs.narrow(0, 8 * rows, bytes - 8 * rows).view(at::kInt);
+  at::Tensor* const columns[] = {&places->ids_R, &places->rope_rows_R, &places->sequence_R, &places->visible_R};
+  for (std::int64_t i = 0; i < 4; ++i) *columns[i] = words.narrow(0, i * rows, rows);
+  places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
+  const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(weights_.device), f32 = bf16.dtype(at::kFloat);
+  const std::int64_t D = weights_.config.hidden_size;
+  places->hidden_RD = at::empty({rows, D}, f32);
+  places->normed_RD = at::empty({rows, D}, bf16);
+  places->qkv_RQ = at::empty({rows, shape.qkv_features()}, bf16);
+  places->attention_RA = at::empty({rows, shape.heads * shape.head_dim}, bf16);
+  places->delta_RD = at::empty({rows, D}, bf16);
+  places->gate_up_RF2 = at::empty({rows, 2 * shape.mlp}, bf16);
+  places->middle_RF = at::empty({rows, shape.mlp}, bf16);
+  places->partial = at::empty({attention_scratch(rows, shape.heads, chunks, shape.head_dim)}, f32);
+  return *places;
+}
+
+void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot) {
+  group_.wait_for(places.copied);
+  const std::int64_t R = places.rows, stride = kPagesAChunk * places.chunks;
+  auto* slots = reinterpret_cast<std::int64_t*>(places.staging.data_ptr<std::uint8_t>());
+  auto* words = reinterpret_cast<std::int32_t*>(slots + R);
+  std::fill(words, words + R * (4 + stride), 0);  // idle rows see no key, and their own goes to a page that nobody reads
+  for (std::int64_t r = 0; r < R; ++r) {
+    slots[r] = trash_slot;
+    words[2 * R + r] = static_cast<std::int32_t>(r);
+    if (r >= static_cast<std::int64_t>(rows.size())) continue;
+    const Row& row = rows[static_cast<std::size_t>(r)];
+    slots[r] = row.slots.pages[row.past / KvPages::kSlots] * KvPages::kSlots + row.past % KvPages::kSlots;
+    words[r] = row.id;
+    words[R + r] = words[3 * R + r] = static_cast<std::int32_t>(row.past);
+    ++words[3 * R + r];
+    std::copy(row.slots.pages, row.slots.pages + row.past / KvPages::kSlots + 1, words + 4 * R + r * stride);
+  }
+  places.inputs.copy_(places.staging, /*non_blocking=*/true);
+  if (!queue_.on_host()) places.copied = GpuEvent::record();
+}
+
+void GpuDecoder::sum(at::Tensor& partial) {
+  if (group_.tp_size() > 1) group_.all_reduce_sum(partial);
+}
+
+void GpuDecoder::queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue) {
+  const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), adds ? data<Bf16>(places.delta_RD) : nullptr, data<float>(weight_D),
+                                data<Bf16>(places.normed_RD), weights_.config.hidden_size, static_cast<float>(weights_.config.rms_norm_eps)};
+  launch(kernel, kernel.shape(places.rows), queue);
+}
+
+void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
+  const LayerShape& shape = layer.shape;
+  const std::int64_t R = places.rows, H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  product_of_few(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
+  const RotateHeads<Bf16> rotate{data<Bf16>(places.qkv_RQ), data<float>(rope_.cos_PE2()), data<float>(rope_.sin_PE2()),
+                                 data<std::int32_t>(places.rope_rows_R), data<float>(layer.q_norm_E), data<float>(layer.k_norm_E),
+                                 data<Bf16>(keys), data<Bf16>(values), data<std::int64_t>(places.slots_R), H, K, E, shape.rms_norm_eps};
+  launch(rotate, rotate.shape(R), queue);
+  paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R, places.visible_R,
+                                        places.chunks, places.partial, places.attention_RA), queue);
+  product_of_few(layer.o_proj, places.attention_RA, places.delta_RD, queue);
+}
+
+void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
+  const EmbedRows<Bf16> embed{data<Bf16>(weights_.embedding_vD), data<std::int32_t>(places.ids_R), data<float>(places.hidden_RD),
+                              weights_.config.hidden_size, static_cast<std::int64_t>(weights_.partition.vocab.begin),
+                              static_cast<std::int64_t>(weights_.partition.vocab.end)};
+  launch(embed, embed.shape(places.rows), queue);
+  sum(places.hidden_RD);
+  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
+    const GpuLayer& layer = weights_.layers[i];
+    queue_norm(places, i > 0, layer.input_layernorm_D, queue);
+    queue_attention(places, layer, cache.keys[i], cache.values[i], queue);
+    sum(places.delta_RD);
+    queue_norm(places, true, layer.post_attention_layernorm_D, queue);
+    product_of_few(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+    const SiluMultiply<Bf16> silu{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp};
+    launch(silu, silu.shape(places.rows), queue);
+    product_of_few(layer.down_proj, places.middle_RF, places.delta_RD, queue);
+    sum(places.delta_RD);
+  }
+  queue_norm(places, true, weights_.norm_D, queue);
+}
+
+at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
+  MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= kMostRows);
+  std::int64_t longest = 0;
+  for (const Row& row : rows) longest = std::max(longest, row.past + 1);
+  rope_.reach(longest);
+  Places& places = places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
+  fill_inputs(places, rows, cache.num_pages * KvPages::kSlots);
+  // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
+  const bool captures = graphs_ && !queue_.on_host() && group_.tp_size() == 1 && places.runs++ > 0;
+  if (!captures) {
+    queue_pass(places, cache, queue_);
+  } else {
+    const void* const of_cache = cache.keys.front().data_ptr();
+    const void* const of_rope = rope_.cos_PE2().data_ptr();
+    if (!places.graph.is_captured() || places.cache != of_cache || places.rope != of_rope) {
+      places.graph = CudaGraph::capture(queue_.device, [&](const Queue& queue) { queue_pass(places, cache, queue); });
+      places.cache = of_cache;
+      places.rope = of_rope;
+    }
+    places.graph.launch();
+  }
+  return places.normed_RD.narrow(0, 0, static_cast<std::int64_t>(rows.size()));
+}
+
+}  // namespace magister::gpu

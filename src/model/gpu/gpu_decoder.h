@@ -1,0 +1,60 @@
+// GpuDecoder: passes in which every sequence has one row (decoding), in bf16. Every place that a pass works in stays from pass to
+// pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch.
+// A row's bits do not depend on its neighbours nor on their number.
+// Legend: R rows, filled up to a bucket's; D hidden; S slots; C chunks of 192 keys.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "magister/model/kv_pages.h"
+#include "magister/parallel/process_group.h"
+#include "model/gpu/gpu_weights.h"
+
+namespace magister::gpu {
+
+class GpuDecoder {
+ public:
+  // All by reference; they outlive it.
+  GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue);
+  ~GpuDecoder();
+
+  // Whether the model's heads and type are those of the decode kernels.
+  bool works() const { return works_; }
+  static constexpr std::int64_t kMostRows = 64;
+
+  struct Row {
+    TokenId id = 0;
+    std::int64_t past = 0;  // tokens of its sequence in the cache
+    SequenceSlots slots;
+  };
+  // At most kMostRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call with as many rows.
+  // Queued, not finished. Collective over the group.
+  at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
+
+  // Off: kernels one by one, as with several shards. On by default, unless MAGISTER_CUDA_GRAPHS=0.
+  void use_graphs(bool on) { graphs_ = on; }
+
+ private:
+  struct Places;  // of a bucket
+  Places& places_of(std::int64_t rows, std::int64_t chunks);
+  void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
+  void queue_pass(Places& places, KvCache& cache, const Queue& queue);
+  void queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values, const Queue& queue);
+  void queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue);
+  void sum(at::Tensor& partial);
+
+  const GpuWeights& weights_;
+  RopeOnDevice& rope_;
+  ProcessGroup& group_;
+  Queue queue_;
+  bool works_ = false, graphs_ = true;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
+};
+
+}  // namespace magister::gpu

@@ -1,0 +1,122 @@
+// Reading and random making of a shard's weights, and the rotary tables.
+#include "model/gpu/gpu_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "magister/model/rope.h"
+#include "model/self_test.h"
+#include "model/transformer_layers.h"
+
+namespace magister::gpu {
+namespace {
+
+at::Tensor on_device(const at::Tensor& tensor, at::Device device) { return tensor.defined() ? tensor.to(device) : tensor; }
+
+// The kernel that makes codes plain, against the CPU's own reading of them.
+void check_codes(const Linear& linear, const GpuLinear& there) {
+  if (!linear.is_quantized()) return;
+  const Queue queue = there.codes_NB.is_cuda() ? Queue{there.codes_NB.device().index(), nullptr} : Queue{};
+  compare_paths("weights of codes", plain_weight(there, at::kFloat, queue).cpu(), linear.plain_weight(), 0.0, "of the GPU");
+}
+
+}  // namespace
+
+void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
+  const auto vector_of = [&](const at::Tensor& vector) { return on_device(vector, device); };
+  const at::Tensor table_vD = source.load_embeddings();
+  embedding_vD = table_vD.to(device);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const auto product_of = [&](const Linear& linear) {
+      GpuLinear there = to_device(linear, device);
+      if (i == 0) check_codes(linear, there);
+      if (fp8) to_fp8(there, queue);
+      return there;
+    };
+    GpuLayer layer;
+    layer.shape = shape_of(config, partition, i);
+    layer.input_layernorm_D = vector_of(source.load_input_layernorm(i));
+    layer.post_attention_layernorm_D = vector_of(source.load_post_attention_layernorm(i));
+    layer.q_norm_E = vector_of(source.load_q_norm(i));
+    layer.k_norm_E = vector_of(source.load_k_norm(i));
+    layer.qkv_proj = product_of(source.load_qkv_proj(i));
+    layer.o_proj = product_of(source.load_o_proj(i));
+    layer.gate_up_proj = product_of(source.load_gate_up_proj(i));
+    layer.down_proj = product_of(source.load_down_proj(i));
+    layers.push_back(std::move(layer));
+  }
+  norm_D = vector_of(source.load_norm());
+  head.weight_NK = tied ? embedding_vD : source.load_lm_head(table_vD).to(device);
+  head.inputs = config.hidden_size;
+  head.outputs = head.weight_NK.size(0);
+}
+
+namespace {
+
+GpuLinear random_linear(std::int64_t N, std::int64_t K, const GpuWeights& weights, const QuantScheme& scheme) {
+  GpuLinear linear;
+  linear.outputs = N;
+  linear.inputs = K;
+  const auto options = at::TensorOptions().device(weights.device);
+  const double deviation = 1.0 / std::sqrt(static_cast<double>(K));
+  if (!scheme.on()) {
+    linear.weight_NK = at::empty({N, K}, options.dtype(weights.dtype)).normal_(0, deviation);
+    return linear;
+  }
+  linear.scheme = scheme;
+  const std::int64_t bytes = (K * scheme.bits() / 8 + 15) / 16 * 16, groups = scheme.group == 0 ? 1 : (K + scheme.group - 1) / scheme.group;
+  linear.codes_NB = at::randint(0, 256, {N, bytes}, options.dtype(at::kByte));
+  // Codes are uniform: their deviation is 2^bits / sqrt(12).
+  const double step = deviation * std::sqrt(12.0) / static_cast<double>(std::int64_t{1} << scheme.bits());
+  linear.scales_NG = at::full({N, groups}, step, options.dtype(at::kBFloat16)).view(at::kShort);
+  return linear;
+}
+
+}  // namespace
+
+void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
+  const auto D = config.hidden_size, E = config.head_dim, v = static_cast<std::int64_t>(partition.vocab.size());
+  const auto ones = [&](std::int64_t size) { return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device)); };
+  embedding_vD = random_linear(v, D, *this, {}).weight_NK;
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    GpuLayer layer;
+    layer.shape = shape_of(config, partition, i);
+    layer.input_layernorm_D = ones(D);
+    layer.post_attention_layernorm_D = ones(D);
+    if (config.qk_norm) layer.q_norm_E = layer.k_norm_E = ones(E);
+    layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
+    layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
+    layer.gate_up_proj = random_linear(2 * layer.shape.mlp, D, *this, scheme);
+    layer.down_proj = random_linear(D, layer.shape.mlp, *this, scheme);
+    for (GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) {
+      if (fp8) to_fp8(*linear, queue);
+    }
+    layers.push_back(std::move(layer));
+  }
+  norm_D = ones(D);
+  head = random_linear(config.tie_word_embeddings ? 0 : v, D, *this, {});
+  if (config.tie_word_embeddings) head.weight_NK = embedding_vD;
+  head.outputs = v;
+}
+
+std::uint64_t GpuWeights::num_bytes() const {
+  std::uint64_t bytes = embedding_vD.nbytes() + norm_D.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.num_bytes());
+  for (const GpuLayer& layer : layers) {
+    for (const GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) bytes += linear->num_bytes();
+    for (const at::Tensor& vector : {layer.input_layernorm_D, layer.post_attention_layernorm_D, layer.q_norm_E, layer.k_norm_E}) {
+      bytes += vector.defined() ? vector.nbytes() : 0;
+    }
+  }
+  return bytes;
+}
+
+void RopeOnDevice::reach(std::int64_t positions) {
+  if (cos_PE2_.defined() && cos_PE2_.size(0) >= positions) return;
+  const RopeTable table = rope_table(weights_.config, 0, (positions + 4095) / 4096 * 4096);
+  cos_PE2_ = table.cos_PE2.to(weights_.device);
+  sin_PE2_ = table.sin_PE2.to(weights_.device);
+}
+
+}  // namespace magister::gpu

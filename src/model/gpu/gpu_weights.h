@@ -1,0 +1,69 @@
+// GpuWeights: what a shard of a model has on its device, read from files or made at random for benchmarks.
+// Legend: D hidden, v this shard's part of the vocabulary, E head_dim, P positions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/model/batch.h"
+#include "magister/model/model_config.h"
+#include "magister/model/partition.h"
+#include "magister/model/weights.h"
+#include "model/decoder_layer.h"
+#include "model/gpu/gpu_linear.h"
+
+namespace magister::gpu {
+
+struct GpuLayer {
+  at::Tensor input_layernorm_D, post_attention_layernorm_D, q_norm_E, k_norm_E;  // f32
+  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;                           // sharded as LayerWeights says
+  LayerShape shape;
+};
+
+struct GpuWeights {
+  ModelConfig config;
+  Partition partition;
+  at::ScalarType dtype = at::kBFloat16;  // of activations and plain weights: kBFloat16 or kFloat
+  bool fp8 = false;                      // the layers' products in 8-bit floats
+  at::Device device = at::kCPU;
+  at::Tensor embedding_vD, norm_D;
+  GpuLinear head;
+  std::vector<GpuLayer> layers;
+
+  // Takes everything that the model has of this shard out of the source.
+  void load(WeightSource& source, bool tied, const Queue& queue);
+  // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
+  void randomize(const QuantScheme& scheme, const Queue& queue);
+  std::uint64_t num_bytes() const;
+};
+
+// Rotary tables on the device. The shared one grows on demand.
+class RopeOnDevice {
+ public:
+  explicit RopeOnDevice(const GpuWeights& weights) : weights_(weights) {}
+  // Positions 0 .. P-1 at least.
+  void reach(std::int64_t positions);
+  const at::Tensor& cos_PE2() const { return cos_PE2_; }
+  const at::Tensor& sin_PE2() const { return sin_PE2_; }
+
+ private:
+  const GpuWeights& weights_;
+  at::Tensor cos_PE2_, sin_PE2_;
+};
+
+// body(A()) with the type that dtype stands for.
+template <typename Body>
+void with_type(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kBFloat16) return body(Bf16());
+  MAGISTER_ASSERT(dtype == at::kFloat);
+  body(float());
+}
+
+template <typename A>
+A* data(const at::Tensor& tensor) { return tensor.defined() ? static_cast<A*>(tensor.data_ptr()) : nullptr; }
+
+}  // namespace magister::gpu
