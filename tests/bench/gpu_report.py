@@ -119,6 +119,8 @@ def measure(arguments):
         result = measurer.measure(measurement)
         with open(arguments.work / "measurements.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
+        if arguments.report:
+            write(arguments)
         print(f"{result['name']}: {json.dumps(result.get('values')) if 'values' in result else result['reason']}", flush=True)
 
 
@@ -198,7 +200,7 @@ def main():
     parser.add_argument("--deadline", type=float, default=float("inf"))
     parser.add_argument("--only")
     parser.add_argument("--small")
-    parser.add_argument("--report", type=pathlib.Path, default=pathlib.Path("gpu_report.md"))
+    parser.add_argument("--report", type=pathlib.Path)
     arguments = parser.parse_args()
     {"machine": machine, "measure": measure, "write": write}[arguments.what](arguments)
 

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "engine/gpu/head_kernel.h"
+#include "engine/gpu/sample_kernel.h"
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/fp8_kernel.h"
 #include "model/paged_cache.h"
 #include "model/stored_weight.h"
 
@@ -116,13 +118,30 @@ TYPED_TEST(Elementwise, RotateHeads) {
 
 TYPED_TEST(Elementwise, SiluMultiply) {
   using A = TypeParam;
-  for (const std::int64_t F : {1, 2048, 2100, 5000}) {
+  for (const std::int64_t F : {1, 21, 2048, 2104, 5000}) {
     const Tensors inputs = {(at::randn({6, 2 * F}) * 4).to(kType<A>), at::zeros({6, F}, kType<A>)};
     const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
       const SiluMultiply<A> kernel{data<A>(t[0]), data<A>(t[1]), F};
       launch(kernel, kernel.shape(6), queue);
     });
     expect_close<A>(both.device[1], both.host[1]);
+  }
+}
+
+// One division and one rounding a number.
+TYPED_TEST(Elementwise, QuantizeRowsHasEqualBits) {
+  using A = TypeParam;
+  if (!std::is_same_v<A, Bf16>) return;  // activations of fp8 products are bf16
+  for (const std::int64_t K : {8, 520, 4096}) {
+    at::Tensor x = at::randn({6, K}) * at::exp(at::randn({6, K}) * 3);
+    x[4].zero_();
+    const Tensors inputs = {x.to(at::kBFloat16), at::zeros({6, K}, at::kByte), at::zeros({6})};
+    const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+      const QuantizeRows<Bf16> kernel{data<Bf16>(t[0]), t[1].data_ptr<std::uint8_t>(), data<float>(t[2]), K};
+      launch(kernel, kernel.shape(6), queue);
+    });
+    EXPECT_TRUE(at::equal(both.device[1], both.host[1])) << K;
+    EXPECT_TRUE(at::equal(both.device[2], both.host[2])) << K;
   }
 }
 
@@ -223,6 +242,31 @@ TEST(Head, ReduceLogits) {
     for (const std::int64_t sum : {1, 2}) {
       const at::Tensor a = device.select(1, sum).contiguous().view(at::kDouble), b = host.select(1, sum).contiguous().view(at::kDouble);
       EXPECT_LE(((a - b).abs() / (b.abs() + 1e-3)).max().item<double>(), 1e-5) << v << " " << sum;
+    }
+  }
+}
+
+// The same tokens; expf of the one and the other could part them only where a uniform falls within 1e-7 of a boundary.
+TEST(Sampler, SampleRows) {
+  at::manual_seed(17);
+  struct Draw {
+    double temperature;
+    int top_k;
+    double top_p, min_p;
+  };
+  for (const std::int64_t V : {5, 1003, 20011}) {
+    constexpr std::int64_t R = 7;
+    at::Tensor logits = at::randn({R, V}) * 3;
+    logits[3] = at::round(logits[3] * 2) / 2;  // many equal ones
+    const Tensors inputs = {logits, at::rand({R}, at::kDouble), at::full({R}, -7, at::kInt), at::zeros({R})};
+    for (const Draw& draw : std::vector<Draw>{{0, 0, 1, 0}, {1, 0, 1, 0}, {0.7, 40, 1, 0}, {1.3, 0, 0.9, 0}, {1, 50, 0.8, 0}, {1, 0, 1, 0.05}}) {
+      const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+        const SampleRows kernel{data<float>(t[0]), V, data<double>(t[1]), data<std::int32_t>(t[2]), data<float>(t[3]), static_cast<int>(V),
+                                draw.temperature, draw.top_k, draw.top_p, draw.min_p};
+        launch(kernel, kernel.shape(R), queue);
+      });
+      EXPECT_TRUE(at::equal(both.device[2], both.host[2])) << V << " " << draw.temperature << " " << draw.top_k << " " << draw.top_p;
+      EXPECT_LE(largest_difference(both.device[3], both.host[3]), 1e-5) << V;
     }
   }
 }

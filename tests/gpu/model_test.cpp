@@ -165,6 +165,28 @@ TEST(GpuQuantized, Int8AndInt4AreTheCpus) {
   }
 }
 
+// Products of 8-bit floats: 3 bits of mantissa in weights and activations.
+TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
+  Model model = on_gpu(small_model("llama"), at::kFloat8_e4m3fn);
+  model.transformer.self_test();
+  const at::Tensor whole = model.whole();
+  const double difference = largest_difference(whole, reference("llama"));
+  std::printf("   llama fp8: largest difference of a log-probability %.2g\n", difference);
+  EXPECT_LE(difference, 0.25);
+  EXPECT_TRUE(at::equal(model.whole(), whole));
+}
+
+// A graph replays the very kernels.
+TEST(GpuGraphs, PassesOfAGraphHaveEqualBits) {
+  for (const QuantScheme scheme : {QuantScheme{}, QuantScheme{QuantType::kInt4, 32}}) {
+    Model model = on_gpu(small_model("llama"), at::kBFloat16, scheme);
+    model.transformer.use_cuda_graphs(false);
+    const at::Tensor eager = through_a_cache(model);
+    model.transformer.use_cuda_graphs(true);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(through_a_cache(model), eager)) << "pass " << i;
+  }
+}
+
 // The fused head on the device against a whole log_softmax of the same hidden states.
 TEST(GpuHead, ReducesAsALogSoftmaxDoes) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
