@@ -97,9 +97,9 @@ TYPED_TEST(Elementwise, RotateHeads) {
   using A = TypeParam;
   constexpr std::int64_t T = 9, P = 4;
   for (const auto& [H, K, E] : std::vector<std::array<std::int64_t, 3>>{{3, 2, 16}, {5, 1, 80}, {8, 2, 128}}) {
-    const at::Tensor angle = at::rand({T, E / 2}) * 6;
+    const at::Tensor angle = at::rand({T, E / 2}) * 6, pages = at::zeros({P, K, 48, E}, kType<A>);
     const Tensors inputs = {at::randn({T, H + 2 * K, E}).to(kType<A>), at::cos(angle), at::sin(angle), at::randint(0, T, {T}, at::kInt),
-                            at::rand({E}) + 0.5, at::rand({E}) + 0.5, at::zeros({P, K, 48, E}, kType<A>), at::zeros({P, K, 48, E}, kType<A>),
+                            at::rand({E}) + 0.5, at::rand({E}) + 0.5, pages, pages,
                             at::randperm(P * 48, at::kLong).narrow(0, 0, T).clone()};
     for (const bool norms : {false, true}) {
       const Both both = on_both(inputs, [&, H = H, K = K, E = E](const Tensors& t, const Queue& queue) {
@@ -254,12 +254,13 @@ TEST(Sampler, SampleRows) {
     int top_k;
     double top_p, min_p;
   };
+  const std::vector<Draw> draws = {{0, 0, 1, 0}, {1, 0, 1, 0}, {0.7, 40, 1, 0}, {1.3, 0, 0.9, 0}, {1, 50, 0.8, 0}, {1, 0, 1, 0.05}};
   for (const std::int64_t V : {5, 1003, 20011}) {
     constexpr std::int64_t R = 7;
     at::Tensor logits = at::randn({R, V}) * 3;
     logits[3] = at::round(logits[3] * 2) / 2;  // many equal ones
     const Tensors inputs = {logits, at::rand({R}, at::kDouble), at::full({R}, -7, at::kInt), at::zeros({R})};
-    for (const Draw& draw : std::vector<Draw>{{0, 0, 1, 0}, {1, 0, 1, 0}, {0.7, 40, 1, 0}, {1.3, 0, 0.9, 0}, {1, 50, 0.8, 0}, {1, 0, 1, 0.05}}) {
+    for (const Draw& draw : draws) {
       const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
         const SampleRows kernel{data<float>(t[0]), V, data<double>(t[1]), data<std::int32_t>(t[2]), data<float>(t[3]), static_cast<int>(V),
                                 draw.temperature, draw.top_k, draw.top_p, draw.min_p};

@@ -97,7 +97,8 @@ TEST_P(GpuPasses, WholePassesAreTheCpusAndRepeat) {
   Model model = on_gpu(small_model(kind()), dtype());
   const at::Tensor first = model.whole();
   const double difference = largest_difference(first, reference(kind()));
-  std::printf("   %s %s: largest difference of a log-probability %.2g\n", kind().c_str(), dtype() == at::kFloat ? "f32" : "bf16", difference);
+  const char* type = dtype() == at::kFloat ? "f32" : "bf16";
+  std::printf("   %s %s: largest difference of a log-probability %.2g\n", kind().c_str(), type, difference);
   EXPECT_LE(difference, limit_of(dtype()));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(model.whole(), first)) << "repetition " << i;
 }

@@ -91,8 +91,8 @@ class Report(unittest.TestCase):
             self.assertAlmostEqual(found["value"], value, 5, start)
             self.assertEqual(found["verdict"], verdict, start)
             self.assertTrue(all(" bench " in command for command in found["commands"]) and found["commands"], start)
-        for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"), ("teacher tokens/s", "hf_teacher: not run"),
-                              ("70B judge", "judge_70b: not run"), ("GPU busy", "busy: not run")):
+        for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"),
+                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge", "judge_70b: not run"), ("GPU busy", "busy: not run")):
             found = self.row(rows, start)
             self.assertNotIn("value", found)
             self.assertIn(reason, found["reason"])
@@ -136,8 +136,8 @@ class Report(unittest.TestCase):
         """The whole script, on whatever this machine has, with no time: a report is there in any case."""
         report = self.work / "out/gpu_report.md"
         report.parent.mkdir()
-        done = subprocess.run([str(ROOT / "scripts/gpu_check.sh"), "--seconds", "0", "--build", os.environ["MAGISTER_BUILD_DIR"], "--report",
-                               str(report)], capture_output=True, text=True, check=False, timeout=60,
+        command = [str(ROOT / "scripts/gpu_check.sh"), "--seconds", "0", "--build", os.environ["MAGISTER_BUILD_DIR"], "--report", str(report)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,
                               env={**os.environ, "MAGISTER_PYTHON": sys.executable})
         self.assertIn(done.returncode, (0, 77), done.stderr)
         self.assertIn("not measured", report.read_text())
