@@ -59,7 +59,8 @@ def measure(program, shape, root, limit):
     """-> numbers, or a text that says why there are none."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        save = [sys.executable, pathlib.Path(__file__).with_name("hf_gpu.py"), "save", shape, folder / "model", "--tokenizer", tokenizer_in(root)]
+        peer = pathlib.Path(__file__).with_name("hf_gpu.py")
+        save = [sys.executable, peer, "save", shape, folder / "model", "--tokenizer", tokenizer_in(root)]
         saved = subprocess.run(list(map(str, save)), capture_output=True, text=True, check=False, timeout=limit)
         if saved.returncode != 0:
             return f"no model was made: {(saved.stderr.strip().splitlines() or ['?'])[-1][:300]}"

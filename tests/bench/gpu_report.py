@@ -10,6 +10,7 @@ there when it ends, so a check that is cut off loses only what had not ended. --
 import argparse
 import importlib.metadata
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -83,7 +84,8 @@ class Measurer:
     def command(self, measurement):
         words = [str(self.folders.get(word, word)) for word in measurement.arguments]
         if measurement.runner == "bench":
-            return [str(self.program), "bench", *words, "--device", "cuda:0", "--random", "--json"]
+            return [str(self.program), "bench", *words, "--threads", str(min(16, os.cpu_count() or 1)), "--device", "cuda:0",
+                    "--random", "--json"]
         here = pathlib.Path(__file__).resolve().parent
         if measurement.runner == "hf":
             return [sys.executable, str(here / "hf_gpu.py"), *words]

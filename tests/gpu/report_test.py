@@ -28,7 +28,7 @@ assert words[0] == "bench" and ("--random" in words and "--json" in words and va
 what, kind = words[1], value("--format", value("--dtype", "bf16"))
 if kind == "fp8":
     sys.exit("magister: dtype fp8 is not there (a reason); do without")
-if what == "copy" and len(words) < 8 and words[2].startswith("--"):
+if what == "copy" and words[2].startswith("--"):
     sys.exit(64)  # this one wants a folder everywhere
 if what == "judge":
     time.sleep(60)
@@ -92,7 +92,8 @@ class Report(unittest.TestCase):
             self.assertEqual(found["verdict"], verdict, start)
             self.assertTrue(all(" bench " in command for command in found["commands"]) and found["commands"], start)
         for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"),
-                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge", "judge_70b: not run"), ("GPU busy", "busy: not run")):
+                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge", "judge_70b: not run"),
+                              ("GPU busy", "busy: not run")):
             found = self.row(rows, start)
             self.assertNotIn("value", found)
             self.assertIn(reason, found["reason"])
@@ -136,7 +137,8 @@ class Report(unittest.TestCase):
         """The whole script, on whatever this machine has, with no time: a report is there in any case."""
         report = self.work / "out/gpu_report.md"
         report.parent.mkdir()
-        command = [str(ROOT / "scripts/gpu_check.sh"), "--seconds", "0", "--build", os.environ["MAGISTER_BUILD_DIR"], "--report", str(report)]
+        command = [str(ROOT / "scripts/gpu_check.sh"), "--seconds", "0", "--build", os.environ["MAGISTER_BUILD_DIR"],
+                   "--report", str(report)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,
                               env={**os.environ, "MAGISTER_PYTHON": sys.executable})
         self.assertIn(done.returncode, (0, 77), done.stderr)

@@ -66,7 +66,8 @@ struct PagedCache {
     const AttentionArguments<A> arguments{
         static_cast<const A*>(qkv.data_ptr()), qkv.stride(0), static_cast<const A*>(k.data_ptr()), static_cast<const A*>(v.data_ptr()),
         pages.data_ptr<std::int32_t>(), sequence.data_ptr<std::int32_t>(), visible.data_ptr<std::int32_t>(),
-        static_cast<A*>(out.data_ptr()), pages.stride(0), out.stride(0), partial, partial + R * c.H * C * c.E, static_cast<int>(R), c.H, c.K, c.E, C, c.window, scale()};
+        static_cast<A*>(out.data_ptr()), pages.stride(0), out.stride(0), partial, partial + R * c.H * C * c.E, static_cast<int>(R),
+        c.H, c.K, c.E, C, c.window, scale()};
     paged_attention(arguments, queue);
     return out.cpu();
   }
