@@ -46,9 +46,11 @@ class Nvml {
   std::uint64_t free_bytes(const std::string& uuid, std::uint64_t otherwise) const {
     Device device = nullptr;
     Memory memory;
-    if (!works_ || by_uuid_(uuid.c_str(), &device) != kSuccess || memory_(device, &memory) != kSuccess)
-      return otherwise;
-    return memory.free;
+    if (!works_) return otherwise;
+    // The runtime names an instance of a divided GPU (MIG) like a whole one; NVML by another prefix.
+    const std::string instance = "MIG-" + uuid.substr(uuid.find('-') + 1);
+    if (by_uuid_(uuid.c_str(), &device) != kSuccess && by_uuid_(instance.c_str(), &device) != kSuccess) return otherwise;
+    return memory_(device, &memory) == kSuccess ? memory.free : otherwise;
   }
 
  private:

@@ -33,6 +33,7 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   group.threads_per_shard_ = place.threads_per_shard;
   group.device_index_ = place.device_index;
   group.on_gpu_ = solution.on_gpu;
+  group.fast_collectives_ = config.fast_collectives;
   group.table_ = std::move(solution.table);
   group.members_ = world.split(group.group_index_, world.rank());
   group.leaders_ = world.split(group.is_leader() ? 0 : -1, world.rank());

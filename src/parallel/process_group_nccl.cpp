@@ -67,7 +67,7 @@ bool is_narrow(const at::Tensor& tensor) {
 class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective over members.
-  NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device)
+  NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device, bool fast)
       : ProcessGroup(members.rank(), members.size()), device_(device), patience_(patience()) {
     MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
     MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
@@ -75,7 +75,7 @@ class NcclProcessGroup final : public ProcessGroup {
       MAGISTER_CHECK_CUDA(cudaMemset(flag_, 0, sizeof(float)));
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       config.blocking = 0;
-      config.minCTAs = config.maxCTAs = kChannels;
+      if (!fast) config.minCTAs = config.maxCTAs = kChannels;
       settle(ncclCommInitRankConfig(&comm_, tp_size(), id, tp_rank(), &config), "ncclCommInitRankConfig");
     } catch (...) {
       release();
@@ -244,10 +244,10 @@ std::string obstacle(int device_index) {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index) {
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast) {
   // All ranks agree before NCCL is entered: a rank that stays away would keep the others waiting for minutes.
   std::string problem = obstacle(device_index);
-  set_reproducible_defaults();  // NCCL reads its environment once
+  if (!fast) set_reproducible_defaults();  // NCCL reads its environment once
   ncclUniqueId id{};
   if (problem.empty() && members.rank() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
@@ -262,7 +262,7 @@ std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& member
         rank, problems.size(), device_index, problems[rank]);
   }
   members.broadcast(&id, sizeof id, 0);
-  return std::make_unique<NcclProcessGroup>(members, id, device_index);
+  return std::make_unique<NcclProcessGroup>(members, id, device_index, fast);
 }
 
 }  // namespace magister

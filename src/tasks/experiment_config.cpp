@@ -46,6 +46,7 @@ LayoutConfig read_layout(ConfigNode& root) {
   } else {
     layout.cpu_only = node.choice("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]") == "cpu";
   }
+  layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
   layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
   if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
     node.reject("shards_per_rank", "more than one shard a rank together with a list of GPUs (shards inside a rank are for "

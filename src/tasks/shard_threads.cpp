@@ -23,7 +23,7 @@ std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& gr
   } else if (shares_gpus()) {
     groups.push_back(make_staged_process_group(group.members(), {at::kCUDA, static_cast<c10::DeviceIndex>(group.device_index())}));
   } else {
-    groups.push_back(make_nccl_process_group(group.members(), group.device_index()));
+    groups.push_back(make_nccl_process_group(group.members(), group.device_index(), group.fast_collectives()));
   }
   return groups;
 }

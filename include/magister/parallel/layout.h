@@ -20,6 +20,7 @@ struct LayoutConfig {
   // log.
   bool gpus_usable = false;
   bool share_gpus = false;  // see shares_gpus()
+  bool fast_collectives = false;  // GPUs: NCCL chooses its algorithms, whose sums may differ from run to run
 };
 
 struct GpuDevice {
@@ -67,6 +68,7 @@ class GpuGroup {
   int threads_per_shard() const { return threads_per_shard_; }
   bool on_gpu() const { return on_gpu_; }
   int device_index() const { return device_index_; }
+  bool fast_collectives() const { return fast_collectives_; }
   const Communicator& members() const { return members_; }
   const Communicator& leaders() const { return leaders_; }
   const std::vector<DeviceRow>& table() const { return table_; }  // whole world, on every rank
@@ -74,7 +76,7 @@ class GpuGroup {
  private:
   int group_index_ = 0, num_groups_ = 1, tp_size_ = 1, shards_per_rank_ = 1, first_tp_rank_ = 0;
   int threads_per_shard_ = 1, device_index_ = -1;
-  bool on_gpu_ = false;
+  bool on_gpu_ = false, fast_collectives_ = false;
   Communicator members_, leaders_;
   std::vector<DeviceRow> table_;
 };

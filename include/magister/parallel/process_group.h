@@ -74,8 +74,8 @@ std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& memb
 // and return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes
 // (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws. bf16 and f16 sums travel as fp32. For a
 // given machine the bits are reproducible: NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 and 8 channels
-// (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise. Throws Error(kConfig) in a build without
-// NCCL or without that device. Collective over members.
-std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index);
+// (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise; `fast` leaves all that to NCCL. Throws
+// Error(kConfig) in a build without NCCL or without that device. Collective over members.
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast = false);
 
 }  // namespace magister
