@@ -49,8 +49,9 @@ std::vector<std::vector<TokenId>> texts() {
   return sequences;
 }
 
-// Deviation of logits, about. With bf16 their errors are 2 % of it on average and 8 % at most of 400,000.
-constexpr float kGain = 0.35f;
+// Deviation of the logits, about: as flat as keeps bf16's error (0.09 at most of 400,000 with a deviation of 1) within the limit, and
+// far from so flat that a wrong row would pass.
+constexpr float kGain = 0.5f;
 
 struct Model {
   std::unique_ptr<ProcessGroup> group = make_single_process_group();
@@ -173,7 +174,7 @@ TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
   const at::Tensor whole = model.whole();
   const double difference = largest_difference(whole, reference("llama"));
   std::printf("   llama fp8: largest difference of a log-probability %.2g\n", difference);
-  EXPECT_LE(difference, 0.25);
+  EXPECT_LE(difference, 0.4);
   EXPECT_TRUE(at::equal(model.whole(), whole));
 }
 
