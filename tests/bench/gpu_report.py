@@ -127,14 +127,16 @@ def measure(arguments):
 
 
 def tests_in(log):
-    """-> {test: outcome} of a log of GoogleTest or unittest, and the lines that a test prints for the report (three spaces first)."""
+    """-> {test: outcome} of a log of GoogleTest or unittest, and the lines for the report: a test's own (three spaces first), and
+    a sanitizer's summary.
+    """
     outcomes = {}
     for outcome, name in re.findall(r"^\[ +(OK|FAILED|SKIPPED) +\] ([\w./]+)", log, re.MULTILINE):
         outcomes[name] = outcome.lower()
     for name, text in re.findall(UNITTEST, log, re.MULTILINE | re.DOTALL):
         found = re.search(r"\b(ok|FAIL|ERROR|skipped)\b[^\n]*$", text.strip())
         outcomes[name] = {"ok": "ok", "skipped": "skipped"}.get(found.group(1), "failed") if found else "cut off"
-    return outcomes, re.findall(r"^(?:.*\.\.\. )?   (\S.*)$", log, re.MULTILINE)
+    return outcomes, re.findall(r"^(?:(?:.*\.\.\. )?   |={9} (?=.*SUMMARY))(\S.*)$", log, re.MULTILINE)
 
 
 def steps_of(work):

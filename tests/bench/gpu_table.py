@@ -117,6 +117,9 @@ def rows_of(measured):
         try:
             value = entry.value(get)
             result.update(value=value, verdict=entry.verdict(value))
+            sources = [measured[name]["values"]["from"] for name in entry.uses if "from" in measured[name]["values"]]
+            if sources:
+                result["verdict"] += f"; {' and '.join(sources)}"
         except NotMeasured as problem:
             result["reason"] = str(problem)
         except (KeyError, TypeError, ZeroDivisionError) as problem:

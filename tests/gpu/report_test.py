@@ -41,7 +41,9 @@ numbers = dict(gemm=dict(tflops=800.0), copy=dict(gbs=4000.0), prefill=dict(tflo
 print("a line before")
 print(json.dumps(numbers))
 """
-GTEST = """[ RUN      ] Head.ReduceLogits
+GTEST = """========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)
+========= COMPUTE-SANITIZER
+[ RUN      ] Head.ReduceLogits
 [       OK ] Head.ReduceLogits (3 ms)
 [ RUN      ] All/Products.DecodeProduct/b16_g0
    b16: largest difference 1e-7
@@ -101,6 +103,13 @@ class Report(unittest.TestCase):
         folder = next(result["command"] for result in data["measurements"] if result["name"] == "copy")
         self.assertIn("configs/shapes", folder)
 
+    def test_a_row_names_its_source(self):
+        with open(self.work / "measurements.jsonl", "w", encoding="utf-8") as file:
+            file.write(json.dumps({"name": "busy", "command": "magister run busy.yaml", "wall_seconds": 9,
+                                   "values": {"share": 0.95, "from": "40 samples of nvidia-smi"}}) + "\n")
+        rows, _, _ = self.report()
+        self.assertEqual(self.row(rows, "GPU busy")["verdict"], "floor met; 40 samples of nvidia-smi")
+
     def test_time_ends(self):
         self.call("measure", "--only", "judge_70b,gemm", "--deadline", time.time() + 16)
         rows, data, _ = self.report()
@@ -119,7 +128,8 @@ class Report(unittest.TestCase):
         _, data, text = self.report()
         steps = {step["name"]: step for step in data["steps"]}
         self.assertEqual(steps["kernels"]["tests"], {"Head.ReduceLogits": "ok", "All/Products.DecodeProduct/b16_g0": "failed"})
-        self.assertEqual(steps["kernels"]["notes"], ["b16: largest difference 1e-7"])
+        self.assertEqual(steps["kernels"]["notes"], ["RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)",
+                                                      "b16: largest difference 1e-7"])
         self.assertEqual(steps["tasks"]["tests"], {"test_a": "ok", "test_b": "failed", "test_c": "skipped", "test_d": "cut off"})
         self.assertEqual([step["outcome"] for step in data["steps"]], ["failed", "skipped: no GPU", "timed out", "not run"])
         self.assertIn("a: largest differences", text)
