@@ -44,13 +44,14 @@ class Papers(unittest.TestCase):
     def test_map_has_every_file(self):
         """src/README.md: one line a public header and a source file; no line for a file that is gone."""
         text = text_of("src/README.md")
-        listed = set(re.findall(r"^\| `([\w./]+\.(?:h|cpp|cu))`", text, re.MULTILINE))
+        listed = set(re.findall(r"^\| `([\w./]+\.(?:h|cpp|cuh|cu))`", text, re.MULTILINE))
         self.assertGreater(len(listed), 0)
-        there = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.suffix in (".cpp", ".cu", ".h")}
-        there |= {str(path.relative_to(ROOT / "include/magister")) for path in (ROOT / "include/magister").rglob("*.h")}
+        there = set()
+        for top in (ROOT / "src", ROOT / "include/magister"):
+            there |= {str(path.relative_to(top)) for path in top.rglob("*") if path.suffix in (".cpp", ".cu", ".cuh", ".h")}
         # A header and its source share a line under the source's or the header's name.
         def stems(names):
-            return {re.sub(r"\.(h|cpp|cu)$", "", name) for name in names}
+            return {re.sub(r"\.(h|cpp|cuh|cu)$", "", name) for name in names}
         self.assertEqual(stems(listed) - stems(there), set(), "the map names files that are not there")
         self.assertEqual(stems(there) - stems(listed), set(), "files that the map does not name")
 

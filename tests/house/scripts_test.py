@@ -15,6 +15,7 @@ CASE = '<testcase name="{}" status="{}">{}</testcase>'
 PASSED = CASE.format("a/b", "run", "")
 FAILED = CASE.format("a/c", "fail", "<failure message=''/>")
 NOT_RUN = CASE.format("a/d", "notrun", "<skipped message='Unable to find executable'/>")
+SKIPPED = CASE.format("gpu/kernels", "notrun", "<skipped message='SKIP_RETURN_CODE=77'/>")
 DISABLED = CASE.format("a/e", "disabled", "")
 
 
@@ -34,6 +35,8 @@ class ClosingLine(unittest.TestCase):
         self.assertEqual(self.close(suite.format(PASSED * 3 + FAILED), 8), ("3 passed, 1 failed", 1))
         self.assertEqual(self.close(suite.format(PASSED + NOT_RUN), 8), ("1 passed, 1 failed", 1))
         self.assertEqual(self.close(suite.format(PASSED + DISABLED), 0), ("1 passed, 1 failed", 1))
+        self.assertEqual(self.close(suite.format(PASSED + SKIPPED), 0), ("1 passed, 0 failed", 0))
+        self.assertEqual(self.close(suite.format(SKIPPED), 0), ("0 passed, 0 failed", 1))
         self.assertEqual(self.close(suite.format(PASSED), 8), ("1 passed, 0 failed", 1))
 
     def test_no_tests_is_a_failure(self):
@@ -67,7 +70,7 @@ class Setup(unittest.TestCase):
 
 class Shell(unittest.TestCase):
     def test_every_script_parses(self):
-        scripts = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
+        scripts = [*ROOT.glob("scripts/*.sh"), ROOT / "scripts/bundle/magister", ROOT / "scripts/bundle/mpirun", *ROOT.glob("jobs/*.sbatch"), *ROOT.glob("jobs/*.sh"), ROOT / ".ci/run"]
         self.assertGreater(len(scripts), 4)
         for script in scripts:
             result = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)

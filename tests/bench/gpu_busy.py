@@ -1,0 +1,87 @@
+"""The share of time that a GPU computes in a whole teacher run: from the run's own report where it has a line for it, else
+sampled by nvidia-smi (the share of its last sample period in which a kernel ran) between the first and the last busy sample.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+WORDS = "a teacher tells its student what else could have followed, and how likely each of these tokens was before the next one"
+RECORDS, LENGTH = 1600, 2000  # about 1.5 million tokens: ten seconds or more of a 1B model
+
+EXPERIMENT = """name: busy
+output: {{directory: {folder}}}
+model: {{path: {model}, dtype: bf16}}
+tasks:
+  - task: teacher_logits
+    dataset: {{path: {folder}/data.jsonl}}
+    max_length: 2048
+    top_k: 64
+    unit_tokens: 16384
+    logprob_dtype: f16
+"""
+
+
+def write_data(path):
+    words = WORDS.split()
+    with open(path, "w", encoding="utf-8") as file:
+        for record in range(RECORDS):
+            text = " ".join(words[(record * 7 + i * 3) % len(words)] for i in range(LENGTH // 4))
+            file.write(json.dumps({"text": text}) + "\n")
+
+
+def share_in(text):
+    """-> the share that a report line names ("GPU busy 97.1 %"), or None."""
+    found = re.search(r"\bbusy\b[^\n%]*?(\d+(?:\.\d+)?) ?%", text)
+    return float(found.group(1)) / 100 if found else None
+
+
+def share_of(samples):
+    """samples: per cent in order -> the mean between the first and the last busy one, these two (half-filled periods) left out."""
+    busy = [i for i, sample in enumerate(samples) if sample > 0]
+    inner = samples[busy[0] + 1:busy[-1]] if busy else []
+    return sum(inner) / len(inner) / 100 if len(inner) >= 10 else None
+
+
+def tokenizer_in(root):
+    """A small tokenizer: of the bundle's tiny model, or made as the tests make it."""
+    if not (root / "tiny/model/tokenizer.json").exists():
+        sys.path.insert(0, str(root / "tests/end_to_end"))
+        import tiny_world
+        root = pathlib.Path(tempfile.mkdtemp())
+        tiny_world.make_model(root / "tiny/model")
+    return root / "tiny/model/tokenizer.json"
+
+
+def measure(program, shape, root, limit):
+    """-> numbers, or a text that says why there are none."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        peer = pathlib.Path(__file__).with_name("hf_gpu.py")
+        save = [sys.executable, peer, "save", shape, folder / "model", "--tokenizer", tokenizer_in(root)]
+        saved = subprocess.run(list(map(str, save)), capture_output=True, text=True, check=False, timeout=limit)
+        if saved.returncode != 0:
+            return f"no model was made: {(saved.stderr.strip().splitlines() or ['?'])[-1][:300]}"
+        write_data(folder / "data.jsonl")
+        (folder / "busy.yaml").write_text(EXPERIMENT.format(folder=folder, model=folder / "model"))
+        sample = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-i", "0", "-lms", "200"]
+        sampler = subprocess.Popen(sample, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            run = subprocess.run([str(program), "run", str(folder / "busy.yaml")], capture_output=True, text=True, check=False,
+                                 timeout=limit)
+        finally:
+            sampler.terminate()
+            lines = sampler.communicate()[0].splitlines()
+    said = run.stdout + run.stderr
+    if run.returncode != 0:
+        return f"the run ended with {run.returncode}: {(said.strip().splitlines() or ['?'])[-1][:300]}"
+    tokens = re.search(r"tokens in [\d.]+ s: ([\d.]+) tokens/s", said)
+    numbers = {"tokens_per_second": float(tokens.group(1))} if tokens else {}
+    if (share := share_in(said)) is not None:
+        return {**numbers, "share": share, "from": "the run's own report line"}
+    samples = [int(line) for line in lines if line.strip().isdigit()]
+    if (share := share_of(samples)) is None:
+        return f"too few samples of nvidia-smi ({len(samples)}), and the run's report names no share"
+    return {**numbers, "share": share, "from": f"{len(samples)} samples of nvidia-smi"}

@@ -1,0 +1,18 @@
+// The GPU that tests of this folder use. MAGISTER_GPU_CODE_ON_HOST=1 puts the host in its place, to try the tests themselves.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+#include "magister/model/gpu/launch.h"
+
+namespace magister::gpu {
+
+inline bool host_plays_gpu() {
+  const char* wanted = std::getenv("MAGISTER_GPU_CODE_ON_HOST");
+  return wanted != nullptr && std::string_view(wanted) == "1";
+}
+
+inline Queue gpu_queue() { return host_plays_gpu() ? Queue{} : Queue{0, nullptr}; }
+
+}  // namespace magister::gpu

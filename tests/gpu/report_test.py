@@ -1,0 +1,160 @@
+"""The report of the GPU check without a GPU: a program that prints made-up numbers, fails, talks nonsense or hangs; what has no
+number says why. And: every kernel of the sources has its twin in kernels_test.cpp.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import gpu_busy
+import gpu_report
+import gpu_table
+
+FAKE = """#!{python}
+import json, sys, time
+words = sys.argv[1:]
+value = lambda name, default: words[words.index(name) + 1] if name in words else default
+if words[0] == "--version":
+    print("magister 9.9")
+    sys.exit(0)
+assert words[0] == "bench" and ("--random" in words and "--json" in words and value("--device", "") == "cuda:0")
+what, kind = words[1], value("--format", value("--dtype", "bf16"))
+if kind == "fp8":
+    sys.exit("magister: dtype fp8 is not there (a reason); do without")
+if what == "copy" and words[2].startswith("--"):
+    sys.exit(64)  # this one wants a folder everywhere
+if what == "judge":
+    time.sleep(60)
+if what == "decode" and "70b" in words[2] and kind == "int4":
+    print("nonsense")
+    sys.exit(0)
+numbers = dict(gemm=dict(tflops=800.0), copy=dict(gbs=4000.0), prefill=dict(tflops=560.0, tokens_per_second=40000.0),
+               teacher=dict(tflops=540.0, tokens_per_second=30000.0, head_bytes=16384 * 128256 * 4 // 32),
+               decode=dict(gbs=3200.0, tokens_per_second=200.0 if value("--graph", "") == "on" else 160.0))[what]
+print("a line before")
+print(json.dumps(numbers))
+"""
+GTEST = """[ RUN      ] Head.ReduceLogits
+[       OK ] Head.ReduceLogits (3 ms)
+[ RUN      ] All/Products.DecodeProduct/b16_g0
+   b16: largest difference 1e-7
+[  FAILED  ] All/Products.DecodeProduct/b16_g0, where GetParam() = 7 (2 ms)
+"""
+UNITTESTS = """test_a (__main__.Teacher.test_a) ...    a: largest differences {'x': 1}
+ok
+test_b (__main__.Teacher.test_b)
+Its docstring. ... FAIL
+test_c (__main__.Teacher.test_c) ... skipped 'no reason'
+test_d (__main__.Teacher.test_d) ...    cut off here
+"""
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.work = pathlib.Path(scratch.name)
+        self.program = self.work / "magister"
+        self.program.write_text(FAKE.format(python=sys.executable))
+        self.program.chmod(0o755)
+
+    def call(self, what, *arguments):
+        done = subprocess.run([sys.executable, str(ROOT / "tests/bench/gpu_report.py"), what, "--work", str(self.work), "--program",
+                               str(self.program), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def report(self):
+        self.call("write", "--report", self.work / "gpu_report.md")
+        data = json.loads((self.work / "gpu_report.json").read_text())
+        return {row["what"]: row for row in data["rows"]}, data, (self.work / "gpu_report.md").read_text()
+
+    def row(self, rows, start):
+        return next(row for what, row in rows.items() if what.startswith(start))
+
+    def test_ratios_and_their_absence(self):
+        names = [entry.name for entry in gpu_table.MEASUREMENTS if entry.name not in ("hf_teacher", "busy", "judge_70b")]
+        self.call("measure", "--only", ",".join(names))
+        rows, data, text = self.report()
+        self.assertEqual(len(rows), len(gpu_table.ROWS))
+        for start, value, verdict in (("teacher's unit", 0.7, "floor met"), ("teacher over plain", 540 / 560, "floor met"),
+                                      ("extra memory", 1 / 32, "floor met"), ("decode of one sequence, 8B, bf16", 0.8, "floor met"),
+                                      ("decode of one sequence, 8B, int4", 0.8, "aim met"), ("CUDA graph", 1.25, "aim met"),
+                                      ("int8 over bf16 prefill", 1.0, "aim met"), ("70B on one GPU, int8", 0.8, "aim met")):
+            found = self.row(rows, start)
+            self.assertAlmostEqual(found["value"], value, 5, start)
+            self.assertEqual(found["verdict"], verdict, start)
+            self.assertTrue(all(" bench " in command for command in found["commands"]) and found["commands"], start)
+        for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"),
+                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge", "judge_70b: not run"),
+                              ("GPU busy", "busy: not run")):
+            found = self.row(rows, start)
+            self.assertNotIn("value", found)
+            self.assertIn(reason, found["reason"])
+            self.assertRegex(text, re.escape(found["what"]) + r" \| [\d.]+ \| [\d.]+ \| not measured \|")
+        folder = next(result["command"] for result in data["measurements"] if result["name"] == "copy")
+        self.assertIn("configs/shapes", folder)
+
+    def test_time_ends(self):
+        self.call("measure", "--only", "judge_70b,gemm", "--deadline", time.time() + 16)
+        rows, data, _ = self.report()
+        self.assertIn("timed out after", self.row(rows, "70B judge")["reason"])
+        self.call("measure", "--only", "gemm", "--deadline", time.time() + 3)
+        rows, data, _ = self.report()
+        self.assertIn("no time left", self.row(rows, "teacher's unit")["reason"] + str(data["measurements"]))
+
+    def test_steps_and_machine(self):
+        (self.work / "kernels.log").write_text(GTEST)
+        (self.work / "tasks.log").write_text(UNITTESTS)
+        (self.work / "model.log").write_text("skipped: no GPU\n")
+        (self.work / "steps.tsv").write_text("kernels\t1\t4\t60\ttest_gpu_kernels\nmodel\t77\t0\t60\ttest_gpu_model\n"
+                                             "tasks\t124\t100\t100\ttasks_test.py\nracecheck\t200\t0\t60\tcompute-sanitizer\n")
+        self.call("machine")
+        _, data, text = self.report()
+        steps = {step["name"]: step for step in data["steps"]}
+        self.assertEqual(steps["kernels"]["tests"], {"Head.ReduceLogits": "ok", "All/Products.DecodeProduct/b16_g0": "failed"})
+        self.assertEqual(steps["kernels"]["notes"], ["b16: largest difference 1e-7"])
+        self.assertEqual(steps["tasks"]["tests"], {"test_a": "ok", "test_b": "failed", "test_c": "skipped", "test_d": "cut off"})
+        self.assertEqual([step["outcome"] for step in data["steps"]], ["failed", "skipped: no GPU", "timed out", "not run"])
+        self.assertIn("a: largest differences", text)
+        self.assertEqual(data["machine"]["magister"], "magister 9.9")
+        self.assertIn("| skipped: no GPU |", text)
+
+    def test_busy_share(self):
+        self.assertAlmostEqual(gpu_busy.share_in("teacher: GPU busy 97.5 % of 12.1 s"), 0.975)
+        self.assertIsNone(gpu_busy.share_in("100 tokens in 1 s; imbalance of computing 3.0 %"))
+        self.assertAlmostEqual(gpu_busy.share_of([0, 0, 50, *[90] * 12, 40, 0, 0]), 0.9)
+        self.assertIsNone(gpu_busy.share_of([0, 90, 0]))
+        self.assertIsNone(gpu_busy.share_of([]))
+
+    def test_check_without_a_gpu(self):
+        """The whole script, on whatever this machine has, with no time: a report is there in any case."""
+        report = self.work / "out/gpu_report.md"
+        report.parent.mkdir()
+        command = [str(ROOT / "scripts/gpu_check.sh"), "--seconds", "0", "--build", os.environ["MAGISTER_BUILD_DIR"],
+                   "--report", str(report)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,
+                              env={**os.environ, "MAGISTER_PYTHON": sys.executable})
+        self.assertIn(done.returncode, (0, 77), done.stderr)
+        self.assertIn("not measured", report.read_text())
+        self.assertTrue(report.with_suffix(".json").exists())
+
+
+class Twins(unittest.TestCase):
+    def test_every_kernel_is_run_on_the_gpu(self):
+        kernels = set()
+        for path in ROOT.glob("src/*/gpu/*.h"):
+            kernels.update(re.findall(r"struct (\w+) \{(?:(?!\nstruct ).)*?kName =", path.read_text(encoding="utf-8"), re.DOTALL))
+        self.assertGreater(len(kernels), 8)
+        tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/gpu/*_test.cpp"))
+        self.assertEqual({kernel for kernel in kernels if kernel not in tests}, set(), "kernels without a test in tests/gpu")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
