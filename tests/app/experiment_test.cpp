@@ -46,6 +46,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "layout:\n"
             "  gpus_per_group: auto\n"
             "  devices: auto\n"
+            "  collectives: reproducible\n"
             "  shards_per_rank: 1\n"
             "run:\n"
             "  schedule: dynamic\n"
