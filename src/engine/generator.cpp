@@ -10,6 +10,7 @@
 
 #include "engine/gpu_sampler.h"
 #include "magister/core/error.h"
+#include "magister/model/gpu/upload.h"
 
 namespace magister {
 namespace {
@@ -166,7 +167,7 @@ at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   PackedBatch batch = pack_sequences(tokens, std::move(past));
   batch.writes_S = std::move(writes);
   const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
-  return hidden_TD.index_select(0, at::tensor(rows, at::kLong).to(hidden_TD.device()));
+  return hidden_TD.index_select(0, gpu::upload(at::tensor(rows, at::kLong), hidden_TD.device()));
 }
 
 at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
@@ -205,7 +206,7 @@ std::vector<Generator::Row> Generator::rows_of(const std::vector<Sequence*>& seq
     if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
   }
   const auto selected = [&](const std::vector<std::int64_t>& of) {
-    return of.size() == sequences.size() ? logits_RV : logits_RV.index_select(0, at::tensor(of, at::kLong).to(logits_RV.device()));
+    return of.size() == sequences.size() ? logits_RV : logits_RV.index_select(0, gpu::upload(at::tensor(of, at::kLong), logits_RV.device()));
   };
   if (!drawn.empty()) {
     const std::vector<SampledToken> tokens = sample_rows_on_gpu(selected(drawn), uniforms, sampling_, *model_.lm_head().gpu);

@@ -5,6 +5,7 @@
 
 #include "engine/gpu/head_kernel.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/model/gpu/upload.h"
 
 namespace magister {
 namespace {
@@ -23,7 +24,7 @@ void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, at::
 
 at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
   const std::int64_t T = hidden_TD.size(0), width = row_width(), v = head_.projection.out_features();
-  const at::Tensor targets = at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt).to(hidden_TD.device());
+  const at::Tensor targets = gpu::upload(at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt), hidden_TD.device());
   at::Tensor share_TW = at::empty({T, width}, hidden_TD.options().dtype(at::kLong));
   const bool sorts = keep_ > gpu::ReduceLogits::kMostKept;
   for (std::int64_t begin = 0; begin < T; begin += kGpuTileRows) {

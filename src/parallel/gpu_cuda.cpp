@@ -2,10 +2,12 @@
 // hundreds of megabytes.
 #include "magister/parallel/gpu.h"
 
+#include <ATen/Context.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -15,23 +17,22 @@
 #include "parallel/check_cuda.h"
 
 namespace magister {
-namespace {
 
-void load_libtorch_cuda() {
+void load_gpu_libraries() {
   static std::once_flag once;
   std::call_once(once, [] {
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);  // cuBLAS's own condition for equal bits in every run
     void* handle = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
     const char* problem = handle == nullptr ? dlerror() : nullptr;
     MAGISTER_CHECK(handle != nullptr, ExitCode::kConfig,
                    "libtorch's GPU library does not load on {}: {} (this run is to use its GPUs); install the torch wheel with CUDA, "
                    "as scripts/setup.sh does, or set layout.devices: cpu", host_name(), printable(problem == nullptr ? "" : problem, 500));
+    at::globalContext().setAllowBF16ReductionCuBLAS(false);
   });
 }
 
-}  // namespace
-
 void open_gpu(int device_index) {
-  load_libtorch_cuda();
+  load_gpu_libraries();
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   MAGISTER_CHECK(code == cudaSuccess && device_index >= 0 && device_index < count, ExitCode::kConfig,

@@ -59,7 +59,10 @@ GpuGroup resolve_group(const RunContext& context, const ModelSection& section, c
 }
 
 std::optional<gpu::Queue> queue_of(const GpuGroup& group) {
-  if (group.on_gpu()) return gpu::Queue{group.device_index(), nullptr};
+  if (group.on_gpu()) {
+    open_gpu(group.device_index());
+    return gpu::Queue{group.device_index(), nullptr};
+  }
   return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
 }
 

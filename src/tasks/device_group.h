@@ -19,7 +19,7 @@ constexpr double kUsableGpuShare = 0.92;
 GpuGroup resolve_group(const RunContext& context, const ModelSection& model, const PassShape& pass);
 
 // Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a lever
-// of the tests, makes CPU ranks run the GPU's code on the host. Local.
+// of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.
 std::optional<gpu::Queue> queue_of(const GpuGroup& group);
 // The same before there is a group, for `plan`: whether its devices are GPUs.
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices);

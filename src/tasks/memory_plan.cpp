@@ -2,6 +2,7 @@
 #include "magister/tasks/memory_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 
 #include "magister/core/error.h"
@@ -125,6 +126,9 @@ MemoryParts gpu_memory_parts(const ModelConfig& config, const ShardBytes& shard_
     if (cache_pages > 0) {
       const std::uint64_t page = kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(dtype);
       parts.emplace_back("keys and values", (cache_pages + 1) * page);
+      // A decoding pass of 64 rows: sums of every 192 keys, in powers of two.
+      const std::uint64_t chunks = std::bit_ceil((pass.sequence_tokens + 191) / 192 + 1);
+      parts.emplace_back("decoding", 64 * part.heads.size() * chunks * (static_cast<std::uint64_t>(config.head_dim) + 2) * sizeof(float));
     }
     if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
     if (sum_of(parts) > sum_of(largest)) largest = std::move(parts);

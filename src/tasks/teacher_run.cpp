@@ -15,6 +15,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/model/gpu/upload.h"
 #include "tasks/shard_threads.h"
 #include "tasks/teacher_columns.h"
 
@@ -184,7 +185,7 @@ class Shard final : public ShardModel {
     std::vector<TokenId> targets = targets_of(part);
     if (run_.assistant_only) {
       rows.scored = choose_rows(part.assistant, targets);
-      hidden_TD = hidden_TD.index_select(0, at::tensor(rows.scored, at::kLong).to(hidden_TD.device()));
+      hidden_TD = hidden_TD.index_select(0, gpu::upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
     }
     rows.logits = reducer_->start(hidden_TD, targets);
     return rows;

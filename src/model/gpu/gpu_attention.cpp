@@ -7,11 +7,13 @@
 
 #include <algorithm>
 
+#include "magister/model/gpu/upload.h"
+
 namespace magister::gpu {
 namespace {
 
 at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
-  return at::tensor(numbers, at::kLong).to(at::kInt).to(device);
+  return upload(at::tensor(numbers, at::kLong).to(at::kInt), device);
 }
 
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
@@ -78,8 +80,8 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<Sequenc
     run.cu_queries_device = as_i32(run.cu_queries, device);
     run.cu_keys_device = as_i32(run.cu_keys, device);
     if (pages[i].empty()) continue;
-    run.pages_N = at::tensor(pages[i], at::kLong).to(device);
-    run.places_N = at::tensor(places[i], at::kLong).to(device);
+    run.pages_N = upload(at::tensor(pages[i], at::kLong), device);
+    run.places_N = upload(at::tensor(places[i], at::kLong), device);
   }
   return plan;
 }
@@ -90,7 +92,7 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
   const at::Tensor qkv_TAE = qkv_TQ.view({T, H + 2 * K, E});
   const bool flash = flash_takes(shape, qkv_TQ.scalar_type(), queue), even = groups_are_even(shape);
   at::Tensor kv_of_head;
-  if (!flash || !even) kv_of_head = at::tensor(shape.kv_of_head, at::kLong).to(qkv_TQ.device());
+  if (!flash || !even) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
   std::vector<at::Tensor> outputs;
   for (const AttentionRun& run : plan.runs) {
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);

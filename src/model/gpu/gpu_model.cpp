@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/model/gpu/upload.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
@@ -51,20 +52,20 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
     if (rope_needs_own_table(weights_.config, length)) {
       refuse_dynamic_rope_with_cache(batch, weights_.config, length);
       const RopeTable own = rope_table(weights_.config, length, length);
-      cos.push_back(own.cos_PE2.to(weights_.device));
-      sin.push_back(own.sin_PE2.to(weights_.device));
+      cos.push_back(upload(own.cos_PE2, weights_.device));
+      sin.push_back(upload(own.sin_PE2, weights_.device));
       first = std::exchange(first_own, first_own + length);
     }
     for (std::int64_t position = batch.past(s); position < length; ++position) *row++ = static_cast<std::int32_t>(first + position);
   }
   pass.cos_PE2 = cos.size() == 1 ? cos[0] : at::cat(cos, 0);
   pass.sin_PE2 = sin.size() == 1 ? sin[0] : at::cat(sin, 0);
-  pass.rope_rows_T = rows_T.to(weights_.device);
+  pass.rope_rows_T = upload(rows_T, weights_.device);
 }
 
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots) {
   GpuPass pass{batch, plan_attention(batch, slots, weights_.device), {}, {}, {}, {}, {}, {}, !slots.empty()};
-  pass.ids_T = batch.token_ids_T.to(weights_.device);
+  pass.ids_T = upload(batch.token_ids_T, weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {
     at::Tensor slots_T = at::empty({batch.num_tokens()}, at::kLong);
@@ -76,7 +77,7 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<Sequence
         *slot++ = sequence.pages[j / KvPages::kSlots] * KvPages::kSlots + j % KvPages::kSlots;
       }
     }
-    pass.slots_T = slots_T.to(weights_.device);
+    pass.slots_T = upload(slots_T, weights_.device);
   }
   pass.hidden_TD = at::empty({batch.num_tokens(), weights_.config.hidden_size}, at::TensorOptions().dtype(at::kFloat).device(weights_.device));
   return pass;
@@ -180,7 +181,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<Sequenc
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {
-    out_TD.index_copy_(0, at::tensor(rows, at::kLong).to(weights_.device), hidden);
+    out_TD.index_copy_(0, upload(at::tensor(rows, at::kLong), weights_.device), hidden);
   };
   if (!others.empty()) place(other_rows, forward_rows(pack_sequences(others, other_past), other_slots, cache));
   for (std::size_t first = 0; first < decoding.size(); first += GpuDecoder::kMostRows) {
