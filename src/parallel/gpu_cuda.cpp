@@ -3,6 +3,7 @@
 #include "magister/parallel/gpu.h"
 
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
@@ -46,6 +47,18 @@ GpuMemory gpu_memory(int device_index) {
   std::size_t free = 0, total = 0;
   MAGISTER_CHECK_CUDA(cudaMemGetInfo(&free, &total));
   return {total, free};
+}
+
+GpuAllocated gpu_allocated(int device_index) {
+  const c10::CachingDeviceAllocator::DeviceStats stats =
+      c10::getDeviceAllocator(c10::DeviceType::CUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device_index));
+  const auto& allocated = stats.allocated_bytes[0];  // the aggregate of all pools
+  return {static_cast<std::uint64_t>(allocated.current), static_cast<std::uint64_t>(allocated.peak),
+          static_cast<std::uint64_t>(stats.reserved_bytes[0].current)};
+}
+
+void reset_gpu_peak(int device_index) {
+  c10::getDeviceAllocator(c10::DeviceType::CUDA)->resetPeakStats(static_cast<c10::DeviceIndex>(device_index));
 }
 
 GpuEvent GpuEvent::record() {

@@ -14,6 +14,8 @@ namespace {
 void load_gpu_libraries() { refuse(); }
 void open_gpu(int) { refuse(); }
 GpuMemory gpu_memory(int) { refuse(); }
+GpuAllocated gpu_allocated(int) { refuse(); }
+void reset_gpu_peak(int) { refuse(); }
 GpuEvent GpuEvent::record() { refuse(); }
 GpuEvent::~GpuEvent() = default;
 bool GpuEvent::done() const { return true; }

@@ -3,7 +3,6 @@
 #include "tasks/bench_gpu.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <chrono>
@@ -107,14 +106,12 @@ class GpuBench {
     model_->use_cuda_graphs(options_.graphs);
   }
 
+  // Peak since the last call with `reset`, which gives what is allocated now.
   std::uint64_t peak_device_bytes(bool reset) const {
     if (queue_.on_host()) return 0;
-    c10::DeviceAllocator* allocator = c10::getDeviceAllocator(c10::DeviceType::CUDA);
-    const auto index = static_cast<c10::DeviceIndex>(queue_.device);
-    if (reset) allocator->resetPeakStats(index);
-    const c10::CachingDeviceAllocator::DeviceStats stats = allocator->getDeviceStats(index);
-    const auto& allocated = stats.allocated_bytes[0];  // the aggregate of all pools
-    return static_cast<std::uint64_t>(reset ? allocated.current : allocated.peak);
+    const GpuAllocated allocated = gpu_allocated(queue_.device);
+    if (reset) reset_gpu_peak(queue_.device);
+    return reset ? allocated.bytes : allocated.peak_bytes;
   }
 
   // Units one after the other as a teacher run has them: the next one is queued before the rows of the last are made.

@@ -51,7 +51,7 @@ struct OpenModel {
   // what weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
-  // Of the event "start": dtype, quantization, products_kept, products_made.
+  // Of the event "start": device, dtype, quantization, products_kept, products_made.
   nlohmann::ordered_json facts() const;
 };
 

@@ -6,6 +6,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "magister/core/log.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/gpu/upload.h"
+#include "tasks/pass_budget.h"
 #include "tasks/shard_threads.h"
 #include "tasks/teacher_columns.h"
 
@@ -107,6 +109,9 @@ class Shard final : public ShardModel {
  public:
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first) : ShardModel(run.base, std::move(group), first), run_(run) {
     reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
+    if (!base_.model.gpu) return;
+    const PhaseTimes::Span span(times_, "measure the memory");
+    most_tokens_ = measured_token_budget(*model_, *reducer_, most_tokens_of_a_unit());
   }
 
   void run_units() {
@@ -126,6 +131,15 @@ class Shard final : public ShardModel {
     PackedBatch batch;
     std::vector<Started> parts;
   };
+
+  // A unit has unit_tokens at most, or one sample that is longer.
+  std::int64_t most_tokens_of_a_unit() const {
+    std::uint64_t most = base_.pass.tokens;
+    for (std::uint64_t index = 0; index < base_.file.num_units(); ++index) {
+      most = std::max<std::uint64_t>(most, base_.file.unit(index).rows.size());
+    }
+    return static_cast<std::int64_t>(most);
+  }
 
   std::optional<std::uint64_t> next_unit() {
     const PhaseTimes::Span span(times_, "draw");

@@ -133,7 +133,9 @@ at::Tensor through_a_cache(Model& model) {
       done[s] += count;
     }
     if (parts.empty()) continue;
-    const at::Tensor hidden = model.transformer.forward(pack_sequences(parts, past), slots, cache);
+    PackedBatch batch = pack_sequences(parts, past);
+    batch.writes_S.assign(parts.size(), pass > 0 && pass < 7);  // single rows through the decode kernels, and on a GPU as a graph
+    const at::Tensor hidden = model.transformer.forward(batch, slots, cache);
     logprobs_TV.index_copy_(0, at::tensor(rows, at::kLong), model.logprobs(hidden));
   }
   return logprobs_TV;

@@ -20,6 +20,13 @@ struct GpuMemory {
 // As the driver says now; what ATen's allocator keeps in reserve counts as used.
 GpuMemory gpu_memory(int device_index);
 
+// What ATen's allocator has given out on a device, and what it keeps from the driver: now, and at most since the last reset.
+struct GpuAllocated {
+  std::uint64_t bytes = 0, peak_bytes = 0, reserved_bytes = 0;
+};
+GpuAllocated gpu_allocated(int device_index);
+void reset_gpu_peak(int device_index);
+
 // A mark in the stream of this thread's device: done when everything queued before it is. Move-only.
 class GpuEvent {
  public:
