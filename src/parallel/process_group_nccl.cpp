@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <thread>
 #include <utility>
 
@@ -64,11 +65,27 @@ bool is_narrow(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
 
+// A mark in a stream for another stream to wait for. Move-only.
+class CudaEvent {
+ public:
+  CudaEvent() { MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~CudaEvent() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  CudaEvent& operator=(CudaEvent&&) = delete;
+  void record(cudaStream_t stream) const { MAGISTER_CHECK_CUDA(cudaEventRecord(event_, stream)); }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective over members.
   NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device, bool fast)
-      : ProcessGroup(members.rank(), members.size()), device_(device), patience_(patience()) {
+      : ProcessGroup(members.rank(), members.size()), device_(device), fast_(fast), patience_(patience()) {
     MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
     MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
     try {
@@ -95,7 +112,7 @@ class NcclProcessGroup final : public ProcessGroup {
 
   void all_reduce_sum(at::Tensor& tensor) override {
     check(tensor, "all_reduce_sum");
-    if (is_narrow(tensor)) {
+    if (is_narrow(tensor) && !fast_) {
       at::Tensor wide = tensor.to(at::kFloat);
       all_reduce_sum(wide);
       tensor.copy_(wide);
@@ -103,6 +120,29 @@ class NcclProcessGroup final : public ProcessGroup {
     }
     void* data = tensor.data_ptr();
     settle(ncclAllReduce(data, data, count_of(tensor), type_of(tensor), ncclSum, comm(), kStream), "ncclAllReduce");
+  }
+
+  // On a stream of its own, behind what is queued so far; the default stream waits for it in finish_all_reduce_sum().
+  void begin_all_reduce_sum(at::Tensor& tensor) override {
+    check(tensor, "begin_all_reduce_sum");
+    if (sums_stream_ == nullptr) MAGISTER_CHECK_CUDA(cudaStreamCreateWithFlags(&sums_stream_, cudaStreamNonBlocking));
+    PendingSum sum;
+    sum.tensor = is_narrow(tensor) && !fast_ ? tensor.to(at::kFloat) : tensor;
+    const CudaEvent ready;
+    ready.record(kStream);
+    MAGISTER_CHECK_CUDA(cudaStreamWaitEvent(sums_stream_, ready.get(), 0));
+    void* data = sum.tensor.data_ptr();
+    settle(ncclAllReduce(data, data, count_of(sum.tensor), type_of(sum.tensor), ncclSum, comm(), sums_stream_), "ncclAllReduce");
+    sum.done.record(sums_stream_);
+    pending_.push_back(std::move(sum));
+  }
+
+  void finish_all_reduce_sum(at::Tensor& tensor) override {
+    MAGISTER_CHECK(!pending_.empty(), ExitCode::kInternal, "a sum over the shards is finished that was not begun; report this");
+    const PendingSum sum = std::move(pending_.front());
+    pending_.pop_front();
+    MAGISTER_CHECK_CUDA(cudaStreamWaitEvent(kStream, sum.done.get(), 0));
+    if (!sum.tensor.is_same(tensor)) tensor.copy_(sum.tensor);
   }
 
   at::Tensor all_gather(const at::Tensor& shard) override {
@@ -119,7 +159,7 @@ class NcclProcessGroup final : public ProcessGroup {
   }
 
   at::Tensor reduce_scatter(const at::Tensor& tensor) override {
-    if (is_narrow(tensor)) return reduce_scatter(tensor.to(at::kFloat)).to(tensor.scalar_type());
+    if (is_narrow(tensor) && !fast_) return reduce_scatter(tensor.to(at::kFloat)).to(tensor.scalar_type());
     const at::Tensor whole = tensor.contiguous();
     check(whole, "reduce_scatter");
     MAGISTER_CHECK(whole.dim() > 0 && whole.size(0) % tp_size() == 0, ExitCode::kInternal,
@@ -217,17 +257,27 @@ class NcclProcessGroup final : public ProcessGroup {
          log_world_rank(), host_name(), tp_rank(), tp_size(), device_, call, problem, more);
   }
 
+  // A sum under way: its tensor stays until the default stream has waited for it.
+  struct PendingSum {
+    at::Tensor tensor;
+    CudaEvent done;
+  };
+
   // Local: ncclCommAbort, because ncclCommDestroy waits for the other ranks of the host. Whoever needs a result has
   // waited for it (barrier(), or a copy to the host) before.
   void release() noexcept {
     if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
     if (flag_ != nullptr) cudaFree(std::exchange(flag_, nullptr));
+    if (sums_stream_ != nullptr) cudaStreamDestroy(std::exchange(sums_stream_, nullptr));
   }
 
   int device_;
+  bool fast_;
   Clock::duration patience_;
   ncclComm_t comm_ = nullptr;
   float* flag_ = nullptr;
+  cudaStream_t sums_stream_ = nullptr;  // made when the first sum is begun
+  std::deque<PendingSum> pending_;
 };
 
 // "" or what keeps this rank from joining the group.

@@ -40,6 +40,10 @@ class ProcessGroup {
   // tensor (contiguous; f32, bf16, f16, i32, i64) becomes the sum over the shards, in place, replicated.
   // bf16 and f16 are added in fp32 and rounded once.
   virtual void all_reduce_sum(at::Tensor& tensor) = 0;
+  // The same in two steps, so that the sum of one tensor travels while the device computes another: between them nobody touches the
+  // tensor. Several may be under way; they are finished in the order in which they were begun. CPU groups do all in the first step.
+  virtual void begin_all_reduce_sum(at::Tensor& tensor) { all_reduce_sum(tensor); }
+  virtual void finish_all_reduce_sum(at::Tensor&) {}
   // [n, ...] on each shard -> [tp_size * n, ...], by tp_rank, replicated.
   virtual at::Tensor all_gather(const at::Tensor& shard) = 0;
   // [tp_size * n, ...] -> this shard's [n, ...] of the sum.
@@ -74,7 +78,8 @@ std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& memb
 // and return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes
 // (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws. bf16 and f16 sums travel as fp32. For a
 // given machine the bits are reproducible: NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 and 8 channels
-// (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise; `fast` leaves all that to NCCL. Throws
+// (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise; `fast` leaves all that to NCCL, and
+// narrow sums travel as they are: half the bytes, rounded at every GPU. Throws
 // Error(kConfig) in a build without NCCL or without that device. Collective over members.
 std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast = false);
 

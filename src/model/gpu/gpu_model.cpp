@@ -64,7 +64,7 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
 }
 
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots) {
-  GpuPass pass{batch, plan_attention(batch, slots, weights_.device), {}, {}, {}, {}, {}, {}, !slots.empty()};
+  GpuPass pass{batch, plan_attention(batch, slots, weights_.device), {}, {}, {}, {}, {}, {}, !slots.empty(), {}};
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {
@@ -94,11 +94,12 @@ void GpuModel::embed(GpuPass& pass) const {
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
 }
 
-at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& delta_TD, const at::Tensor& weight_D) const {
+at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
+  if (pass.delta_TD.defined() && group_.tp_size() > 1) group_.finish_all_reduce_sum(pass.delta_TD);
   at::Tensor out_TD = at::empty(pass.hidden_TD.sizes(), pass.hidden_TD.options().dtype(weights_.dtype));
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(), data<A>(delta_TD), weight_D.const_data_ptr<float>(), data<A>(out_TD),
+    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(), data<A>(pass.delta_TD), weight_D.const_data_ptr<float>(), data<A>(out_TD),
                                weights_.config.hidden_size, static_cast<float>(weights_.config.rms_norm_eps)};
     launch(kernel, kernel.shape(out_TD.size(0)), queue_);
   });
@@ -132,22 +133,45 @@ at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const at::T
   return multiply(layer.down_proj, pass, middle_TF);
 }
 
-at::Tensor GpuModel::summed(at::Tensor partial_TD) const {
-  if (group_.tp_size() > 1) group_.all_reduce_sum(partial_TD);
-  return partial_TD;
+void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD) const {
+  pass.delta_TD = std::move(partial_TD);
+  if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);
+}
+
+std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cached) const {
+  // Fewer rows would fill the products' last wave badly; the host has no waves. With a cache sequences may read each other's pages.
+  const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
+  std::vector<PackedBatch> parts;
+  if (group_.tp_size() == 1 || cached || batch.num_sequences() < 2 || T < 2 * least) return parts;
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  std::vector<std::vector<TokenId>> sequences;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
+    if (parts.empty() && begin >= least && begin >= T / 2 && end <= T) parts.push_back(pack_sequences(std::exchange(sequences, {})));
+    sequences.emplace_back(ids + begin, ids + end);
+  }
+  if (parts.empty()) return parts;  // the last sequence holds the second half
+  parts.push_back(pack_sequences(sequences));
+  return parts;
 }
 
 at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache) {
-  GpuPass pass = make_pass(batch, slots);
-  embed(pass);
-  at::Tensor delta_TD;
+  std::vector<PackedBatch> parts = parts_of(batch, cache != nullptr);
+  if (parts.empty()) parts.push_back(batch);
+  std::vector<GpuPass> passes;
+  for (const PackedBatch& part : parts) {
+    passes.push_back(make_pass(part, slots));
+    embed(passes.back());
+  }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
     const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i], values = cache == nullptr ? at::Tensor() : cache->values[i];
-    delta_TD = summed(attention(layer, pass, norm(pass, delta_TD, layer.input_layernorm_D), keys, values));
-    delta_TD = summed(mlp(layer, pass, norm(pass, delta_TD, layer.post_attention_layernorm_D)));
+    for (GpuPass& pass : passes) begin_sum(pass, attention(layer, pass, norm(pass, layer.input_layernorm_D), keys, values));
+    for (GpuPass& pass : passes) begin_sum(pass, mlp(layer, pass, norm(pass, layer.post_attention_layernorm_D)));
   }
-  return norm(pass, delta_TD, weights_.norm_D);
+  std::vector<at::Tensor> out;
+  for (GpuPass& pass : passes) out.push_back(norm(pass, weights_.norm_D));
+  return out.size() == 1 ? out[0] : at::cat(out, 0);
 }
 
 bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {

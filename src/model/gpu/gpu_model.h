@@ -33,6 +33,7 @@ struct GpuPass {
   at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
   at::Tensor hidden_TD;           // f32: the residual stream
   bool in_tiles = false;          // products whose rows do not depend on each other (generation)
+  at::Tensor delta_TD;            // what joins the residual stream next; with several shards its sum is under way
 };
 
 class GpuModel {
@@ -62,13 +63,16 @@ class GpuModel {
 
  private:
   void finish_loading() { decoder_.emplace(weights_, rope_, group_, queue_); }
+  // Whole sequences in parts that are computed in turn, so that the sums of one travel while the next is computed.
+  std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
   at::Tensor forward_rows(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
   bool decodes(const PackedBatch& batch, std::int64_t sequence) const;
   GpuPass make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots);
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;
-  // Adds delta_TD (where defined) to the residual stream and norms it.
-  at::Tensor norm(GpuPass& pass, const at::Tensor& delta_TD, const at::Tensor& weight_D) const;
+  // Adds the pass's delta (where defined), whose sum it waits for, to the residual stream and norms it.
+  at::Tensor norm(GpuPass& pass, const at::Tensor& weight_D) const;
+  void begin_sum(GpuPass& pass, at::Tensor partial_TD) const;
   // Partial over the shards, [T, D] in dtype.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
@@ -76,7 +80,6 @@ class GpuModel {
   at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const at::Tensor& x_TK) const {
     return pass.in_tiles ? product_in_tiles(linear, x_TK, queue_) : product(linear, x_TK, weights_.dtype, queue_);
   }
-  at::Tensor summed(at::Tensor partial_TD) const;
 
   GpuWeights weights_;
   Queue queue_;

@@ -28,9 +28,9 @@ void GpuModel::self_test() {
                            widened(layer.o_proj, queue_), widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_), layer.q_norm_E, layer.k_norm_E};
   const DecoderLayer reference(layer.shape, plain);
   const at::Tensor cos_TE2 = pass.cos_PE2.index_select(0, pass.rope_rows_T), sin_TE2 = pass.sin_PE2.index_select(0, pass.rope_rows_T);
-  const at::Tensor attended_TD = attention(layer, pass, norm(pass, {}, layer.input_layernorm_D), {}, {}).to(at::kFloat);
+  const at::Tensor attended_TD = attention(layer, pass, norm(pass, layer.input_layernorm_D), {}, {}).to(at::kFloat);
   compare_paths("attention", attended_TD, reference.reference_attention(block_TD, batch, cos_TE2, sin_TE2), tolerance, kernels);
-  const at::Tensor mlp_TD = mlp(layer, pass, norm(pass, {}, layer.post_attention_layernorm_D)).to(at::kFloat);
+  const at::Tensor mlp_TD = mlp(layer, pass, norm(pass, layer.post_attention_layernorm_D)).to(at::kFloat);
   compare_paths("MLP", mlp_TD, reference.reference_mlp(block_TD), tolerance, kernels);
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;
