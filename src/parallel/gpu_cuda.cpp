@@ -77,7 +77,10 @@ GpuEvent::~GpuEvent() {
 bool GpuEvent::done() const {
   if (event_ == nullptr) return true;
   const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event_));
-  if (state == cudaErrorNotReady) return false;
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // else ATen finds it after its next kernel and takes it for a failure
+    return false;
+  }
   check_cuda(state, "work on the GPU");
   return true;
 }

@@ -68,7 +68,7 @@ bool is_narrow(const at::Tensor& tensor) {
 // A mark in a stream for another stream to wait for. Move-only.
 class CudaEvent {
  public:
-  CudaEvent() { MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) { MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&event_, flags)); }
   ~CudaEvent() {
     if (event_ != nullptr) cudaEventDestroy(event_);
   }
@@ -141,8 +141,19 @@ class NcclProcessGroup final : public ProcessGroup {
     MAGISTER_CHECK(!pending_.empty(), ExitCode::kInternal, "a sum over the shards is finished that was not begun; report this");
     const PendingSum sum = std::move(pending_.front());
     pending_.pop_front();
+    Wait wait;
+    wait.begin.record(kStream);
     MAGISTER_CHECK_CUDA(cudaStreamWaitEvent(kStream, sum.done.get(), 0));
+    wait.end.record(kStream);
+    waits_.push_back(std::move(wait));
+    if (waits_.size() > kMostWaits) collect_waits();
     if (!sum.tensor.is_same(tensor)) tensor.copy_(sum.tensor);
+  }
+
+  double exposed_seconds() override {
+    select_device();
+    collect_waits();
+    return exposed_seconds_;
   }
 
   at::Tensor all_gather(const at::Tensor& shard) override {
@@ -187,6 +198,7 @@ class NcclProcessGroup final : public ProcessGroup {
     settle(ncclAllReduce(flag_, flag_, 1, ncclFloat32, ncclSum, comm(), kStream), "ncclAllReduce (barrier)");
     wait_until([&] {
       const cudaError_t state = cudaStreamQuery(kStream);
+      if (state == cudaErrorNotReady) cudaGetLastError();  // else ATen finds it later and takes it for a failure
       if (state != cudaSuccess && state != cudaErrorNotReady) abort_group("cudaStreamQuery", cudaGetErrorString(state));
       return state == cudaSuccess;
     });
@@ -257,6 +269,24 @@ class NcclProcessGroup final : public ProcessGroup {
          log_world_rank(), host_name(), tp_rank(), tp_size(), device_, call, problem, more);
   }
 
+  // How long the default stream stood still for a sum.
+  struct Wait {
+    CudaEvent begin{cudaEventDefault}, end{cudaEventDefault};
+  };
+  static constexpr std::size_t kMostWaits = 4096;  // events that are kept before the finished ones are added up
+
+  void collect_waits() {
+    while (!waits_.empty()) {
+      const cudaError_t state = cudaEventQuery(waits_.front().end.get());
+      if (state == cudaErrorNotReady) cudaGetLastError();
+      if (state != cudaSuccess) return;
+      float milliseconds = 0;
+      MAGISTER_CHECK_CUDA(cudaEventElapsedTime(&milliseconds, waits_.front().begin.get(), waits_.front().end.get()));
+      exposed_seconds_ += 1e-3 * milliseconds;
+      waits_.pop_front();
+    }
+  }
+
   // A sum under way: its tensor stays until the default stream has waited for it.
   struct PendingSum {
     at::Tensor tensor;
@@ -278,6 +308,8 @@ class NcclProcessGroup final : public ProcessGroup {
   float* flag_ = nullptr;
   cudaStream_t sums_stream_ = nullptr;  // made when the first sum is begun
   std::deque<PendingSum> pending_;
+  std::deque<Wait> waits_;
+  double exposed_seconds_ = 0;
 };
 
 // "" or what keeps this rank from joining the group.

@@ -35,6 +35,7 @@ void ShardModel::watch(const char* phase, std::int64_t unit) const {
 }
 
 void ShardModel::drain() {
+  if (group_->device().is_cuda() && group_->tp_size() > 1) times_.add("GPU waits for sums", group_->exposed_seconds());
   if (writer_) {
     watch("write the last unit");
     writer_->drain();

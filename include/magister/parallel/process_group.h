@@ -44,6 +44,8 @@ class ProcessGroup {
   // tensor. Several may be under way; they are finished in the order in which they were begun. CPU groups do all in the first step.
   virtual void begin_all_reduce_sum(at::Tensor& tensor) { all_reduce_sum(tensor); }
   virtual void finish_all_reduce_sum(at::Tensor&) {}
+  // Of nccl: seconds that the device stood still for sums in two steps, as far as they are done. 0 elsewhere. Local.
+  virtual double exposed_seconds() { return 0; }
   // [n, ...] on each shard -> [tp_size * n, ...], by tp_rank, replicated.
   virtual at::Tensor all_gather(const at::Tensor& shard) = 0;
   // [tp_size * n, ...] -> this shard's [n, ...] of the sum.
