@@ -85,7 +85,7 @@ class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective over members.
   NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device, bool fast)
-      : ProcessGroup(members.rank(), members.size()), device_(device), fast_(fast), patience_(patience()) {
+      : ProcessGroup(members.rank(), members.size()), members_(members.split(0, members.rank())), device_(device), fast_(fast), patience_(patience()) {
     MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
     MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
     try {
@@ -148,6 +148,11 @@ class NcclProcessGroup final : public ProcessGroup {
     waits_.push_back(std::move(wait));
     if (waits_.size() > kMostWaits) collect_waits();
     if (!sum.tensor.is_same(tensor)) tensor.copy_(sum.tensor);
+  }
+
+  std::int64_t broadcast_number(std::int64_t number, int root) override {
+    members_.broadcast(&number, sizeof number, root);
+    return number;
   }
 
   double exposed_seconds() override {
@@ -301,6 +306,7 @@ class NcclProcessGroup final : public ProcessGroup {
     if (sums_stream_ != nullptr) cudaStreamDestroy(std::exchange(sums_stream_, nullptr));
   }
 
+  Communicator members_;  // of this group alone
   int device_;
   bool fast_;
   Clock::duration patience_;

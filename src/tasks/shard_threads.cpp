@@ -4,9 +4,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "magister/parallel/gpu.h"
@@ -14,13 +17,22 @@
 namespace magister {
 namespace {
 
-// One rank, one GPU. MAGISTER_SHARE_GPUS=1, a lever of the tests, lets several ranks have one, which NCCL refuses.
+// NCCL lets several ranks have one GPU from 2.30.3 on, if it is told.
+bool nccl_shares_gpus() {
+  int major = 0, minor = 0, patch = 0;
+  if (std::sscanf(nccl_version().c_str(), "%d.%d.%d", &major, &minor, &patch) != 3) return false;
+  if (std::tie(major, minor, patch) < std::tuple(2, 30, 3)) return false;
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+  return true;
+}
+
+// One rank, one GPU. MAGISTER_SHARE_GPUS=1, a lever of the tests, lets several ranks have one.
 std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& group) {
   open_gpu(group.device_index());
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   if (group.tp_size() == 1) {
     groups.push_back(make_single_process_group());
-  } else if (shares_gpus()) {
+  } else if (shares_gpus() && !nccl_shares_gpus()) {
     groups.push_back(make_staged_process_group(group.members(), {at::kCUDA, static_cast<c10::DeviceIndex>(group.device_index())}));
   } else {
     groups.push_back(make_nccl_process_group(group.members(), group.device_index(), group.fast_collectives()));
@@ -56,11 +68,7 @@ std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& ti
     if (stop_wanted()) tickets.request_stop();
     if (const auto drawn = tickets.draw()) index = static_cast<std::int64_t>(*drawn);
   }
-  if (group.tp_size() > 1) {
-    at::Tensor ticket = at::tensor({index}, at::kLong).to(group.device());
-    group.broadcast(ticket, 0);
-    index = ticket.item<std::int64_t>();
-  }
+  if (group.tp_size() > 1) index = group.broadcast_number(index, 0);
   if (index < 0) return std::nullopt;
   return static_cast<std::uint64_t>(index);
 }

@@ -51,6 +51,8 @@ class ProcessGroup {
   // [tp_size * n, ...] -> this shard's [n, ...] of the sum.
   virtual at::Tensor reduce_scatter(const at::Tensor& tensor) = 0;
   virtual void broadcast(at::Tensor& tensor, int root) = 0;
+  // A number of the root's, from host to host: nccl sends it by MPI, so that nobody waits for the device.
+  virtual std::int64_t broadcast_number(std::int64_t number, int root);
   virtual void barrier() = 0;
 
  protected:
