@@ -18,6 +18,11 @@
 #include "parallel/check_cuda.h"
 
 namespace magister {
+namespace {
+
+constexpr int kLeastCapability = 80;  // the oldest that scripts/cmake/Rooms.cmake compiles for
+
+}  // namespace
 
 void load_gpu_libraries() {
   static std::once_flag once;
@@ -39,7 +44,18 @@ void open_gpu(int device_index) {
   MAGISTER_CHECK(code == cudaSuccess && device_index >= 0 && device_index < count, ExitCode::kConfig,
                  "cuda:{} cannot be used on {}: {} ({} GPUs are visible); check `magister doctor`, or set layout.devices: cpu", device_index,
                  host_name(), code == cudaSuccess ? "there is no such GPU" : cudaGetErrorString(code), count);
+  const int capability = gpu_compute_capability(device_index);
+  MAGISTER_CHECK(capability >= kLeastCapability, ExitCode::kConfig, "cuda:{} on {} has compute capability {}.{} (the kernels are made for {}.{} "
+                 "and newer); use another GPU or set layout.devices: cpu", device_index, host_name(), capability / 10, capability % 10,
+                 kLeastCapability / 10, kLeastCapability % 10);
   MAGISTER_CHECK_CUDA(cudaSetDevice(device_index));
+}
+
+int gpu_compute_capability(int device_index) {
+  int major = 0, minor = 0;
+  MAGISTER_CHECK_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index));
+  MAGISTER_CHECK_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index));
+  return 10 * major + minor;
 }
 
 GpuMemory gpu_memory(int device_index) {

@@ -13,6 +13,7 @@ namespace {
 
 void load_gpu_libraries() { refuse(); }
 void open_gpu(int) { refuse(); }
+int gpu_compute_capability(int) { refuse(); }
 GpuMemory gpu_memory(int) { refuse(); }
 GpuAllocated gpu_allocated(int) { refuse(); }
 void reset_gpu_peak(int) { refuse(); }

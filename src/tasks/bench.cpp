@@ -24,17 +24,6 @@
 
 namespace magister {
 
-PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
-  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
-  for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
-    sequences[sequence].push_back(static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
-  }
-  return pack_sequences(sequences);
-}
-
-namespace {
-
 double median_seconds(int repeats, const std::function<void()>& body) {
   body();  // warm caches and pages
   std::vector<double> seconds;
@@ -46,6 +35,17 @@ double median_seconds(int repeats, const std::function<void()>& body) {
   std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
   return seconds[static_cast<std::size_t>(repeats) / 2];
 }
+
+PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
+  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
+    sequences[sequence].push_back(static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
+  }
+  return pack_sequences(sequences);
+}
+
+namespace {
 
 std::uint64_t peak_bytes() {
   rusage usage{};
@@ -145,6 +145,8 @@ std::string run_bench(const BenchOptions& options) {
                  "give positive numbers", options.tokens, options.sequences, options.threads, options.repeats);
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
+  MAGISTER_CHECK(options.device != "cpu" || (!options.random && options.graphs), ExitCode::kUsage,
+                 "--random and --graph off are for GPUs (on a CPU they would change nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);
   } else if (options.what == "sgemm") {

@@ -33,19 +33,19 @@ class GpuBench {
  public:
   explicit GpuBench(const BenchOptions& options)
       : options_(options), queue_(queue_named(options.device)), pool_(options.threads), group_(make_single_process_group()),
-        options_device_(queue_.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue_.device))) {
+        device_(queue_.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue_.device))) {
     if (!queue_.on_host()) open_gpu(queue_.device);
   }
 
   nlohmann::ordered_json run() {
-    if (options_.what == "gemm") return gemm();
-    if (options_.what == "copy") return copy();
+    const std::string& what = options_.what;
+    if (what == "gemm") return gemm();
+    if (what == "copy") return copy();
+    MAGISTER_CHECK(what == "prefill" || what == "teacher" || what == "decode" || what == "judge", ExitCode::kUsage,
+                   "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, prefill, teacher, decode or judge",
+                   printable(what));
     load();
-    if (options_.what == "prefill" || options_.what == "teacher") return unit(options_.what == "teacher");
-    if (options_.what == "decode") return decode();
-    if (options_.what == "judge") return judge();
-    fail(ExitCode::kUsage, "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, prefill, teacher, decode or judge",
-         printable(options_.what));
+    return what == "decode" ? decode() : what == "judge" ? judge() : unit(what == "teacher");
   }
 
  private:
@@ -53,27 +53,20 @@ class GpuBench {
     if (!queue_.on_host()) GpuEvent::record().wait();
   }
 
-  double median_seconds(const std::function<void()>& body) const {
-    body();
-    finish();
-    std::vector<double> seconds;
-    for (int i = 0; i < options_.repeats; ++i) {
-      const auto start = std::chrono::steady_clock::now();
+  double seconds_of(const std::function<void()>& body) const {
+    return median_seconds(options_.repeats, [&] {
       body();
       finish();
-      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    std::nth_element(seconds.begin(), seconds.begin() + options_.repeats / 2, seconds.end());
-    return seconds[static_cast<std::size_t>(options_.repeats) / 2];
+    });
   }
 
   // Ten products a run: a launch's cost does not count.
   nlohmann::ordered_json gemm() const {
     const std::int64_t n = queue_.on_host() ? 64 : 8192;
-    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(options_device_);
+    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device_);
     const at::Tensor a = at::randn({n, n}, bf16), b = at::randn({n, n}, bf16);
     at::Tensor c = at::empty({n, n}, bf16);
-    const double seconds = median_seconds([&] {
+    const double seconds = seconds_of([&] {
       for (int i = 0; i < 10; ++i) at::mm_out(c, a, b.t());
     }) / 10;
     return {{"bench", "gemm"}, {"n", n}, {"tflops", 2e-12 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds},
@@ -82,10 +75,10 @@ class GpuBench {
 
   nlohmann::ordered_json copy() const {
     const std::int64_t bytes = queue_.on_host() ? 1 << 20 : std::int64_t{4} << 30;
-    const auto u8 = at::TensorOptions().dtype(at::kByte).device(options_device_);
+    const auto u8 = at::TensorOptions().dtype(at::kByte).device(device_);
     const at::Tensor from = at::zeros({bytes}, u8);
     at::Tensor to = at::empty({bytes}, u8);
-    const double seconds = median_seconds([&] { to.copy_(from); });
+    const double seconds = seconds_of([&] { to.copy_(from); });
     return {{"bench", "copy"}, {"bytes", bytes}, {"gbs", 2e-9 * static_cast<double>(bytes) / seconds}, {"seconds", seconds}};
   }
 
@@ -138,7 +131,7 @@ class GpuBench {
     }
     const std::uint64_t head = with_head ? peak_device_bytes(false) - with_hidden : 0;
     hidden_TD.reset();
-    const double seconds = median_seconds(one);
+    const double seconds = seconds_of(one);
     const double flops = model_->forward_flops(batch) + (with_head ? model_->head_flops(options_.tokens) : 0.0);
     nlohmann::ordered_json result = {{"bench", options_.what}, {"tokens_per_second", static_cast<double>(options_.tokens) / seconds},
                                      {"tflops", flops / seconds * 1e-12}, {"seconds", seconds}, {"tokens", options_.tokens},
@@ -195,7 +188,7 @@ class GpuBench {
   gpu::Queue queue_;
   ThreadPool pool_;
   std::unique_ptr<ProcessGroup> group_;
-  at::Device options_device_;
+  at::Device device_;
   std::unique_ptr<TensorFile> file_;
   std::optional<Transformer> model_;
 };

@@ -7,12 +7,15 @@
 
 namespace magister {
 
-// Loads libtorch's GPU libraries (libtorch_cuda.so beside libtorch_cpu.so, 1.5 GB, once a process, 1 to 3 s). Before any ATen call that asks
-// for CUDA: its answer is remembered for the process. From then on cuBLAS sums bf16 products in f32 only, and in one order.
+// Loads libtorch's GPU libraries (libtorch_cuda.so beside libtorch_cpu.so, 1.5 GB, once a process, 1 to 3 s). Before any ATen call that
+// asks for CUDA: its answer is remembered for the process. From then on cuBLAS sums bf16 products in f32 only, and in one order.
 // Throws Error(kConfig) naming what is missing.
 void load_gpu_libraries();
-// The same, and makes the device this thread's own, for CUDA and ATen. Every thread that computes there calls it.
+// The same, and makes the device this thread's own, for CUDA and ATen. Every thread that computes there calls it. Throws Error(kConfig)
+// when there is no such device, or it is older than the kernels (compute capability 8.0).
 void open_gpu(int device_index);
+// 90 for 9.0.
+int gpu_compute_capability(int device_index);
 
 struct GpuMemory {
   std::uint64_t total_bytes = 0, free_bytes = 0;
