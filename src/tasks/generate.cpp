@@ -251,16 +251,18 @@ ExitCode Generate::run(RunContext& context) {
 }
 
 PlanReport Generate::plan(RunContext& context, int num_ranks) {
-  Opened opened = open(context.world, queue_of(plan_layout(num_ranks, context.experiment.layout)));
+  const LayoutConfig layout = sized_layout(context, config_.model, pass_shape(), num_ranks);
+  Opened opened = open(context.world, queue_of(plan_layout(num_ranks, layout)));
   open_chat(opened);
   const ModelConfig& model = opened.model.description.config;
   PlanReport report;
-  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
+  plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
                                               std::filesystem::temp_directory_path().string());
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, report.tp_size, config_, pass_shape(), samples.longest_sample));
   report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
+  check_device_memory(report);
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;

@@ -238,15 +238,17 @@ ExitCode Judge::run(RunContext& context) {
 }
 
 PlanReport Judge::plan(RunContext& context, int num_ranks) {
-  const Opened opened = open(context.world, queue_of(plan_layout(num_ranks, context.experiment.layout)));
+  const LayoutConfig layout = sized_layout(context, config_.model, pass_shape(), num_ranks);
+  const Opened opened = open(context.world, queue_of(plan_layout(num_ranks, layout)));
   const ModelConfig& model = opened.model.description.config;
   const JudgePrompts prompts(config_, opened.tokenizer);
   verdict_tokens(opened.tokenizer, prompts.classes());
   PlanReport report;
-  plan_devices(report, num_ranks, context.experiment.layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
+  plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const auto pages = static_cast<std::uint64_t>(cache_pages(opened.model, report.tp_size));
   report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
+  check_device_memory(report);
   report.free_bytes = free_bytes_for(context.results_path);
   const std::string answers = answers_path(context);
   if (!answers.empty() && !fs::exists(answers)) {

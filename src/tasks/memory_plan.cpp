@@ -101,35 +101,40 @@ std::uint64_t sum_of(const MemoryParts& parts) {
   return sum;
 }
 
-MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
-                          std::uint64_t cache_pages) {
-  MemoryParts largest;
-  for (int shard = 0; shard < tp_size; ++shard) {
-    const Partition part = partition_for(config, shard, tp_size);
-    MemoryParts parts = {{"weights", shard_bytes(shard)},
-                         {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
-    if (cache_pages > 0) parts.emplace_back("keys and values", cache_pages * kv_page_bytes(config, part));
-    if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
-    if (sum_of(parts) > sum_of(largest)) largest = std::move(parts);
-  }
-  return largest;
+namespace {
+
+MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
+                      std::uint64_t cache_pages) {
+  MemoryParts parts = {{"weights", weights}, {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
+  if (cache_pages > 0) parts.emplace_back("keys and values", cache_pages * kv_page_bytes(config, part));
+  return parts;
 }
 
-MemoryParts gpu_memory_parts(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
-                             std::uint64_t cache_pages, at::ScalarType dtype) {
+MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
+                      std::uint64_t cache_pages, const GpuDemand& gpu) {
+  const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
+  MemoryParts parts = {{"weights", weights},
+                       {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), gpu.dtype)},
+                       {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
+  if (gpu.quantized) parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(gpu.dtype));  // gate and up
+  if (cache_pages > 0) {
+    // One page more, which idle rows write to; and the sums of every 192 keys of a decoding pass of 64 rows, in powers of two.
+    parts.emplace_back("keys and values", (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(gpu.dtype));
+    const std::uint64_t chunks = std::bit_ceil((pass.sequence_tokens + 191) / 192 + 1);
+    parts.emplace_back("decoding", 64 * part.heads.size() * chunks * (E + 2) * sizeof(float));
+  }
+  return parts;
+}
+
+}  // namespace
+
+MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
+                          std::uint64_t cache_pages, const std::optional<GpuDemand>& gpu) {
   MemoryParts largest;
   for (int shard = 0; shard < tp_size; ++shard) {
     const Partition part = partition_for(config, shard, tp_size);
-    MemoryParts parts = {{"weights", shard_bytes(shard)},
-                         {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), dtype)},
-                         {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
-    if (cache_pages > 0) {
-      const std::uint64_t page = kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(dtype);
-      parts.emplace_back("keys and values", (cache_pages + 1) * page);
-      // A decoding pass of 64 rows: sums of every 192 keys, in powers of two.
-      const std::uint64_t chunks = std::bit_ceil((pass.sequence_tokens + 191) / 192 + 1);
-      parts.emplace_back("decoding", 64 * part.heads.size() * chunks * (static_cast<std::uint64_t>(config.head_dim) + 2) * sizeof(float));
-    }
+    MemoryParts parts = gpu ? gpu_parts(config, part, shard_bytes(shard), pass, cache_pages, *gpu)
+                            : cpu_parts(config, part, shard_bytes(shard), pass, cache_pages);
     if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
     if (sum_of(parts) > sum_of(largest)) largest = std::move(parts);
   }

@@ -31,6 +31,11 @@ OpenModel open_model(const Communicator& world, const ModelSection& section, con
   model.file = TensorFile::open(section.path);
   model.description = describe_model(section.path, *model.file);
   model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
+  if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
+    const int capability = gpu_compute_capability(gpu->device);
+    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig, "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
+                   "products come with 8.9); choose bf16, or quantization: int8", gpu->device, capability / 10, capability % 10);
+  }
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
@@ -60,8 +65,9 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
-  if (gpu) return gpu_memory_parts(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, activation_dtype(plain_dtype));
-  return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages);
+  const GpuDemand demand{activation_dtype(plain_dtype), quantization.on()};
+  return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
+                                 gpu ? std::optional(demand) : std::nullopt);
 }
 
 std::uint64_t OpenModel::page_bytes(int tp_size) const {
@@ -71,8 +77,9 @@ std::uint64_t OpenModel::page_bytes(int tp_size) const {
 
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
   if (!gpu || gpu->on_host()) return memory_share_bytes();
-  const auto usable = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(gpu->device).free_bytes));
-  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 0)));
+  // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
+  const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
+  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)));
 }
 
 std::string OpenModel::layers() const {

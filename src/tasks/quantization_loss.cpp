@@ -14,6 +14,8 @@
 #include "magister/core/log.h"
 #include "magister/engine/generator.h"
 #include "magister/model/weights.h"
+#include "magister/parallel/gpu.h"
+#include "magister/tasks/memory_plan.h"
 #include "magister/tasks/progress.h"
 #include "magister/tasks/run_log.h"
 #include "tasks/results_on_disk.h"
@@ -129,9 +131,17 @@ std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
   return bytes;
 }
 
+// The model without quantisation on a GPU, which holds nothing else then.
+std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
+  const auto weights = [&](int shard) { return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {}); };
+  return sum_of(device_memory(model.description.config, weights, group.tp_size(), {static_cast<std::uint64_t>(kBatchTokens), 0, 0}, 0,
+                              GpuDemand{activation_dtype(model.plain_dtype), false}));
+}
+
 bool memory_suffices(const Communicator& world, const GpuGroup& group, const OpenModel& model, const std::string& task) {
   const Communicator host = world.split_by_host();
-  const std::uint64_t needed = host.sum(needed_bytes(group, model)), free = host.min(available_memory_bytes());
+  const std::uint64_t needed = group.on_gpu() ? needed_gpu_bytes(group, model) : host.sum(needed_bytes(group, model));
+  const std::uint64_t free = group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(available_memory_bytes());
   const bool enough = world.min(static_cast<std::uint64_t>(needed + needed / 8 <= free)) != 0;
   if (!enough) {
     log_info("{}: the loss of quantisation is not measured: without it the model needs more memory than is free (here {} of {}); "

@@ -8,14 +8,14 @@ namespace magister {
 ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first)
     : base_(run), group_(std::move(group)), speaks_(first), times_(first ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
   const OpenModel& source = base_.model;
+  if (source.gpu) {
+    check_device_memory(base_.group, source.device_memory(group_->tp_size(), base_.pass, static_cast<std::uint64_t>(base_.cache_pages)));
+  }
   std::optional<QuantizationLoss> loss;
   if (base_.loss) {
     const PhaseTimes::Span measuring(times_, "measure the loss");
     watch("measure the loss of quantisation");
     loss.emplace(*base_.loss, source, *group_, pool_);
-  }
-  if (source.gpu) {
-    check_device_memory(base_.group, source.device_memory(group_->tp_size(), base_.pass, static_cast<std::uint64_t>(base_.cache_pages)));
   }
   {
     const PhaseTimes::Span span(times_, "load");

@@ -190,12 +190,14 @@ ExitCode TeacherLogits::compute(RunContext& context, const GpuGroup& group, cons
 }
 
 PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
-  const OpenModel model = open_model(context.world, config_.model, queue_of(plan_layout(num_ranks, context.experiment.layout)));
+  const LayoutConfig layout = sized_layout(context, config_.model, pass_shape(), num_ranks);
+  const OpenModel model = open_model(context.world, config_.model, queue_of(plan_layout(num_ranks, layout)));
   const ModelConfig& config = model.description.config;
   PlanReport report;
-  plan_devices(report, num_ranks, context.experiment.layout, {config, model.dtype, model.quantization, model.layers()});
+  plan_devices(report, num_ranks, layout, {config, model.dtype, model.quantization, model.layers()});
   report.device_parts = model.device_memory(report.tp_size, pass_shape(), 0);
   report.device_bytes = sum_of(report.device_parts);
+  check_device_memory(report);
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);
   const std::unique_ptr<ChatPrompts> chat = open_chat(tokenizer);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,14 +20,18 @@ namespace magister {
 
 using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
 
+// What a GPU's memory holds beside a CPU's: keys and values and activations stand in `dtype`, the head works on 512 rows of f32 logits
+// at a time, and codes are made plain, a product at a time, for passes of many rows.
+struct GpuDemand {
+  at::ScalarType dtype = at::kBFloat16;
+  bool quantized = false;
+};
+
 // The largest shard's memory by part; shard_bytes: the weights of a shard; cache_pages: pages of keys and values, 0 without a
-// cache.
+// cache; gpu: of a model on GPUs.
 using ShardBytes = std::function<std::uint64_t(int tp_rank)>;
 MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
-                          std::uint64_t cache_pages);
-// The same on a GPU, whose keys and values stand in `dtype` and whose head works on 512 rows of f32 logits at a time.
-MemoryParts gpu_memory_parts(const ModelConfig& config, const ShardBytes& shard_bytes, int tp_size, const PassShape& pass,
-                             std::uint64_t cache_pages, at::ScalarType dtype);
+                          std::uint64_t cache_pages, const std::optional<GpuDemand>& gpu = {});
 std::uint64_t sum_of(const MemoryParts& parts);
 
 // Fills devices, groups, memory and the model's line of a report. Throws as plan_layout and partition_for do.
