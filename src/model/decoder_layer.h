@@ -72,6 +72,9 @@ struct AttentionTile {
 };
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
 
+// [Lq, Lk] bool: which keys (columns) the queries see that are the last Lq of Lk positions. window 0: none.
+at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device);
+
 // `pool`: the products of this call are shared by its threads; only outside ThreadPool::run.
 class DecoderLayer {
  public:

@@ -27,16 +27,14 @@ at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const 
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }
 
-// [L, L] bool: which keys (columns) a query (row) sees.
-at::Tensor visible_keys(std::int64_t length, std::int64_t window) {
-  const at::Tensor index = at::arange(length, at::kLong);
-  const at::Tensor distance = index.unsqueeze(1) - index.unsqueeze(0);
-  at::Tensor visible = distance >= 0;
-  if (window > 0) visible = visible & (distance < window);
-  return visible;
-}
-
 }  // namespace
+
+at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
+  const auto i64 = at::TensorOptions().dtype(at::kLong).device(device);
+  const at::Tensor distance = at::arange(keys - queries, keys, i64).unsqueeze(1) - at::arange(keys, i64).unsqueeze(0);
+  const at::Tensor past = distance >= 0;
+  return window > 0 ? past & (distance < window) : past;
+}
 
 at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const PackedBatch& batch,
                                              const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) const {
@@ -57,7 +55,7 @@ at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const 
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
     const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
     at::Tensor scores_HLL = at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale;
-    scores_HLL = scores_HLL.masked_fill(visible_keys(length, shape_.sliding_window).logical_not().to(scores_HLL.device()),
+    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
                                         -std::numeric_limits<double>::infinity());
     outputs.push_back(at::matmul(at::softmax(scores_HLL, -1), of(v_THE)).transpose(0, 1));
   }

@@ -52,7 +52,11 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
 at::ScalarType resolve_gpu_dtype(const std::string& name) {
   MAGISTER_CHECK(name != "f16", ExitCode::kConfig, "model.dtype: f16 on GPUs (they compute in bf16 or f32 here, and bf16 has the range of "
                  "f32); choose auto, bf16 or f32");
-  return name == "fp8" ? at::kFloat8_e4m3fn : name == "f32" ? at::kFloat : at::kBFloat16;
+  if (name == "fp8") return at::kFloat8_e4m3fn;
+  if (name == "f32") return at::kFloat;
+  MAGISTER_CHECK(name == "auto" || name == "bf16", ExitCode::kConfig,
+                 "model.dtype is \"{}\" (the weights need a known type); choose auto, f32, bf16 or fp8", printable(name));
+  return at::kBFloat16;
 }
 
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,

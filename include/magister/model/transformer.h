@@ -58,7 +58,8 @@ class Transformer {
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop = {});
   // The same for rows whose sequences go on from a cache: batch.past_S tokens of sequence s stand in its slots already, and
   // this batch's join them. Bits are those of forward() over the whole sequences: they depend neither on how a sequence
-  // was cut into passes nor on its neighbours. Collective over the group.
+  // was cut into passes nor on its neighbours; on a GPU they are those of the same cached passes, and the next call overwrites the result.
+  // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache);
   // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
   KvCache make_cache(std::int64_t num_pages) const;
@@ -110,7 +111,7 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
-// auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16.
+// auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16 and unknown names.
 at::ScalarType resolve_gpu_dtype(const std::string& name);
 // Of activations, tables, keys and values: bf16 where products are in fp8.
 inline at::ScalarType activation_dtype(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype; }

@@ -10,14 +10,14 @@ namespace magister::gpu {
 // Eight neighbouring numbers at once: 16 bytes of bf16 or 32 of f32. Both pointers' rows begin at multiples of 16 bytes where a row has
 // a multiple of eight numbers; the kernels below go number by number where it has not.
 MAGISTER_DEVICE void load_8(const Bf16* from, float (&to)[8]) {
-  const Words4 words = *reinterpret_cast<const Words4*>(from);
+  const Words4 words = load_16(from);
   MAGISTER_UNROLL
   for (int i = 0; i < 8; ++i) to[i] = bits_as_float(i % 2 == 0 ? words.word[i / 2] << 16 : words.word[i / 2] & 0xffff0000u);
 }
 MAGISTER_DEVICE void load_8(const float* from, float (&to)[8]) {
   MAGISTER_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const Words4 words = reinterpret_cast<const Words4*>(from)[half];
+    const Words4 words = load_16(from + 4 * half);
     MAGISTER_UNROLL
     for (int i = 0; i < 4; ++i) to[4 * half + i] = bits_as_float(words.word[i]);
   }

@@ -20,20 +20,12 @@ bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& que
   return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
 }
 
-// [Lq, Lk] bool for queries that are the last Lq of Lk positions.
-at::Tensor visible(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
-  const auto i64 = at::TensorOptions().dtype(at::kLong).device(device);
-  const at::Tensor distance = at::arange(keys - queries, keys, i64).unsqueeze(1) - at::arange(keys, i64).unsqueeze(0);
-  at::Tensor mask = distance >= 0;
-  return window > 0 ? mask & (distance < window) : mask;
-}
-
 // q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU in double: there a product's order of sums depends on the number of
 // queries, and after rounding from double nothing of that is left, so that a prompt may be cut anywhere.
 at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
   const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kDouble;
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
-  const at::Tensor mask = visible(q.size(0), k.size(0), shape.sliding_window, q.device());
+  const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape.sliding_window, q.device());
   return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false, shape.attention_scale)
       .squeeze(0).transpose(0, 1).to(q.scalar_type());
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "magister/model/rope.h"
@@ -41,11 +42,12 @@ struct GpuDecoder::Places {
   // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table [R, 4 C].
   at::Tensor staging, inputs;
   at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
-  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF, partial;
+  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF;  // the first rows of the work places
   GpuEvent copied;  // staging may be filled again
   CudaGraph graph;
   const void* cache = nullptr;  // what the graph was captured with
   const void* rope = nullptr;
+  const void* partial = nullptr;
   int runs = 0;
 };
 
@@ -73,16 +75,16 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   at::Tensor* const columns[] = {&places->ids_R, &places->rope_rows_R, &places->sequence_R, &places->visible_R};
   for (std::int64_t i = 0; i < 4; ++i) *columns[i] = words.narrow(0, i * rows, rows);
   places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
-  const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(weights_.device), f32 = bf16.dtype(at::kFloat);
   const std::int64_t D = weights_.config.hidden_size;
-  places->hidden_RD = at::empty({rows, D}, f32);
-  places->normed_RD = at::empty({rows, D}, bf16);
-  places->qkv_RQ = at::empty({rows, shape.qkv_features()}, bf16);
-  places->attention_RA = at::empty({rows, shape.heads * shape.head_dim}, bf16);
-  places->delta_RD = at::empty({rows, D}, bf16);
-  places->gate_up_RF2 = at::empty({rows, 2 * shape.mlp}, bf16);
-  places->middle_RF = at::empty({rows, shape.mlp}, bf16);
-  places->partial = at::empty({attention_scratch(rows, shape.heads, chunks, shape.head_dim)}, f32);
+  const std::pair<at::Tensor*, std::int64_t> work[] = {
+      {&places->hidden_RD, D}, {&places->normed_RD, D}, {&places->qkv_RQ, shape.qkv_features()},
+      {&places->attention_RA, shape.heads * shape.head_dim}, {&places->delta_RD, D}, {&places->gate_up_RF2, 2 * shape.mlp},
+      {&places->middle_RF, shape.mlp}};
+  for (std::size_t i = 0; i < std::size(work); ++i) {
+    const at::ScalarType type = i == 0 ? at::kFloat : at::kBFloat16;
+    if (work_.size() == i) work_.push_back(at::empty({kMostRows, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
+    *work[i].first = work_[i].narrow(0, 0, rows);
+  }
   return *places;
 }
 
@@ -126,7 +128,7 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at
                                  data<Bf16>(keys), data<Bf16>(values), data<std::int64_t>(places.slots_R), H, K, E, shape.rms_norm_eps};
   launch(rotate, rotate.shape(R), queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R, places.visible_R,
-                                        places.chunks, places.partial, places.attention_RA), queue);
+                                        places.chunks, partial_, places.attention_RA), queue);
   product_of_few(layer.o_proj, places.attention_RA, places.delta_RD, queue);
 }
 
@@ -157,6 +159,9 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
   for (const Row& row : rows) longest = std::max(longest, row.past + 1);
   rope_.reach(longest);
   Places& places = places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
+  const LayerShape& shape = weights_.layers.front().shape;
+  const std::int64_t numbers = attention_scratch(places.rows, shape.heads, places.chunks, shape.head_dim);
+  if (!partial_.defined() || partial_.numel() < numbers) partial_ = at::empty({numbers}, places.hidden_RD.options());
   fill_inputs(places, rows, cache.num_pages * KvPages::kSlots);
   // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
   const bool captures = graphs_ && !queue_.on_host() && group_.tp_size() == 1 && places.runs++ > 0;
@@ -165,10 +170,12 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
   } else {
     const void* const of_cache = cache.keys.front().data_ptr();
     const void* const of_rope = rope_.cos_PE2().data_ptr();
-    if (!places.graph.is_captured() || places.cache != of_cache || places.rope != of_rope) {
+    const void* const of_partial = partial_.data_ptr();
+    if (!places.graph.is_captured() || places.cache != of_cache || places.rope != of_rope || places.partial != of_partial) {
       places.graph = CudaGraph::capture(queue_.device, [&](const Queue& queue) { queue_pass(places, cache, queue); });
       places.cache = of_cache;
       places.rope = of_rope;
+      places.partial = of_partial;
     }
     places.graph.launch();
   }

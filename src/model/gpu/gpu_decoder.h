@@ -33,7 +33,7 @@ class GpuDecoder {
     std::int64_t past = 0;  // tokens of its sequence in the cache
     SequenceSlots slots;
   };
-  // At most kMostRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call with as many rows.
+  // At most kMostRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
   // Queued, not finished. Collective over the group.
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
 
@@ -54,6 +54,8 @@ class GpuDecoder {
   ProcessGroup& group_;
   Queue queue_;
   bool works_ = false, graphs_ = true;
+  std::vector<at::Tensor> work_;  // [kMostRows, ...]: passes of all sizes work in the first rows
+  at::Tensor partial_;            // sums of attention's chunks, as large as a pass has needed
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };
 

@@ -13,6 +13,7 @@
 #include "model/transformer_layers.h"
 
 namespace magister::gpu {
+
 GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group)
     : queue_(queue), group_(group) {
   MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
@@ -147,7 +148,7 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   std::vector<std::vector<TokenId>> sequences;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
-    if (parts.empty() && begin >= least && begin >= T / 2 && end <= T) parts.push_back(pack_sequences(std::exchange(sequences, {})));
+    if (parts.empty() && begin >= least && begin >= T / 2) parts.push_back(pack_sequences(std::exchange(sequences, {})));
     sequences.emplace_back(ids + begin, ids + end);
   }
   if (parts.empty()) return parts;  // the last sequence holds the second half
@@ -175,9 +176,9 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Se
 }
 
 bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
-  const std::int64_t past = batch.past(sequence);
-  return !batch.writes_S.empty() && batch.writes_S[static_cast<std::size_t>(sequence)] != 0 && decoder_->works() && past > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1 &&
-         !rope_needs_own_table(weights_.config, past + 1);
+  const bool writes = !batch.writes_S.empty() && batch.writes_S[static_cast<std::size_t>(sequence)] != 0;
+  MAGISTER_ASSERT(!writes || (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
+  return writes && decoder_->works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
 }
 
 at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache) {

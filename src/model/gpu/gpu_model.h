@@ -38,7 +38,8 @@ struct GpuPass {
 
 class GpuModel {
  public:
-  // dtype: of weights and activations, kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16. group is kept by reference.
+  // dtype: of weights and activations, kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16. group is
+  // kept by reference.
   GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group);
 
   // Everything that the model has of this shard, out of the source.
@@ -48,7 +49,8 @@ class GpuModel {
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
   // slots and cache: see Transformer::forward; empty and nullptr without a cache. With a cache a row's bits do not depend on the
-  // other rows of the pass: sequences of one row go through the decode kernels, the others' products through tiles of fixed size.
+  // other rows of the pass: rows of texts (PackedBatch::writes_S) go through the decode kernels, the others' products through
+  // tiles of fixed size.
   // The result is overwritten by the next call. Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
 

@@ -149,7 +149,6 @@ int HostThread::num_threads() const { return static_cast<int>(block_.shape_.thre
 std::int64_t HostThread::block_x() const { return block_.x_; }
 std::int64_t HostThread::block_y() const { return block_.y_; }
 std::int64_t HostThread::block_z() const { return block_.z_; }
-std::int64_t HostThread::num_blocks_x() const { return block_.shape_.blocks_x; }
 void HostThread::sync() { block_.wait(block_.block_barrier_); }
 void HostThread::sync_warp() { block_.wait(block_.warp_barriers_[static_cast<std::size_t>(warp())]); }
 unsigned char* HostThread::shared() { return reinterpret_cast<unsigned char*>(block_.shared_.data()); }

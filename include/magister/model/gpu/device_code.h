@@ -2,7 +2,7 @@
 // operator()(Thread&), where Thread gives indices, barriers, shuffles, shared memory and the tensor-core product. nvcc
 // instantiates it with CudaThread (below), g++ with HostThread (host_block.h), which runs the threads of a block as fibers:
 // so the very text that runs on a GPU is compared with plain code where there is none. No ATen here: nvcc reads this file.
-// Sources: CUDA C++ programming guide; PTX ISA ("Matrix Fragments for mma.m16n8k16", "cp.async").
+// Sources: CUDA C++ programming guide; PTX ISA ("Matrix Fragments for mma.m16n8k16").
 #pragma once
 
 #include <cmath>
@@ -96,7 +96,6 @@ struct CudaThread {
   MAGISTER_DEVICE std::int64_t block_x() const { return blockIdx.x; }
   MAGISTER_DEVICE std::int64_t block_y() const { return blockIdx.y; }
   MAGISTER_DEVICE std::int64_t block_z() const { return blockIdx.z; }
-  MAGISTER_DEVICE std::int64_t num_blocks_x() const { return gridDim.x; }
 
   MAGISTER_DEVICE void sync() { __syncthreads(); }
   MAGISTER_DEVICE void sync_warp() { __syncwarp(); }
@@ -125,16 +124,6 @@ struct CudaThread {
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
-
-  // 16 bytes from global to shared memory without a register between; both aligned to 16. A group of copies ends with
-  // commit_copies(); wait_copies<N>() waits until at most N groups of this thread are under way.
-  MAGISTER_DEVICE void copy_16(void* shared, const void* global) {
-    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(address), "l"(global));
-  }
-  MAGISTER_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n"); }
-  template <int kGroups>
-  MAGISTER_DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups)); }
 };
 #endif
 

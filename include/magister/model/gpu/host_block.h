@@ -28,7 +28,6 @@ class HostThread {
   std::int64_t block_x() const;
   std::int64_t block_y() const;
   std::int64_t block_z() const;
-  std::int64_t num_blocks_x() const;
 
   void sync();
   void sync_warp();
@@ -48,10 +47,6 @@ class HostThread {
   int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
   std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
   void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
-  void copy_16(void* shared, const void* global) { std::memcpy(shared, global, 16); }
-  void commit_copies() {}
-  template <int kGroups>
-  void wait_copies() {}
 
  private:
   static constexpr std::size_t kSlotBytes = 32;
