@@ -108,6 +108,4 @@ printf '== %s: %s; %s: %s\n' "$target" "$(mebibytes "$target")" "$archive" "$(me
 if [ "$(size_of "$archive")" -gt "$most_bytes" ]; then
   split -b 60M -d "$archive" "$archive.part-"
   printf '   over 64 MiB: carry the parts one by one and join them there: cat %s.part-* | tar xz\n' "$(basename "$archive")"
-elif [ "$(size_of "$target")" -gt "$most_bytes" ]; then
-  printf '   the folder is over 64 MiB, the archive is not: carry the archive; there: tar xzf %s\n' "$(basename "$archive")"
 fi
