@@ -21,8 +21,8 @@ PackedBatch self_test_batch(std::int64_t vocab_size) {
   return pack_sequences(sequences);
 }
 
-at::Tensor self_test_block(std::int64_t rows, std::int64_t columns) {
-  const at::Tensor index = at::arange(rows * columns, at::kDouble);
+at::Tensor self_test_block(std::int64_t rows, std::int64_t columns, at::Device device) {
+  const at::Tensor index = at::arange(rows * columns, at::TensorOptions().dtype(at::kDouble).device(device));
   return at::sin(index * 12.9898 + at::sin(index * 0.37)).to(at::kFloat).view({rows, columns});
 }
 

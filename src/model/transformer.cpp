@@ -161,12 +161,15 @@ KvCache Transformer::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return logits_of(layers_->lm_head, hidden_RD, *layers_->pool); }
+at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const {
+  if (layers_->gpu) return gpu::product(layers_->gpu->head(), hidden_RD, at::kFloat, layers_->gpu->queue());
+  return logits_of(layers_->lm_head, hidden_RD, *layers_->pool);
+}
 
 at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadPool& pool) {
   const Linear& head = lm_head.projection;
   if (lm_head.gpu) {
-    return gpu::product(gpu::to_device(head, head.weight_NK.device()), hidden_RD, at::kFloat, *lm_head.gpu);
+    return gpu::product_of_tile(gpu::to_device(head, head.weight_NK.device()), hidden_RD, at::kFloat, *lm_head.gpu);
   }
   const std::int64_t rows = hidden_RD.size(0), D = hidden_RD.size(1), columns = head.out_features();
   at::Tensor logits_Rv = at::empty({rows, columns}, hidden_RD.options());

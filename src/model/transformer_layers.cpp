@@ -136,9 +136,11 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();
-  // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots.
+  // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots. The last tile
+  // of a product is filled up beside them.
   return static_cast<std::uint64_t>(num_tokens) *
-         (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16);
+             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
+         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size());
 }
 
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,

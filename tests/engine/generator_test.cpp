@@ -213,6 +213,13 @@ TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
   }
 }
 
+// More texts at once than a decode product takes rows.
+TEST_F(WritingOnAGpu, MoreTextsThanAProductTakesChangeNothing) {
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 70; ++record) requests_.push_back({record, 0, {static_cast<TokenId>(record), 5, 9}, 3});
+  expect_equal(write({100, 4096, 100, false}), write({1, 4096, 100, false}));
+}
+
 TEST_F(WritingOnAGpu, PreemptionChangesNothing) {
   requests_.clear();
   for (std::uint64_t record = 0; record < 4; ++record) {

@@ -104,6 +104,22 @@ TEST_P(GpuPasses, WholePassesAreTheCpusAndRepeat) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(model.whole(), first)) << "repetition " << i;
 }
 
+// So a unit may be computed in halves where memory runs out, and as whole where it does not.
+void expect_texts_alone_have_equal_bits(Model& model) {
+  const at::Tensor all_TD = model.transformer.forward(pack_sequences(texts()));
+  std::int64_t row = 0;
+  for (const std::vector<TokenId>& text : texts()) {
+    const auto length = static_cast<std::int64_t>(text.size());
+    EXPECT_TRUE(at::equal(model.transformer.forward(pack_sequences({text})), all_TD.narrow(0, row, length))) << length << " tokens";
+    row += length;
+  }
+}
+
+TEST_P(GpuPasses, TextsHaveTheBitsThatTheyHaveAlone) {
+  Model model = on_gpu(small_model(kind()), dtype());
+  expect_texts_alone_have_equal_bits(model);
+}
+
 // All texts at once through one cache: 60 % of each in a first pass, then a token a text and pass, then what is left.
 at::Tensor through_a_cache(Model& model) {
   const auto sequences = texts();
@@ -178,6 +194,7 @@ TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
   std::printf("   llama fp8: largest difference of a log-probability %.2g\n", difference);
   EXPECT_LE(difference, 0.4);
   EXPECT_TRUE(at::equal(model.whole(), whole));
+  expect_texts_alone_have_equal_bits(model);
 }
 
 // A graph replays the very kernels.
@@ -205,6 +222,9 @@ TEST(GpuHead, ReducesAsALogSoftmaxDoes) {
     EXPECT_LE(largest_difference(kept.top_logprob_Tk, best), 2e-5);
     EXPECT_LE(largest_difference(kept.top_logprob_Tk, wanted.gather(1, kept.top_id_Tk.to(at::kLong))), 2e-5);
     EXPECT_LE(largest_difference(kept.target_logprob_T, wanted.select(1, 5)), 2e-5);
+    const ReducedLogits part = reducer.reduce(hidden.narrow(0, 100, 50), std::span(targets).first(50));  // of another tile
+    EXPECT_TRUE(at::equal(part.top_logprob_Tk, kept.top_logprob_Tk.narrow(0, 100, 50)));
+    EXPECT_TRUE(at::equal(part.logsumexp_T, kept.logsumexp_T.narrow(0, 100, 50)));
     const ReducedLogits again = reducer.reduce(hidden, targets);
     EXPECT_TRUE(at::equal(again.top_logprob_Tk, kept.top_logprob_Tk) && at::equal(again.top_id_Tk, kept.top_id_Tk));
   }

@@ -63,7 +63,8 @@ class Transformer {
   at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache);
   // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
   KvCache make_cache(std::int64_t num_pages) const;
-  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, where the hidden states are. Local.
+  // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, where the hidden states are. A row's bits
+  // do not depend on the others. Local.
   at::Tensor logits(const at::Tensor& hidden_RD) const;
   // The same by plain ATen code in the weights' dtype, autograd-friendly. CPU models only. Collective over the group.
   at::Tensor forward_reference(const PackedBatch& batch);
@@ -93,7 +94,8 @@ class Transformer {
   std::unique_ptr<TransformerLayers> layers_;
 };
 
-// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] -> [R, v] f32, where they are. Local.
+// Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] -> [R, v] f32, where they are. On a GPU their bits
+// depend on R. Local.
 at::Tensor logits_of(const LmHead& head, const at::Tensor& hidden_RD, ThreadPool& pool);
 
 // Packs sequences of token ids one after the other. past_S as in PackedBatch; positions start there.

@@ -3,10 +3,16 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ops/_scaled_mm.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/product.h"
+#include "model/self_test.h"
 
 namespace magister::gpu {
 namespace {
@@ -78,37 +84,23 @@ GpuLinear to_device(const Linear& linear, at::Device device) {
 
 namespace {
 
-struct ScaledRows {
-  at::Tensor e4m3_MK, scale_M;  // Float8_e4m3fn and f32
-};
-
-ScaledRows scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
-  ScaledRows rows{at::empty(x_MK.sizes(), x_MK.options().dtype(at::kByte)), at::empty({x_MK.size(0)}, x_MK.options().dtype(at::kFloat))};
-  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()), rows.e4m3_MK.data_ptr<std::uint8_t>(),
-                                  rows.scale_M.data_ptr<float>(), x_MK.size(1)};
-  launch(kernel, kernel.shape(x_MK.size(0)), queue);
-  rows.e4m3_MK = rows.e4m3_MK.view(at::kFloat8_e4m3fn);
-  return rows;
-}
-
-// bf16 or f32; on the host the same numbers multiplied in f32.
-at::Tensor fp8_product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
-  const ScaledRows x = scaled_rows(x_MK.contiguous(), queue);
-  const at::Tensor scale_M1 = x.scale_M.unsqueeze(1);
-  if (queue.on_host()) {
-    return (at::mm(x.e4m3_MK.to(at::kFloat), linear.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear.fp8_scales_1N).to(out_type);
-  }
-  // Row-wise scales give bf16. Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
-  return at::_scaled_mm(x.e4m3_MK, linear.fp8_NK.t(), scale_M1, linear.fp8_scales_1N, {}, {}, at::kBFloat16, /*use_fast_accum=*/true).to(out_type);
+// [M, K] bf16 -> e4m3 as bytes with a scale a row, f32 [M, 1].
+std::pair<at::Tensor, at::Tensor> scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
+  const std::int64_t M = x_MK.size(0), K = x_MK.size(1);
+  at::Tensor bytes_MK = at::empty({M, K}, x_MK.options().dtype(at::kByte)), scale_M1 = at::empty({M, 1}, x_MK.options().dtype(at::kFloat));
+  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()), bytes_MK.data_ptr<std::uint8_t>(),
+                                  scale_M1.data_ptr<float>(), K};
+  launch(kernel, kernel.shape(M), queue);
+  return {bytes_MK, scale_M1};
 }
 
 }  // namespace
 
 void to_fp8(GpuLinear& linear, const Queue& queue) {
   if (linear.is_quantized() || linear.inputs % 16 != 0 || linear.outputs % 16 != 0) return;
-  const ScaledRows rows = scaled_rows(linear.weight_NK, queue);
-  linear.fp8_NK = rows.e4m3_MK;
-  linear.fp8_scales_1N = rows.scale_M.unsqueeze(0);
+  const auto [bytes_NK, scale_N1] = scaled_rows(linear.weight_NK, queue);
+  linear.fp8_NK = bytes_NK.view(at::kFloat8_e4m3fn);
+  linear.fp8_scales_1N = scale_N1.t();
   linear.weight_NK.reset();
 }
 
@@ -129,35 +121,107 @@ void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor&
   decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16, static_cast<int>(linear.scheme.group), queue);
 }
 
-at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue) {
-  const std::int64_t M = x_MK.size(0), filled = (M + kTileRows - 1) / kTileRows * kTileRows;
-  at::Tensor weight_KN;
-  if (!linear.fp8_NK.defined()) weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
-  const at::Tensor x = M == filled ? x_MK : at::constant_pad_nd(x_MK, {0, 0, 0, filled - M});
-  at::Tensor out = at::empty({filled, linear.outputs}, x_MK.options());
-  for (std::int64_t row = 0; row < filled; row += kTileRows) {
-    at::Tensor tile = out.narrow(0, row, kTileRows);
+namespace {
+
+// The rows and the weight of a product in tiles: x as it is and plain [K, N], or both in 8-bit floats.
+class TileFactors {
+ public:
+  TileFactors(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue) : linear_(linear), queue_(queue), x_MK_(x_MK) {
     if (linear.fp8_NK.defined()) {
-      tile.copy_(fp8_product(linear, x.narrow(0, row, kTileRows), tile.scalar_type(), queue));
+      std::tie(x_MK_, scale_M1_) = scaled_rows(x_MK.contiguous(), queue);
     } else {
-      at::mm_out(tile, x.narrow(0, row, kTileRows), weight_KN);
+      weight_KN_ = plain_weight(linear, x_MK.scalar_type(), queue).t();
     }
   }
-  at::Tensor out_MN = out.narrow(0, 0, M);
+
+  // Rows [row, row + out's rows) -> out, in a tile of `size` rows, filled up with zeros.
+  void multiply(std::int64_t row, std::int64_t size, at::Tensor out_MN) const {
+    const std::int64_t rows = out_MN.size(0);
+    const auto tile_of = [&](const at::Tensor& all) {
+      const at::Tensor part = all.narrow(0, row, rows);
+      return rows == size ? part : at::constant_pad_nd(part, {0, 0, 0, size - rows});
+    };
+    if (rows == size) return multiply_tile(tile_of, out_MN);
+    at::Tensor tile = at::empty({size, linear_.outputs}, out_MN.options());
+    multiply_tile(tile_of, tile);
+    out_MN.copy_(tile.narrow(0, 0, rows));
+  }
+
+  // The same rows `times` times, one after the other.
+  void repeat(std::int64_t times, at::Tensor out_MN) const {
+    multiply_tile([times](const at::Tensor& all) { return all.repeat({times, 1}); }, out_MN);
+  }
+
+ private:
+  template <typename TileOf>
+  void multiply_tile(const TileOf& tile_of, at::Tensor& out_MN) const {
+    if (weight_KN_.defined()) {
+      at::mm_out(out_MN, tile_of(x_MK_), weight_KN_);
+      return;
+    }
+    const at::Tensor x = tile_of(x_MK_).view(at::kFloat8_e4m3fn), scale_M1 = tile_of(scale_M1_);
+    if (queue_.on_host()) {  // the same numbers, multiplied in f32
+      out_MN.copy_(at::mm(x.to(at::kFloat), linear_.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear_.fp8_scales_1N);
+      return;
+    }
+    // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
+    at::_scaled_mm_out(out_MN, x, linear_.fp8_NK.t(), scale_M1, linear_.fp8_scales_1N, {}, {}, out_MN.scalar_type(),
+                       /*use_fast_accum=*/true);
+  }
+
+  const GpuLinear& linear_;
+  const Queue& queue_;
+  at::Tensor x_MK_, scale_M1_, weight_KN_;
+};
+
+}  // namespace
+
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes, const Queue& queue) {
+  const TileFactors factors(linear, x_MK, queue);
+  const std::int64_t M = x_MK.size(0);
+  at::Tensor out_MN = at::empty({M, linear.outputs}, x_MK.options());
+  for (std::int64_t row = 0; row < M;) {
+    const std::int64_t left = M - row;
+    const auto fits = std::find_if(sizes.begin(), sizes.end(), [left](std::int64_t size) { return size <= left; });
+    const std::int64_t size = fits == sizes.end() ? sizes.back() : *fits, rows = std::min(size, left);
+    factors.multiply(row, size, out_MN.narrow(0, row, rows));
+    row += rows;
+  }
   if (linear.bias_N.defined()) out_MN.add_(linear.bias_N);
   return out_MN;
 }
 
-at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
-  if (linear.fp8_NK.defined()) {
-    at::Tensor out_MN = fp8_product(linear, x_MK, out_type, queue);
-    return linear.bias_N.defined() ? out_MN.add_(linear.bias_N) : out_MN;
+void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+  constexpr std::int64_t kBlock = 64;  // rows of the same numbers again and again: also their place in a tile must not matter
+  const at::Device device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
+  const at::Tensor block = self_test_block(kBlock, linear.inputs, device).to(type);
+  const TileFactors factors(linear, block, queue);
+  TileSizes sizes;
+  std::vector<at::Tensor> rows;  // [kBlock, N] of each size; undefined where places matter
+  for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
+    sizes.push_back(size);
+    rows.emplace_back();
+    try {
+      at::Tensor out_MN = at::empty({size, linear.outputs}, block.options());
+      factors.repeat(size / kBlock, out_MN);
+      const at::Tensor first = out_MN.narrow(0, 0, kBlock).clone();
+      if (out_MN.view({-1, kBlock, linear.outputs}).eq(first).all().item<bool>()) rows.back() = first;
+    } catch (const c10::OutOfMemoryError&) {
+    }
   }
-  if (x_MK.scalar_type() == at::kBFloat16 && x_MK.size(0) <= kMostDecodeRows) {
-    at::Tensor out_MN = at::empty({x_MK.size(0), linear.outputs}, x_MK.options().dtype(out_type));
-    product_of_few(linear, x_MK, out_MN, queue);
-    return out_MN;
-  }
+  const auto like = [&](std::int64_t wanted) {
+    const at::Tensor& bits = rows[static_cast<std::size_t>(std::find(sizes.begin(), sizes.end(), wanted) - sizes.begin())];
+    TileSizes equal;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] == wanted || (bits.defined() && rows[i].defined() && at::equal(rows[i], bits))) equal.push_back(sizes[i]);
+    }
+    return equal;
+  };
+  linear.prompt_tiles = like(kPromptTile);
+  linear.pass_tiles = like(kPassTile);
+}
+
+at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
   const at::Tensor weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
   at::Tensor out_MN;
   if (out_type == x_MK.scalar_type()) {
@@ -168,6 +232,24 @@ at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarTy
     out_MN = at::mm(x_MK, weight_KN, out_type);
   }
   if (linear.bias_N.defined()) out_MN.add_(linear.bias_N);
+  return out_MN;
+}
+
+at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
+  MAGISTER_ASSERT(!linear.fp8_NK.defined());
+  const std::int64_t M = x_MK.size(0);
+  at::Tensor out_MN = at::empty({M, linear.outputs}, x_MK.options().dtype(out_type));
+  for (std::int64_t row = 0; row < M; row += kMostDecodeRows) {
+    const std::int64_t rows = std::min<std::int64_t>(kMostDecodeRows, M - row);
+    const at::Tensor x = x_MK.narrow(0, row, rows);
+    at::Tensor out = out_MN.narrow(0, row, rows);
+    if (x.scalar_type() == at::kBFloat16) {
+      product_of_few(linear, x, out, queue);
+    } else {
+      const at::Tensor tile = at::constant_pad_nd(x, {0, 0, 0, kMostDecodeRows - rows});
+      out.copy_(product_of_tile(linear, tile, out_type, queue).narrow(0, 0, rows));
+    }
+  }
   return out_MN;
 }
 

@@ -1,17 +1,26 @@
 // GpuLinear: a linear layer's slice on a GPU: plain rows, or codes with scales as the decode products read them.
-// Few rows go through our own products, which read the weights once; many through cuBLAS, codes made plain for it first.
+// Few rows go through our own products, which read the weights once; many through cuBLAS in tiles, codes made plain for it first.
 // Legend: M rows, K inputs, N outputs, G groups of inputs that share a scale.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "magister/model/gpu/launch.h"
 #include "magister/model/matmul.h"
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {
+
+// Rows of cuBLAS's products, widest first, that give a row the same bits at every place of them. cuBLAS chooses its order of sums by the
+// number of rows, so not all sizes do; find_tile_sizes() tries them.
+using TileSizes = std::vector<std::int64_t>;
+// Prompts come in any number: 256 rows are more than the 206 from which an H200 is bound by arithmetic and no longer by the weights.
+constexpr std::int64_t kPromptTile = 256;
+// Whole passes are long: 2048 rows fill 132 multiprocessors to 97 % with the products of an 8B model.
+constexpr std::int64_t kPassTile = 2048;
 
 struct GpuLinear {
   at::Tensor weight_NK;  // in the activations' type; undefined of a quantised one
@@ -25,6 +34,7 @@ struct GpuLinear {
   std::int64_t lead = 0;
   // Of an fp8 one: e4m3 [N, K] and a scale an output, f32 [1, N].
   at::Tensor fp8_NK, fp8_scales_1N;
+  TileSizes prompt_tiles{kPromptTile}, pass_tiles{kPassTile};  // sizes of equal bits
 
   bool is_quantized() const { return scheme.on(); }
   StoredWeight stored() const;
@@ -41,15 +51,19 @@ void to_fp8(GpuLinear& linear, const Queue& queue);
 // [N, K] in `type` (kBFloat16 or kFloat): the weights themselves, or what the codes stand for.
 at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queue& queue);
 
-// out[M, N] = x[M, K] * weight^T + bias, in out_type (that of x, or kFloat). f32 sums; bf16 results are rounded once. With bf16 and at
-// most kMostDecodeRows rows a row's bits do not depend on the others.
+// Fills prompt_tiles and pass_tiles with the sizes from 256 to 4,096 rows whose bits, with x of `type`, are those of kPromptTile and of
+// kPassTile. A few products of 4,096 rows; every size that does not fit into the device's memory counts as another.
+void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue);
+
+// All products: out[M, N] = x[M, K] * weight^T + bias with f32 sums, rounded once where out is bf16.
+
+// A row's bits do not depend on the others, however many; made for few. In out_type: that of x, or kFloat. Not for fp8.
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
-// The same in x's type by cuBLAS in tiles of exactly kTileRows rows, the last one filled up: cuBLAS chooses its order of sums by the
-// number of rows, so that here a row's bits do not depend on the others, however many. 256 rows are more than the 206 from which an H200
-// is bound by arithmetic and no longer by the weights.
-constexpr std::int64_t kTileRows = 256;
-at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue);
-// The same for such few rows into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous.
+// At most kMostDecodeRows rows of bf16 into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous. The same bits.
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
+// In x's type by cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others, however many.
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes, const Queue& queue);
+// One product by cuBLAS; its bits depend on the number of rows. In out_type: that of x, or kFloat.
+at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
 
 }  // namespace magister::gpu

@@ -24,6 +24,11 @@ GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::Sc
   weights_.device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
 }
 
+void GpuModel::finish_loading() {
+  weights_.find_tile_sizes(queue_);
+  decoder_.emplace(weights_, rope_, group_, queue_);
+}
+
 KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   KvCache cache;
   cache.num_pages = num_pages;

@@ -32,7 +32,7 @@ struct GpuPass {
   at::Tensor slots_T;             // i64, page * 48 + place of every token; undefined without a cache
   at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
   at::Tensor hidden_TD;           // f32: the residual stream
-  bool in_tiles = false;          // products whose rows do not depend on each other (generation)
+  bool cached = false;
   at::Tensor delta_TD;            // what joins the residual stream next; with several shards its sum is under way
 };
 
@@ -48,9 +48,9 @@ class GpuModel {
   void randomize(const QuantScheme& scheme) { weights_.randomize(scheme, queue_); finish_loading(); }
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
-  // slots and cache: see Transformer::forward; empty and nullptr without a cache. With a cache a row's bits do not depend on the
-  // other rows of the pass: rows of texts (PackedBatch::writes_S) go through the decode kernels, the others' products through
-  // tiles of fixed size.
+  // slots and cache: see Transformer::forward; empty and nullptr without a cache. A row's bits do not depend on the other sequences
+  // of the pass: with a cache rows of texts (PackedBatch::writes_S) go through the decode kernels, all others' products through tiles
+  // whose sizes give the same bits.
   // The result is overwritten by the next call. Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
 
@@ -64,7 +64,7 @@ class GpuModel {
   void use_graphs(bool on) { decoder_->use_graphs(on); }
 
  private:
-  void finish_loading() { decoder_.emplace(weights_, rope_, group_, queue_); }
+  void finish_loading();
   // Whole sequences in parts that are computed in turn, so that the sums of one travel while the next is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
   at::Tensor forward_rows(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
@@ -80,7 +80,7 @@ class GpuModel {
                        const at::Tensor& values) const;
   at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD) const;
   at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const at::Tensor& x_TK) const {
-    return pass.in_tiles ? product_in_tiles(linear, x_TK, queue_) : product(linear, x_TK, weights_.dtype, queue_);
+    return product_in_tiles(linear, x_TK, pass.cached ? linear.prompt_tiles : linear.pass_tiles, queue_);
   }
 
   GpuWeights weights_;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "magister/model/rope.h"
 #include "model/self_test.h"
@@ -99,6 +101,18 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   head = random_linear(config.tie_word_embeddings ? 0 : v, D, *this, {});
   if (config.tie_word_embeddings) head.weight_NK = embedding_vD;
   head.outputs = v;
+}
+
+void GpuWeights::find_tile_sizes(const Queue& queue) {
+  std::map<std::tuple<std::int64_t, std::int64_t, bool>, const GpuLinear*> known;
+  for (GpuLayer& layer : layers) {
+    for (GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) {
+      const auto [place, is_new] = known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined()}, linear);
+      if (is_new) gpu::find_tile_sizes(*linear, dtype, queue);
+      linear->prompt_tiles = place->second->prompt_tiles;
+      linear->pass_tiles = place->second->pass_tiles;
+    }
+  }
 }
 
 std::uint64_t GpuWeights::num_bytes() const {

@@ -38,6 +38,8 @@ struct GpuWeights {
   void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
   void randomize(const QuantScheme& scheme, const Queue& queue);
+  // Of the layers' products, once for each shape of them.
+  void find_tile_sizes(const Queue& queue);
   std::uint64_t num_bytes() const;
 };
 
