@@ -1,6 +1,7 @@
 // Small models of random weights on the GPU against the CPU's path in f32: whole passes, passes through a cache token by token,
 // quantised weights, and the same bits in every repetition.
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/quantize.h"
 #include "magister/model/transformer.h"
+#include "model/gpu/gpu_linear.h"
 #include "model/random_tensor_file.h"
 
 namespace magister {
@@ -195,6 +197,35 @@ TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
   EXPECT_LE(difference, 0.4);
   EXPECT_TRUE(at::equal(model.whole(), whole));
   expect_texts_alone_have_equal_bits(model);
+}
+
+// The products of an 8B model: which sizes of tiles agree, and that rows have their own bits in them. The host takes a 64th.
+TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
+  const gpu::Queue queue = gpu::gpu_queue();
+  const at::Device device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
+  const std::int64_t part = queue.on_host() ? 64 : 1;
+  for (const auto& [N, K] : {std::pair{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
+    gpu::GpuLinear linear;
+    linear.outputs = N / part;
+    linear.inputs = K / part;
+    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device);
+    linear.weight_NK = at::randn({linear.outputs, linear.inputs}, bf16);
+    for (const char* kind : {"bf16", "fp8"}) {
+      if (kind[0] == 'f') gpu::to_fp8(linear, queue);
+      gpu::find_tile_sizes(linear, at::kBFloat16, queue);
+      std::printf("   %s, %d x %d: sizes like %d rows: %s; like %d: %s\n", kind, N, K, static_cast<int>(gpu::kPromptTile),
+                  fmt::format("{}", fmt::join(linear.prompt_tiles, " ")).c_str(), static_cast<int>(gpu::kPassTile),
+                  fmt::format("{}", fmt::join(linear.pass_tiles, " ")).c_str());
+      const at::Tensor x_MK = at::randn({5003, linear.inputs}, bf16);
+      for (const gpu::TileSizes& sizes : {linear.prompt_tiles, linear.pass_tiles}) {
+        const at::Tensor whole = product_in_tiles(linear, x_MK, sizes, queue);
+        for (const auto& [first, rows] : {std::pair{0, 1}, {700, 257}, {1, 2048}, {2500, 2503}}) {
+          const at::Tensor some = product_in_tiles(linear, x_MK.narrow(0, first, rows), sizes, queue);
+          EXPECT_TRUE(at::equal(some, whole.narrow(0, first, rows))) << kind << " " << N << " x " << K << ": " << rows << " rows from " << first;
+        }
+      }
+    }
+  }
 }
 
 // A graph replays the very kernels.

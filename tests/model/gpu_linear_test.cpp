@@ -91,6 +91,26 @@ TEST_P(Tiles, RowsHaveTheirOwnBits) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Tiles, testing::Values("f32", "bf16", "int4", "fp8"), [](const auto& info) { return info.param; });
 
+TEST(AgreeingSizes, AreThoseWithTheBitsOfTheWanted) {
+  const at::Tensor one = at::ones({2, 3}), other = one + 1e-7;
+  ASSERT_FALSE(at::equal(one, other));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 2048), (TileSizes{4096, 2048}));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 256), (TileSizes{512, 256}));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, other}, {256, one}}, 256), (TileSizes{4096, 256}));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, {}}, {256, {}}}, 256), (TileSizes{256})) << "its rows' places matter: no other agrees";
+}
+
+// Tiles of several sizes that agree: the widest that fit, and a filled one at the end.
+TEST(GpuLinear, TilesOfAnySizesMultiplyAll) {
+  at::manual_seed(7);
+  const GpuLinear linear = linear_of("f32", 40, 24);
+  const at::Tensor x_MK = at::randn({1000, 24});
+  const at::Tensor wanted = at::mm(x_MK, linear.weight_NK.t()) + linear.bias_N;
+  for (const TileSizes& sizes : {TileSizes{512, 256}, TileSizes{300}, TileSizes{1000}, TileSizes{4096}, TileSizes{999, 7}}) {
+    EXPECT_TRUE(at::allclose(product_in_tiles(linear, x_MK, sizes, Queue{}), wanted, 1e-5, 1e-6)) << sizes.front();
+  }
+}
+
 TEST(GpuLinear, FewRowsDoNotDependOnEachOther) {
   at::manual_seed(6);
   for (const std::string kind : {"f32", "bf16", "int4"}) {

@@ -191,34 +191,37 @@ at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, con
   return out_MN;
 }
 
+TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted) {
+  at::Tensor bits;
+  for (const auto& [size, rows] : candidates) {
+    if (size == wanted) bits = rows;
+  }
+  TileSizes sizes;
+  for (const auto& [size, rows] : candidates) {
+    if (size == wanted || (bits.defined() && rows.defined() && at::equal(rows, bits))) sizes.push_back(size);
+  }
+  return sizes;
+}
+
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
   constexpr std::int64_t kBlock = 64;  // rows of the same numbers again and again: also their place in a tile must not matter
   const at::Device device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
   const at::Tensor block = self_test_block(kBlock, linear.inputs, device).to(type);
   const TileFactors factors(linear, block, queue);
-  TileSizes sizes;
-  std::vector<at::Tensor> rows;  // [kBlock, N] of each size; undefined where places matter
+  std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
-    sizes.push_back(size);
-    rows.emplace_back();
+    candidates.emplace_back(size, at::Tensor());
     try {
       at::Tensor out_MN = at::empty({size, linear.outputs}, block.options());
       factors.repeat(size / kBlock, out_MN);
       const at::Tensor first = out_MN.narrow(0, 0, kBlock).clone();
-      if (out_MN.view({-1, kBlock, linear.outputs}).eq(first).all().item<bool>()) rows.back() = first;
+      if (out_MN.view({-1, kBlock, linear.outputs}).eq(first).all().item<bool>()) candidates.back().second = first;
     } catch (const c10::OutOfMemoryError&) {
+      continue;  // nor will a pass have the memory for it
     }
   }
-  const auto like = [&](std::int64_t wanted) {
-    const at::Tensor& bits = rows[static_cast<std::size_t>(std::find(sizes.begin(), sizes.end(), wanted) - sizes.begin())];
-    TileSizes equal;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == wanted || (bits.defined() && rows[i].defined() && at::equal(rows[i], bits))) equal.push_back(sizes[i]);
-    }
-    return equal;
-  };
-  linear.prompt_tiles = like(kPromptTile);
-  linear.pass_tiles = like(kPassTile);
+  linear.prompt_tiles = agreeing_sizes(candidates, kPromptTile);
+  linear.pass_tiles = agreeing_sizes(candidates, kPassTile);
 }
 
 at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "magister/model/gpu/launch.h"
@@ -54,6 +55,8 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
 // Fills prompt_tiles and pass_tiles with the sizes from 256 to 4,096 rows whose bits, with x of `type`, are those of kPromptTile and of
 // kPassTile. A few products of 4,096 rows; every size that does not fit into the device's memory counts as another.
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue);
+// Its rule. candidates: sizes, widest first, with the bits that they give to the same rows, undefined where a row's place matters.
+TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted);
 
 // All products: out[M, N] = x[M, K] * weight^T + bias with f32 sums, rounded once where out is bf16.
 
