@@ -59,6 +59,11 @@ LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& 
   for (std::int64_t begin = 0; !head.gpu && begin < columns; begin += kSliceColumns) {
     slices_.push_back(head.projection.outputs(begin, std::min(begin + kSliceColumns, columns)));
   }
+  common_width_ = row_width();
+  if (group.tp_size() == 1) return;
+  const auto i64 = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor own = at::full({1}, row_width(), head.gpu ? i64.device(head.projection.weight_NK.device()) : i64);
+  common_width_ = group.all_gather(own).max().item<std::int64_t>();
 }
 
 std::uint64_t LogitReducer::scratch_bytes() const {
@@ -189,11 +194,9 @@ LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span
   const int shards = group_.tp_size();
   // Shards may keep different numbers of candidates (uneven vocabularies smaller than top_k): bring them to one width.
   if (shards > 1) {
-    const at::Tensor widths = at::full({1}, width, share_TW.options());
-    const std::int64_t common = group_.all_gather(widths).max().item<std::int64_t>();
-    if (common > width) {
+    if (common_width_ > width) {
       const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
-      share_TW = at::cat({share_TW, at::full({T, common - width}, std::bit_cast<std::int64_t>(hole),
+      share_TW = at::cat({share_TW, at::full({T, common_width_ - width}, std::bit_cast<std::int64_t>(hole),
                                              share_TW.options())}, 1).contiguous();
     }
     share_TW = group_.all_gather(share_TW);

@@ -20,7 +20,7 @@ namespace magister {
 
 class LogitReducer {
  public:
-  // top_k in [1, V]. head, group and pool are kept by reference.
+  // top_k in [1, V]. head, group and pool are kept by reference. Collective over the group.
   LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& pool, std::int64_t top_k);
 
   // hidden_TD: as Transformer::forward gives it, replicated. targets_T[t]: the token that follows row t, -1 for none
@@ -59,8 +59,9 @@ class LogitReducer {
   ProcessGroup& group_;
   ThreadPool& pool_;
   std::int64_t top_k_;
-  std::int64_t keep_;        // candidates a shard keeps: top_k and a few more for ties after rounding
-  std::int64_t capacity_;    // candidates a row may hold between two selections
+  std::int64_t keep_;          // candidates a shard keeps: top_k and a few more for ties after rounding
+  std::int64_t capacity_;      // candidates a row may hold between two selections
+  std::int64_t common_width_;  // row_width() of the shard that keeps most candidates
   std::int64_t tile_rows_;
   std::vector<Linear> slices_;  // the head in slices of kSliceColumns rows
 };
