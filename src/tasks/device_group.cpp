@@ -66,7 +66,7 @@ LayoutConfig sized_layout(const RunContext& context, const ModelSection& section
     if (num_ranks % size != 0) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
     const auto weights = [&](int shard) { return weight_bytes(description, *file, dtype, shard, size, scheme); };
-    const GpuDemand demand{activation_dtype(dtype), scheme.on()};
+    const GpuDemand demand{dtype, scheme.on()};
     if (fits(device_memory(description.config, weights, size, pass, one_text, demand), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",

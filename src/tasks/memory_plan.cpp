@@ -113,15 +113,17 @@ MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uin
 MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
                       std::uint64_t cache_pages, const GpuDemand& gpu) {
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
+  const at::ScalarType type = activation_dtype(gpu.dtype);
   MemoryParts parts = {{"weights", weights},
-                       {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), gpu.dtype)},
+                       {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), type)},
                        {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
-  if (gpu.quantized) parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(gpu.dtype));  // gate and up
+  if (gpu.quantized) parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
   if (cache_pages > 0) {
-    // One page more, which idle rows write to; and the sums of every 192 keys of a decoding pass of 64 rows, in powers of two.
-    parts.emplace_back("keys and values", (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(gpu.dtype));
+    // One page more, which idle rows write to; and the sums of every 192 keys of a decoding pass, in powers of two.
+    parts.emplace_back("keys and values", (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
     const std::uint64_t chunks = std::bit_ceil((pass.sequence_tokens + 191) / 192 + 1);
-    parts.emplace_back("decoding", 64 * part.heads.size() * chunks * (E + 2) * sizeof(float));
+    const auto rows = static_cast<std::uint64_t>(gpu_decoding_rows(gpu.dtype));
+    parts.emplace_back("decoding", rows * part.heads.size() * chunks * (E + 2) * sizeof(float));
   }
   return parts;
 }

@@ -65,7 +65,7 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
-  const GpuDemand demand{activation_dtype(plain_dtype), quantization.on()};
+  const GpuDemand demand{plain_dtype, quantization.on()};
   return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
                                  gpu ? std::optional(demand) : std::nullopt);
 }

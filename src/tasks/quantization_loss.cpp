@@ -135,7 +135,7 @@ std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
 std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
   const auto weights = [&](int shard) { return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {}); };
   return sum_of(device_memory(model.description.config, weights, group.tp_size(), {static_cast<std::uint64_t>(kBatchTokens), 0, 0}, 0,
-                              GpuDemand{activation_dtype(model.plain_dtype), false}));
+                              GpuDemand{model.plain_dtype, false}));
 }
 
 bool memory_suffices(const Communicator& world, const GpuGroup& group, const OpenModel& model, const std::string& task) {

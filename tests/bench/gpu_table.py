@@ -48,6 +48,7 @@ MEASUREMENTS = [
     Measurement("busy", ["{1b}"], 90, "busy"),
     bench("decode_70b_int8", "decode", "{70b}", 90, "--format", "int8", "--group", 128, "--tokens", 64, "--sequences", 1, "--graph", "on"),
     bench("decode_70b_int4", "decode", "{70b}", 90, "--format", "int4", "--group", 128, "--tokens", 64, "--sequences", 1, "--graph", "on"),
+    bench("judge_70b_fp8", "judge", "{70b}", 120, "--dtype", "fp8", "--tokens", 2048, "--sequences", 32, "--repeats", 1),
     bench("judge_70b", "judge", "{70b}", 120, "--format", "int8", "--group", 128, "--tokens", 2048, "--sequences", 32, "--repeats", 1),
 ]
 
@@ -93,6 +94,8 @@ ROWS = [
     row("CUDA graph over eager decoding, 8B, bf16: tokens/s", 1.1, 1.25, ratio("decode_bf16", "decode_eager")),
     row("70B on one GPU, int8: decode bytes/s over the copy bandwidth", 0.60, 0.75, over_copy("decode_70b_int8")),
     row("70B on one GPU, int4: decode bytes/s over the copy bandwidth", 0.45, 0.60, over_copy("decode_70b_int4")),
+    row("70B judge (fp8), 2,048 in and 128 out: tokens/s over the published 7,500 of fp8", 0.4, 0.7,
+        ((lambda get: get("judge_70b_fp8")["tokens_per_second"] / PUBLISHED_JUDGE), ("judge_70b_fp8",))),
     row("70B judge (int8), 2,048 in and 128 out: tokens/s over the published 7,500 of fp8", 0.4, 0.7,
         ((lambda get: get("judge_70b")["tokens_per_second"] / PUBLISHED_JUDGE), ("judge_70b",))),
     row("int8 over bf16 prefill of 4,096 tokens: tokens/s", 0.85, 0.95, ratio("prefill_4k_int8", "prefill_4k_bf16")),

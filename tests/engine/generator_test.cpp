@@ -196,8 +196,9 @@ TEST_F(Writing, ConstrainedTextsAreTheSameUnderPreemptionAndShards) {
 class WritingOnAGpu : public Writing {
  protected:
   Transformer load(ProcessGroup& group, ThreadPool& pool) override {
-    return {description_, file_, group, pool, at::kBFloat16, quantization_, gpu::Queue{}};
+    return {description_, file_, group, pool, dtype_, quantization_, gpu::Queue{}};
   }
+  at::ScalarType dtype_ = at::kBFloat16;
   QuantScheme quantization_{};
 };
 
@@ -217,7 +218,10 @@ TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
 TEST_F(WritingOnAGpu, MoreTextsThanAProductTakesChangeNothing) {
   requests_.clear();
   for (std::uint64_t record = 0; record < 70; ++record) requests_.push_back({record, 0, {static_cast<TokenId>(record), 5, 9}, 3});
-  expect_equal(write({100, 4096, 100, false}), write({1, 4096, 100, false}));
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
+    dtype_ = dtype;
+    expect_equal(write({100, 4096, 100, false}), write({1, 4096, 100, false}));
+  }
 }
 
 TEST_F(WritingOnAGpu, PreemptionChangesNothing) {

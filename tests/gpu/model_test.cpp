@@ -197,6 +197,9 @@ TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
   EXPECT_LE(difference, 0.4);
   EXPECT_TRUE(at::equal(model.whole(), whole));
   expect_texts_alone_have_equal_bits(model);
+  const at::Tensor cached = through_a_cache(model);
+  EXPECT_LE(largest_difference(cached, reference("llama")), 0.4);
+  EXPECT_TRUE(at::equal(through_a_cache(model), cached));
 }
 
 // The products of an 8B model: which sizes of tiles agree, and that rows have their own bits in them. The host takes a 64th.

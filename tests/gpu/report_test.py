@@ -94,7 +94,7 @@ class Report(unittest.TestCase):
             self.assertEqual(found["verdict"], verdict, start)
             self.assertTrue(all(" bench " in command for command in found["commands"]) and found["commands"], start)
         for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"),
-                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge", "judge_70b: not run"),
+                              ("teacher tokens/s", "hf_teacher: not run"), ("70B judge (int8)", "judge_70b: not run"),
                               ("GPU busy", "busy: not run")):
             found = self.row(rows, start)
             self.assertNotIn("value", found)
@@ -113,7 +113,7 @@ class Report(unittest.TestCase):
     def test_time_ends(self):
         self.call("measure", "--only", "judge_70b,gemm", "--deadline", time.time() + 16)
         rows, data, _ = self.report()
-        self.assertIn("timed out after", self.row(rows, "70B judge")["reason"])
+        self.assertIn("timed out after", self.row(rows, "70B judge (int8)")["reason"])
         self.call("measure", "--only", "gemm", "--deadline", time.time() + 3)
         rows, data, _ = self.report()
         self.assertIn("no time left", self.row(rows, "teacher's unit")["reason"] + str(data["measurements"]))

@@ -117,5 +117,7 @@ at::ScalarType resolve_cpu_dtype(const std::string& name);
 at::ScalarType resolve_gpu_dtype(const std::string& name);
 // Of activations, tables, keys and values: bf16 where products are in fp8.
 inline at::ScalarType activation_dtype(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype; }
+// Texts that a decoding pass on a GPU writes at once: as many rows as its kernels take, or as cuBLAS multiplies in one tile of fp8.
+inline std::int64_t gpu_decoding_rows(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? 256 : 64; }
 
 }  // namespace magister

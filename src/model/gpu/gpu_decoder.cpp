@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "magister/model/rope.h"
+#include "magister/model/transformer.h"
 #include "magister/parallel/gpu.h"
 #include "model/gpu/attention.h"
 #include "model/gpu/cuda_graph.h"
@@ -26,7 +27,7 @@ std::int64_t bucket_of(std::int64_t rows) {
   for (const std::int64_t bucket : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
     if (rows <= bucket) return bucket;
   }
-  return rows;
+  return (rows + 63) / 64 * 64;
 }
 
 std::int64_t next_power_of_two(std::int64_t number) {
@@ -52,9 +53,10 @@ struct GpuDecoder::Places {
 };
 
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
-    : weights_(weights), rope_(rope), group_(group), queue_(queue) {
+    : weights_(weights), rope_(rope), group_(group), queue_(queue),
+      most_rows_(gpu_decoding_rows(weights.fp8 ? at::kFloat8_e4m3fn : weights.dtype)) {
   const LayerShape& shape = weights.layers.front().shape;
-  works_ = weights.dtype == at::kBFloat16 && !weights.fp8 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
+  works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
 }
@@ -82,7 +84,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
       {&places->middle_RF, shape.mlp}};
   for (std::size_t i = 0; i < std::size(work); ++i) {
     const at::ScalarType type = i == 0 ? at::kFloat : at::kBFloat16;
-    if (work_.size() == i) work_.push_back(at::empty({kMostRows, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
+    if (work_.size() == i) work_.push_back(at::empty({most_rows_, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
     *work[i].first = work_[i].narrow(0, 0, rows);
   }
   return *places;
@@ -113,6 +115,11 @@ void GpuDecoder::sum(at::Tensor& partial) {
   if (group_.tp_size() > 1) group_.all_reduce_sum(partial);
 }
 
+void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN, const Queue& queue) {
+  if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK, out_RN, queue);
+  out_RN.copy_(product_in_tiles(linear, x_RK, linear.prompt_tiles, queue));
+}
+
 void GpuDecoder::queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue) {
   const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), adds ? data<Bf16>(places.delta_RD) : nullptr, data<float>(weight_D),
                                 data<Bf16>(places.normed_RD), weights_.config.hidden_size, static_cast<float>(weights_.config.rms_norm_eps)};
@@ -122,14 +129,14 @@ void GpuDecoder::queue_norm(Places& places, bool adds, const at::Tensor& weight_
 void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t R = places.rows, H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  product_of_few(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
+  queue_product(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
   const RotateHeads<Bf16> rotate{data<Bf16>(places.qkv_RQ), data<float>(rope_.cos_PE2()), data<float>(rope_.sin_PE2()),
                                  data<std::int32_t>(places.rope_rows_R), data<float>(layer.q_norm_E), data<float>(layer.k_norm_E),
                                  data<Bf16>(keys), data<Bf16>(values), data<std::int64_t>(places.slots_R), H, K, E, shape.rms_norm_eps};
   launch(rotate, rotate.shape(R), queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R, places.visible_R,
                                         places.chunks, partial_, places.attention_RA), queue);
-  product_of_few(layer.o_proj, places.attention_RA, places.delta_RD, queue);
+  queue_product(layer.o_proj, places.attention_RA, places.delta_RD, queue);
 }
 
 void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
@@ -144,17 +151,17 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
     queue_attention(places, layer, cache.keys[i], cache.values[i], queue);
     sum(places.delta_RD);
     queue_norm(places, true, layer.post_attention_layernorm_D, queue);
-    product_of_few(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+    queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
     const SiluMultiply<Bf16> silu{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp};
     launch(silu, silu.shape(places.rows), queue);
-    product_of_few(layer.down_proj, places.middle_RF, places.delta_RD, queue);
+    queue_product(layer.down_proj, places.middle_RF, places.delta_RD, queue);
     sum(places.delta_RD);
   }
   queue_norm(places, true, weights_.norm_D, queue);
 }
 
 at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
-  MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= kMostRows);
+  MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= most_rows_);
   std::int64_t longest = 0;
   for (const Row& row : rows) longest = std::max(longest, row.past + 1);
   rope_.reach(longest);
@@ -164,7 +171,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
   if (!partial_.defined() || partial_.numel() < numbers) partial_ = at::empty({numbers}, places.hidden_RD.options());
   fill_inputs(places, rows, cache.num_pages * KvPages::kSlots);
   // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
-  const bool captures = graphs_ && !queue_.on_host() && group_.tp_size() == 1 && places.runs++ > 0;
+  const bool captures = graphs_ && !queue_.on_host() && !weights_.fp8 && group_.tp_size() == 1 && places.runs++ > 0;
   if (!captures) {
     queue_pass(places, cache, queue_);
   } else {

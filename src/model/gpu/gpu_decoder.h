@@ -1,6 +1,7 @@
 // GpuDecoder: passes in which every sequence has one row (decoding), in bf16. Every place that a pass works in stays from pass to
 // pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch.
-// A row's bits do not depend on its neighbours nor on their number.
+// Products of 8-bit floats are cuBLAS's, in tiles, and no graph records them. A row's bits do not depend on its neighbours nor on
+// their number.
 // Legend: R rows, filled up to a bucket's; D hidden; S slots; C chunks of 192 keys.
 #pragma once
 
@@ -26,18 +27,18 @@ class GpuDecoder {
 
   // Whether the model's heads and type are those of the decode kernels.
   bool works() const { return works_; }
-  static constexpr std::int64_t kMostRows = 64;
+  std::int64_t most_rows() const { return most_rows_; }
 
   struct Row {
     TokenId id = 0;
     std::int64_t past = 0;  // tokens of its sequence in the cache
     SequenceSlots slots;
   };
-  // At most kMostRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
+  // At most most_rows(). -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
   // Queued, not finished. Collective over the group.
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
 
-  // Off: kernels one by one, as with several shards. On by default, unless MAGISTER_CUDA_GRAPHS=0.
+  // Off: kernels one by one, as with several shards and 8-bit floats. On by default, unless MAGISTER_CUDA_GRAPHS=0.
   void use_graphs(bool on) { graphs_ = on; }
 
  private:
@@ -46,6 +47,7 @@ class GpuDecoder {
   void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
   void queue_pass(Places& places, KvCache& cache, const Queue& queue);
   void queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values, const Queue& queue);
+  void queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN, const Queue& queue);
   void queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue);
   void sum(at::Tensor& partial);
 
@@ -53,8 +55,9 @@ class GpuDecoder {
   RopeOnDevice& rope_;
   ProcessGroup& group_;
   Queue queue_;
+  std::int64_t most_rows_;
   bool works_ = false, graphs_ = true;
-  std::vector<at::Tensor> work_;  // [kMostRows, ...]: passes of all sizes work in the first rows
+  std::vector<at::Tensor> work_;  // [most_rows(), ...]: passes of all sizes work in the first rows
   at::Tensor partial_;            // sums of attention's chunks, as large as a pass has needed
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };

@@ -207,15 +207,16 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<Sequenc
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
   if (decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= GpuDecoder::kMostRows) return decoder_->forward(decoding, *cache);
+  if (others.empty() && T <= decoder_->most_rows()) return decoder_->forward(decoding, *cache);
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {
     out_TD.index_copy_(0, upload(at::tensor(rows, at::kLong), weights_.device), hidden);
   };
   if (!others.empty()) place(other_rows, forward_rows(pack_sequences(others, other_past), other_slots, cache));
-  for (std::size_t first = 0; first < decoding.size(); first += GpuDecoder::kMostRows) {
-    const std::size_t last = std::min(first + GpuDecoder::kMostRows, decoding.size());
+  const auto most = static_cast<std::size_t>(decoder_->most_rows());
+  for (std::size_t first = 0; first < decoding.size(); first += most) {
+    const std::size_t last = std::min(first + most, decoding.size());
     const auto part = [&](const auto& all) { return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + last); };
     place(part(decoding_rows), decoder_->forward(part(decoding), *cache));
   }
