@@ -58,7 +58,8 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue)
 // Its rule. candidates: sizes, widest first, with the bits that they give to the same rows, undefined where a row's place matters.
 TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted);
 
-// All products: out[M, N] = x[M, K] * weight^T + bias with f32 sums, rounded once where out is bf16.
+// All products: out[M, N] = x[M, K] * weight^T + bias with f32 sums. bf16 out: our own products round once, cuBLAS's once before the
+// bias is added and once after.
 
 // A row's bits do not depend on the others, however many; made for few. In out_type: that of x, or kFloat. Not for fp8.
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
