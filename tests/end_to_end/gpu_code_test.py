@@ -76,10 +76,15 @@ class GpuCode(unittest.TestCase):
     def test_a_device_without_memory_for_a_unit(self):
         """The first pass has no memory: it is run again in halves, of which one has none either, and passes stay smaller."""
         points = "teacher.pass.memory@1:enospc,teacher.pass.memory@2:enospc"
-        result = self.world.run("full", 1, "tasks.0.unit_tokens=400", **ON_HOST, MAGISTER_FAIL_POINT=points)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
-        found = self.compare("full", 2e-5)
+        for dtype in ("f32", "bf16"):
+            changes = ["tasks.0.unit_tokens=400", f"model.dtype={dtype}"]
+            whole = self.world.complete(f"full-{dtype}", 1, *changes, **ON_HOST)
+            self.world.forget(f"full-{dtype}")
+            result = self.world.run(f"full-{dtype}", 1, *changes, **ON_HOST, MAGISTER_FAIL_POINT=points)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
+            self.assertEqual(self.world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
+        found = self.compare("full-f32", 2e-5)
         self.assertTrue(numpy.array_equal(found["top_id"], self.cpu["top_id"]))
 
     def test_a_run_does_not_go_on_as_another_kind(self):
