@@ -76,9 +76,9 @@ struct Dequantize {
       MAGISTER_UNROLL
       for (int i = 0; i < kCodes; ++i) out.number[w * kCodes + i] = value(word >> (kBits * i) & ((1u << kBits) - 1), group);
     }
-    auto* to = reinterpret_cast<Words4*>(out_NK + n * weight.K + k);
+    A* to = out_NK + n * weight.K + k;
     MAGISTER_UNROLL
-    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) to[i] = out.words[i];
+    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) store_16(to + i * (16 / sizeof(A)), out.words[i]);
   }
 
   MAGISTER_DEVICE void convert_one(std::int64_t n, int k) const {

@@ -26,7 +26,7 @@ MAGISTER_DEVICE void store_8(Bf16* to, const float (&from)[8]) {
   Words4 words;
   MAGISTER_UNROLL
   for (int i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
-  *reinterpret_cast<Words4*>(to) = words;
+  store_16(to, words);
 }
 MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
   MAGISTER_UNROLL
@@ -34,7 +34,48 @@ MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
     Words4 words;
     MAGISTER_UNROLL
     for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
-    reinterpret_cast<Words4*>(to)[half] = words;
+    store_16(to + 4 * half, words);
+  }
+}
+
+// Two: 4 bytes of bf16 or 8 of f32, aligned to that.
+MAGISTER_DEVICE void load_2(const Bf16* from, float (&to)[2]) {
+  const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(from);
+  to[0] = bits_as_float(word << 16);
+  to[1] = bits_as_float(word & 0xffff0000u);
+}
+MAGISTER_DEVICE void store_2(Bf16* to, const float (&from)[2]) { *reinterpret_cast<std::uint32_t*>(to) = pack_bf16(from[0], from[1]); }
+struct alignas(8) Words2 {
+  std::uint32_t word[2];
+};
+MAGISTER_DEVICE void load_2(const float* from, float (&to)[2]) {
+  const Words2 words = *reinterpret_cast<const Words2*>(from);
+  to[0] = bits_as_float(words.word[0]);
+  to[1] = bits_as_float(words.word[1]);
+}
+MAGISTER_DEVICE void store_2(float* to, const float (&from)[2]) {
+  *reinterpret_cast<Words2*>(to) = {{float_as_bits(from[0]), float_as_bits(from[1])}};
+}
+
+// One, two or eight.
+template <int kAtOnce, typename Number>
+MAGISTER_DEVICE void load(const Number* from, float (&to)[kAtOnce]) {
+  if constexpr (kAtOnce == 8) {
+    load_8(from, to);
+  } else if constexpr (kAtOnce == 2) {
+    load_2(from, to);
+  } else {
+    to[0] = to_float(*from);
+  }
+}
+template <int kAtOnce, typename Number>
+MAGISTER_DEVICE void store(Number* to, const float (&from)[kAtOnce]) {
+  if constexpr (kAtOnce == 8) {
+    store_8(to, from);
+  } else if constexpr (kAtOnce == 2) {
+    store_2(to, from);
+  } else {
+    *to = stored<Number>(from[0]);
   }
 }
 
@@ -89,20 +130,15 @@ struct AddRmsNorm {
   }
 
  private:
-  template <int kAtOnce, typename Number>
-  static MAGISTER_DEVICE void load(const Number* from, float (&to)[kAtOnce]) {
-    if constexpr (kAtOnce == 8) {
-      load_8(from, to);
-    } else {
-      to[0] = to_float(*from);
-    }
-  }
-  template <int kAtOnce, typename Number>
-  static MAGISTER_DEVICE void store(Number* to, const float (&from)[kAtOnce]) {
-    if constexpr (kAtOnce == 8) {
-      store_8(to, from);
-    } else {
-      *to = stored<Number>(from[0]);
+  // In shared memory, without conflicts of banks.
+  static MAGISTER_DEVICE void keep(float* to, const float (&from)[1]) { to[0] = from[0]; }
+  static MAGISTER_DEVICE void keep(float* to, const float (&from)[8]) {
+    MAGISTER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      Words4 words;
+      MAGISTER_UNROLL
+      for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
+      reinterpret_cast<Words4*>(to)[half] = words;
     }
   }
 
@@ -120,7 +156,7 @@ struct AddRmsNorm {
         for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];
         store<kAtOnce>(hidden_TD + first + d, values);
       }
-      store<kAtOnce>(row_D + d, values);
+      keep(row_D + d, values);
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
     }
@@ -169,33 +205,52 @@ struct RotateHeads {
     if (head >= H + 2 * K) return;
     A* x = qkv_TQ + (token * (H + 2 * K) + head) * E;
     const bool is_value = head >= H + K, is_key = head >= H && !is_value;
-    if (!is_value) rotate(t, x, token, is_key ? k_norm_E : q_norm_E);
+    const float* norm_E = is_key ? k_norm_E : q_norm_E;
+    if (!is_value) E % 4 == 0 ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
     if (slots_T == nullptr || head < H) return;
     t.sync_warp();  // the row is stored by other lanes than those that read it now
     const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H);
     A* to = (is_value ? value_pages : key_pages) + ((slot / kSlots * K + kv_head) * kSlots + slot % kSlots) * E;
-    for (std::int64_t e = t.lane(); e < E; e += kWarp) to[e] = x[e];
+    if (E % 8 == 0) {
+      for (std::int64_t e = t.lane() * 8; e < E; e += kWarp * 8) {
+        float values[8];
+        load_8(x + e, values);
+        store_8(to + e, values);
+      }
+    } else {
+      for (std::int64_t e = t.lane(); e < E; e += kWarp) to[e] = x[e];
+    }
   }
 
  private:
-  template <typename Thread>
+  // kAtOnce neighbours, if the head's halves are whole multiples of them.
+  template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void rotate(Thread& t, A* x, std::int64_t token, const float* norm_E) const {
-    const std::int64_t half = E / 2;
+    const std::int64_t half = E / 2, row = rows_T[token] * half;
     float scale = 1.0f;
     if (norm_E != nullptr) {
       float squares = 0;
       for (std::int64_t e = t.lane(); e < E; e += kWarp) squares += to_float(x[e]) * to_float(x[e]);
       scale = 1.0f / sqrtf(warp_sum(t, squares) / static_cast<float>(E) + eps);
     }
-    for (std::int64_t e = t.lane(); e < half; e += kWarp) {
-      float low = to_float(x[e]), high = to_float(x[e + half]);
-      if (norm_E != nullptr) {
-        low = norm_E[e] * (low * scale);
-        high = norm_E[e + half] * (high * scale);
+    for (std::int64_t e = t.lane() * kAtOnce; e < half; e += kWarp * kAtOnce) {
+      float low[kAtOnce], high[kAtOnce], cos[kAtOnce], sin[kAtOnce];
+      load<kAtOnce>(x + e, low);
+      load<kAtOnce>(x + e + half, high);
+      load<kAtOnce>(cos_PE2 + row + e, cos);
+      load<kAtOnce>(sin_PE2 + row + e, sin);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (norm_E != nullptr) {
+          low[i] = norm_E[e + i] * (low[i] * scale);
+          high[i] = norm_E[e + half + i] * (high[i] * scale);
+        }
+        const float turned = high[i] * cos[i] + low[i] * sin[i];
+        low[i] = low[i] * cos[i] - high[i] * sin[i];
+        high[i] = turned;
       }
-      const float cos = cos_PE2[rows_T[token] * half + e], sin = sin_PE2[rows_T[token] * half + e];
-      x[e] = stored<A>(low * cos - high * sin);
-      x[e + half] = stored<A>(high * cos + low * sin);
+      store<kAtOnce>(x + e, low);
+      store<kAtOnce>(x + e + half, high);
     }
   }
 };
@@ -233,7 +288,7 @@ struct SiluMultiply {
   }
 
  private:
-  static MAGISTER_DEVICE float one(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+  static MAGISTER_DEVICE float one(float gate, float up) { return divide_roughly(gate, 1.0f + expf(-gate)) * up; }
 };
 
 }  // namespace magister::gpu

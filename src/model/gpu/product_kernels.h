@@ -42,8 +42,9 @@ struct ProductArguments {
 // kParts: groups in a step (int4 in groups of 32: 4, of 64: 2; int8 in groups of 32: 2; else 1). A product of the tensor
 // cores must stay in one group, so with several the four lanes of an output exchange words first: 3 shuffles for 16 bytes.
 //
-// In flight on an H200 (132 SMs at 4.3 TB/s and about 1 us: 33 KB an SM): kAhead steps of 1 KB a stack and warp, so
-// 4 KB * 8 warps = 32 KB a block of 256 threads, and two or three blocks fit (the figures of ptxas are in product_cuda.cu).
+// In flight on an H200 (132 SMs at 4.3 TB/s and about 1 us: 33 KB an SM): kAhead steps of 1 KB a stack and warp, one
+// of which is being multiplied, so 3 to 4 KB * 8 warps = 24 to 32 KB a block of 256 threads, and two or three blocks fit (the figures
+// of ptxas are in product_cuda.cu).
 template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles, int kStacks, bool kAligned = true>
 struct DecodeProduct {
   static constexpr const char* kName = "decode_product";
@@ -58,6 +59,9 @@ struct DecodeProduct {
   static constexpr int kPitch = kOutputs + 4;           // of partial sums in shared memory: no two lanes of a store in a bank
   static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;
   static constexpr bool kOffsets = kOffset != CodeFormat::Offset::kMiddle;
+  // bf16 words are operands of the tensor cores as they are, in an order of registers of their own: for many tiles ptxas puts them
+  // there once only when nothing is loaded over them (counted: 314 instructions a round instead of 400).
+  static constexpr bool kTakenOut = kBits == 16 && kTiles > 2;
   using Unit = CodeUnit<kBits>;
   ProductArguments a;
 
@@ -82,9 +86,14 @@ struct DecodeProduct {
       for (int i = 0; i < kAhead; ++i) {
         const int now = step + i * warps;
         if (now >= num_steps) break;
-        Step words = ahead[i];
-        load(t, outputs, now + kAhead * warps, skipped, ahead[i]);
-        multiply(t, now * kStep - skipped, words, sums);
+        if constexpr (kTakenOut) {
+          Step words = ahead[i];
+          load(t, outputs, now + kAhead * warps, skipped, ahead[i]);
+          multiply(t, now * kStep - skipped, words, sums);
+        } else {  // the next words come into the same registers
+          multiply(t, now * kStep - skipped, ahead[i], sums);
+          load(t, outputs, now + kAhead * warps, skipped, ahead[i]);
+        }
       }
     }
     finish(t, sums);
@@ -160,11 +169,10 @@ struct DecodeProduct {
     }
   }
 
-  // Eight numbers of a row of x from input k on; zero where it has none.
+  // Eight numbers of a row of x from input k on; zero where it has none. Rows beyond M are the last one, and nobody takes their sums.
   MAGISTER_DEVICE Words4 x_words(int m, int k) const {
     Words4 words{};
-    if (m >= a.M) return words;
-    const Bf16* row = a.x_MK + m * a.x_stride;
+    const Bf16* row = a.x_MK + least(m, a.M - 1) * a.x_stride;
     if constexpr (kAligned) {
       if (k >= 0 && k < a.weight.K) words = load_16(row + k);
     } else {

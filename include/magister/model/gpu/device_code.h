@@ -45,7 +45,12 @@ MAGISTER_DEVICE float to_float(Bf16 value) { return bits_as_float(static_cast<st
 MAGISTER_DEVICE float to_float(float value) { return value; }
 // Two bf16 in a register, the first in the lower half: what the tensor cores take.
 MAGISTER_DEVICE std::uint32_t pack_bf16(float low, float high) {
+#if defined(__CUDACC__)
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one conversion
+  return static_cast<std::uint32_t>(__bfloat16_as_ushort(both.x)) | static_cast<std::uint32_t>(__bfloat16_as_ushort(both.y)) << 16;
+#else
   return static_cast<std::uint32_t>(to_bf16(low).bits) | static_cast<std::uint32_t>(to_bf16(high).bits) << 16;
+#endif
 }
 
 // A number stored as T, of the type of the activations: Bf16 or float.
@@ -73,6 +78,24 @@ MAGISTER_DEVICE Words4 load_16_once(const void* global) {
   return x;
 #else
   return load_16(global);
+#endif
+}
+
+// To global memory, in one piece: behind branches the compiler makes four of it.
+MAGISTER_DEVICE void store_16(void* to, const Words4& x) {
+#if defined(__CUDACC__)
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};\n" ::"l"(to), "r"(x.word[0]), "r"(x.word[1]), "r"(x.word[2]), "r"(x.word[3]) : "memory");
+#else
+  *static_cast<Words4*>(to) = x;
+#endif
+}
+
+// To about 2^-22 of the quotient; 0 where the divisor is beyond 2^126.
+MAGISTER_DEVICE float divide_roughly(float x, float divisor) {
+#if defined(__CUDACC__)
+  return __fdividef(x, divisor);
+#else
+  return x / divisor;
 #endif
 }
 
