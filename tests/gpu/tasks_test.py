@@ -105,6 +105,11 @@ class Teacher(OnGpu):
             self.assertNotEqual(stopped.returncode, 0)
         self.assertEqual(self.world.complete("killed", 1, *DEVICE, "model.dtype=auto"), reference)
 
+    def test_a_unit_in_halves_has_the_bits_of_the_whole(self):
+        keys = ["model.dtype=auto", "tasks.0.unit_tokens=400"]
+        reference = self.gpu("halves", 1, *keys)
+        self.assertEqual(self.gpu("halves", 1, *keys, MAGISTER_FAIL_POINT="teacher.pass.memory@1:enospc"), reference)
+
     def test_two_groups_of_one_share_a_gpu(self):
         keys = ["model.dtype=auto", "layout.gpus_per_group=1"]  # the experiment stands in the file
         self.assertEqual(self.gpu("two", 2, *keys, **SHARED), self.gpu("two", 1, *keys))
