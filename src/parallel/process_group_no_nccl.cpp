@@ -5,7 +5,7 @@
 
 namespace magister {
 
-std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator&, int device_index) {
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator&, int device_index, bool) {
   fail(ExitCode::kConfig,
        "a GPU group on cuda:{} in a build without NCCL (GPUs cannot talk); configure with MAGISTER_CUDA=ON, or set "
        "layout.devices: cpu",
