@@ -30,7 +30,8 @@ at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<co
   for (std::int64_t begin = 0; begin < T; begin += kGpuTileRows) {
     const std::int64_t rows = std::min(kGpuTileRows, T - begin);
     // Always as many, the last ones filled up: cuBLAS chooses its order of sums by the number of rows.
-    const at::Tensor hidden_RD = at::constant_pad_nd(hidden_TD.narrow(0, begin, rows), {0, 0, 0, kGpuTileRows - rows});
+    at::Tensor hidden_RD = hidden_TD.narrow(0, begin, rows);
+    if (rows < kGpuTileRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kGpuTileRows - rows});
     const at::Tensor logits_Rv = logits_of(head_, hidden_RD, pool_).narrow(0, 0, rows);
     const gpu::ReduceLogits kernel{logits_Rv.const_data_ptr<float>(), targets.const_data_ptr<std::int32_t>() + begin,
                                    share_TW.data_ptr<std::int64_t>() + begin * width, v, static_cast<std::int64_t>(head_.vocab.begin),

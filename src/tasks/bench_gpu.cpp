@@ -13,6 +13,7 @@
 #include "magister/core/error.h"
 #include "magister/engine/generator.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/model/gpu/upload.h"
 #include "magister/parallel/gpu.h"
 #include "magister/parallel/process_group.h"
 #include "tasks/bench_units.h"
@@ -33,7 +34,7 @@ class GpuBench {
  public:
   explicit GpuBench(const BenchOptions& options)
       : options_(options), queue_(queue_named(options.device)), pool_(options.threads), group_(make_single_process_group()),
-        device_(queue_.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue_.device))) {
+        device_(device_of(queue_)) {
     if (!queue_.on_host()) open_gpu(queue_.device);
   }
 

@@ -12,6 +12,7 @@
 
 #include "gpu/gpu_under_test.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/model/gpu/upload.h"
 #include "magister/model/quantize.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/gpu_linear.h"
@@ -205,13 +206,12 @@ TEST(GpuFp8, IsNearTheCpusF32AndRepeats) {
 // The products of an 8B model: which sizes of tiles agree, and that rows have their own bits in them. The host takes a 64th.
 TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
   const gpu::Queue queue = gpu::gpu_queue();
-  const at::Device device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
   const std::int64_t part = queue.on_host() ? 64 : 1;
   for (const auto& [N, K] : {std::pair{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
     gpu::GpuLinear linear;
     linear.outputs = N / part;
     linear.inputs = K / part;
-    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device);
+    const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device_of(queue));
     linear.weight_NK = at::randn({linear.outputs, linear.inputs}, bf16);
     for (const char* kind : {"bf16", "fp8"}) {
       if (kind[0] == 'f') gpu::to_fp8(linear, queue);

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "magister/model/gpu/upload.h"
 #include "model/gpu/attention.h"
-#include "model/queue_device.h"
 
 namespace magister::gpu {
 

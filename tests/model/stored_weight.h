@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "magister/model/gpu/upload.h"
 #include "model/gpu/product.h"
-#include "model/queue_device.h"
 
 namespace magister::gpu {
 

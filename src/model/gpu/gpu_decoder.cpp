@@ -55,6 +55,7 @@ struct GpuDecoder::Places {
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
     : weights_(weights), rope_(rope), group_(group), queue_(queue),
       most_rows_(gpu_decoding_rows(weights.fp8 ? at::kFloat8_e4m3fn : weights.dtype)) {
+  MAGISTER_ASSERT(most_rows_ == (weights.fp8 ? kPromptTile : kMostDecodeRows));  // one tile, or what our products take
   const LayerShape& shape = weights.layers.front().shape;
   works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");

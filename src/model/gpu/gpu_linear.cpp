@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/model/gpu/upload.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/product.h"
 #include "model/self_test.h"
@@ -205,8 +206,7 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
 
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
   constexpr std::int64_t kBlock = 64;  // rows of the same numbers again and again: also their place in a tile must not matter
-  const at::Device device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
-  const at::Tensor block = self_test_block(kBlock, linear.inputs, device).to(type);
+  const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
   const TileFactors factors(linear, block, queue);
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {

@@ -21,7 +21,7 @@ GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::Sc
   weights_.partition = partition;
   weights_.dtype = activation_dtype(dtype);
   weights_.fp8 = dtype == at::kFloat8_e4m3fn;
-  weights_.device = queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
+  weights_.device = device_of(queue);
 }
 
 void GpuModel::finish_loading() {
