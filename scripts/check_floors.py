@@ -20,8 +20,9 @@ ROOMS = {
     "model": {"core", "parallel", "io"},
     "engine": {"core", "parallel", "model"},
     "train": {"core", "parallel", "io", "model"},
-    "tasks": {"core", "text", "parallel", "io", "model", "engine", "train"},
-    "app": {"core", "parallel", "io", "tasks"},
+    "run": {"core", "text", "parallel", "io", "model", "engine", "train"},
+    "tasks": {"core", "text", "parallel", "io", "model", "engine", "train", "run"},
+    "app": {"core", "parallel", "io", "run", "tasks"},
 }
 # Header -> the rooms that own its library. First match wins.
 OWNERS = [
@@ -35,8 +36,8 @@ OWNERS = [
     (re.compile(r"pcre2\.h"), {"text"}),
     (re.compile(r"CLI/.*"), {"app"}),
     (re.compile(r"(xgrammar|dlpack)/.*"), {"engine"}),
-    (re.compile(r"nlohmann/.*"), {"core", "text", "io", "model", "tasks", "app"}),
-    (re.compile(r"(ATen|c10|torch)/.*"), {"parallel", "io", "model", "engine", "train", "tasks"}),
+    (re.compile(r"nlohmann/.*"), {"core", "text", "io", "model", "run", "tasks", "app"}),
+    (re.compile(r"(ATen|c10|torch)/.*"), {"parallel", "io", "model", "engine", "train", "run", "tasks"}),
     (re.compile(r"(gtest|gmock|benchmark)/.*"), set()),
 ]
 # Owned by parallel alone although model may run CUDA kernels.

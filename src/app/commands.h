@@ -8,7 +8,7 @@
 #include "magister/app/command_line.h"
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
-#include "magister/tasks/task.h"
+#include "magister/run/task.h"
 
 namespace magister {
 

@@ -13,8 +13,8 @@
 #include "app/commands.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/tasks/progress.h"
-#include "magister/tasks/versions.h"
+#include "magister/run/progress.h"
+#include "magister/run/versions.h"
 
 namespace magister {
 

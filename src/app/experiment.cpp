@@ -8,6 +8,7 @@
 
 #include "app/on_rank_zero.h"
 #include "magister/core/error.h"
+#include "magister/tasks/registry.h"
 
 namespace magister {
 

@@ -10,9 +10,9 @@
 #include "magister/app/experiment.h"
 #include "magister/core/log.h"
 #include "magister/parallel/layout.h"
-#include "magister/tasks/memory_plan.h"
-#include "magister/tasks/progress.h"
-#include "magister/tasks/run_log.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/progress.h"
+#include "magister/run/run_log.h"
 
 namespace magister {
 

@@ -7,7 +7,7 @@
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/tasks/bench.h"
-#include "magister/tasks/model_source.h"
+#include "magister/run/model_source.h"
 
 namespace magister {
 

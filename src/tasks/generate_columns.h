@@ -11,7 +11,7 @@
 #include "magister/engine/generator.h"
 #include "magister/io/results_file.h"
 #include "magister/text/tokenizer.h"
-#include "tasks/unit_writer.h"
+#include "magister/run/unit_writer.h"
 
 namespace magister {
 

@@ -9,9 +9,9 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/model/partition.h"
-#include "tasks/generator_shard.h"
-#include "tasks/results_on_disk.h"
-#include "tasks/shard_threads.h"
+#include "magister/run/generator_shard.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/shard_threads.h"
 
 namespace magister {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "magister/tasks/generate_config.h"
 #include "tasks/generate_columns.h"
-#include "tasks/shard_model.h"
+#include "magister/run/shard_model.h"
 
 namespace magister {
 

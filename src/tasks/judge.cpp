@@ -10,19 +10,19 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/tasks/judge_config.h"
-#include "magister/tasks/memory_plan.h"
-#include "magister/tasks/model_source.h"
-#include "magister/tasks/run_log.h"
-#include "magister/tasks/task.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/model_source.h"
+#include "magister/run/run_log.h"
+#include "magister/run/task.h"
 #include "tasks/judge_combine.h"
-#include "tasks/device_group.h"
+#include "magister/run/device_group.h"
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
-#include "tasks/model_hash.h"
-#include "tasks/open_model.h"
-#include "tasks/results_on_disk.h"
-#include "tasks/sample_plan.h"
+#include "magister/run/model_hash.h"
+#include "magister/run/open_model.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/sample_plan.h"
 
 namespace magister {
 namespace {
@@ -218,7 +218,10 @@ ExitCode Judge::run(RunContext& context) {
   if (!config_.panel.empty()) panel.emplace(panel_paths(context), verdict_names(classes), num_samples / prompts.group());
   LossQuestion question{name(), config_.model.quantization_loss, opened.model, file, expected};
   if (config_.max_new_tokens == 0) {  // else the verdict comes after a reply, not after the prompt
-    question.score = [&](std::span<const float> logits_V) { return verdict_from(class_logprobs(logits_V, tokens), config_.low_mass); };
+    question.score = [&](std::span<const float> logits_V) {
+      const Verdict verdict = verdict_from(class_logprobs(logits_V, tokens), config_.low_mass);
+      return RowDecision{verdict.verdict, verdict.log_odds};
+    };
   }
   const std::optional<LossPlan> loss = plan_quantization_loss(context, group, std::move(question));
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};

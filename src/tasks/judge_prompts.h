@@ -9,7 +9,7 @@
 #include "magister/io/dataset.h"
 #include "magister/tasks/judge_config.h"
 #include "magister/text/tokenizer.h"
-#include "tasks/chat_prompts.h"
+#include "magister/run/chat_prompts.h"
 #include "tasks/judge_scoring.h"
 
 namespace magister {

@@ -11,7 +11,7 @@
 
 #include "magister/core/log.h"
 #include "magister/io/results_texts.h"
-#include "tasks/chat_prompts.h"
+#include "magister/run/chat_prompts.h"
 #include "tasks/judge_summary.h"
 
 namespace magister {

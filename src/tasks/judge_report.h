@@ -6,7 +6,7 @@
 #include "magister/io/dataset.h"
 #include "magister/io/results_file.h"
 #include "magister/tasks/judge_config.h"
-#include "magister/tasks/run_log.h"
+#include "magister/run/run_log.h"
 #include "tasks/judge_prompts.h"
 
 namespace magister {

@@ -10,8 +10,8 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "tasks/generator_shard.h"
-#include "tasks/shard_threads.h"
+#include "magister/run/generator_shard.h"
+#include "magister/run/shard_threads.h"
 
 namespace magister {
 namespace {

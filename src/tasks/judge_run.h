@@ -5,7 +5,7 @@
 #include "magister/text/tokenizer.h"
 #include "tasks/judge_combine.h"
 #include "tasks/judge_scoring.h"
-#include "tasks/shard_model.h"
+#include "magister/run/shard_model.h"
 
 namespace magister {
 

@@ -7,7 +7,7 @@
 
 #include "magister/io/results_file.h"
 #include "magister/model/batch.h"
-#include "tasks/unit_writer.h"
+#include "magister/run/unit_writer.h"
 
 namespace magister {
 

@@ -17,8 +17,8 @@
 #include "magister/core/log.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/gpu/upload.h"
-#include "tasks/pass_budget.h"
-#include "tasks/shard_threads.h"
+#include "magister/run/pass_budget.h"
+#include "magister/run/shard_threads.h"
 #include "tasks/teacher_columns.h"
 
 namespace magister {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tasks/shard_model.h"
+#include "magister/run/shard_model.h"
 
 namespace magister {
 

@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "magister/core/error.h"
-#include "magister/tasks/model_source.h"
+#include "magister/run/model_source.h"
 #include "tasks/schema_keywords.h"
 
 namespace magister {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "magister/parallel/communicator.h"
-#include "magister/tasks/task.h"
+#include "magister/run/task.h"
 
 namespace magister {
 

@@ -8,8 +8,8 @@
 
 #include "magister/core/config.h"
 #include "magister/parallel/communicator.h"
-#include "magister/tasks/experiment_config.h"
-#include "magister/tasks/task.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/task.h"
 
 namespace magister {
 

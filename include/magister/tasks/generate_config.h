@@ -12,7 +12,7 @@
 #include "magister/engine/sampler.h"
 #include "magister/io/dataset.h"
 #include "magister/tasks/constraint_config.h"
-#include "magister/tasks/experiment_config.h"
+#include "magister/run/experiment_config.h"
 
 namespace magister {
 

@@ -9,7 +9,7 @@
 
 #include "magister/core/config.h"
 #include "magister/io/dataset.h"
-#include "magister/tasks/experiment_config.h"
+#include "magister/run/experiment_config.h"
 
 namespace magister {
 

@@ -1,0 +1,34 @@
+// Where a task computes: the GPU group of this rank, of the smallest size that holds the model where the experiment says auto.
+#pragma once
+
+#include <optional>
+
+#include "magister/model/gpu/launch.h"
+#include "magister/parallel/layout.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/task.h"
+
+namespace magister {
+
+// Of a GPU's free memory for the model: the rest is for the CUDA context's growth, NCCL's buffers and fragments.
+constexpr double kUsableGpuShare = 0.92;
+
+// layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
+// than copies of the model save); elsewhere as GpuGroup::resolve does. Throws as it does. Collective over the world.
+GpuGroup resolve_group(const RunContext& context, const ModelSection& model, const PassShape& pass);
+// The layout that it resolves, for `plan` of so many ranks like these. Collective over the world.
+LayoutConfig sized_layout(const RunContext& context, const ModelSection& model, const PassShape& pass, int num_ranks);
+
+// Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a lever
+// of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.
+std::optional<gpu::Queue> queue_of(const GpuGroup& group);
+// The same before there is a group, for `plan`: whether its devices are GPUs.
+std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices);
+
+// Throws Error(kConfig) with every part when the model does not fit into what is free on this rank's GPU. Local.
+void check_device_memory(const GpuGroup& group, const MemoryParts& parts);
+// The same for `plan`, on the first GPU that this process sees.
+void check_device_memory(const PlanReport& report);
+
+}  // namespace magister

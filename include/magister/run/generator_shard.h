@@ -1,0 +1,46 @@
+// The loop of tasks that work with the generator: units are drawn as long as there is room for their sequences, so the batch
+// stays full over the borders of units, and a unit is written when its last sequence is done, in whatever order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/engine/generator.h"
+#include "magister/run/shard_model.h"
+
+namespace magister {
+
+class GeneratorShard : public ShardModel {
+ public:
+  using ShardModel::ShardModel;
+  virtual ~GeneratorShard() = default;
+
+  // Runs until no unit is left or the job stops; committed units stay, sequences under way are begun again by the next run, to
+  // the same tokens. Collective over the group.
+  void run_units();
+
+ protected:
+  // To be called by the constructor of the task's shard. room: sequences at hand, at least those of one pass.
+  void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop, std::uint64_t room);
+
+  // The task's part. begin_unit adds the unit's requests to the generator and returns their number; take returns how many of them are
+  // done for good with this answer (0: more was asked of the model). before_pass: watchdog's phase and fail point.
+  virtual std::uint64_t begin_unit(const Unit& unit) = 0;
+  virtual std::uint64_t take(Generation&& answer) = 0;
+  virtual void before_pass() = 0;
+  // On the leader: the unit goes to the file.
+  void submit(const Unit& unit, std::vector<ColumnBytes> columns);
+
+  std::optional<Generator> generator_;
+
+ private:
+  bool fill();
+
+  std::uint64_t room_ = 0;
+  std::uint64_t under_way_ = 0;  // sequences
+  bool exhausted_ = false;       // no unit is left to draw
+};
+
+}  // namespace magister

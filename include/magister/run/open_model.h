@@ -1,0 +1,67 @@
+// A model's files, opened and described, and the type its products run in: the same on every rank of a mixed cluster.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/io/tensor_file.h"
+#include "magister/model/gpu/launch.h"
+#include "magister/model/model_config.h"
+#include "magister/model/quantize.h"
+#include "magister/model/weights.h"
+#include "magister/parallel/communicator.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/memory_plan.h"
+
+namespace magister {
+
+class ProcessGroup;
+class ThreadPool;
+class Transformer;
+
+struct OpenModel {
+  std::unique_ptr<TensorFile> file;
+  ModelDescription description;
+  at::ScalarType dtype = at::kFloat;
+  at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
+  QuantScheme quantization;
+  QuantizedProducts products;  // with quantisation
+  std::optional<gpu::Queue> gpu;  // where this rank's shard computes; nothing: on the CPU
+
+  // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
+  std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
+  // This shard's model. Collective over the group, as its constructor is.
+  Transformer load(ProcessGroup& group, ThreadPool& pool) const;
+  Transformer load_unquantized(ProcessGroup& group, ThreadPool& pool) const;
+
+  // "layers int4: 118 products with the file's own codes, 2 made in groups of 32"; empty without quantisation.
+  std::string layers() const;
+  // Weights of a shard; keeps a reference to this.
+  std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
+  // Of each device of a group, by part.
+  MemoryParts device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
+  // Of a page of keys and values on a shard, and what the cache may have in all: an eighth of the machine's memory, or on a GPU
+  // what weights and passes leave free.
+  std::uint64_t page_bytes(int tp_size) const;
+  std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
+  // Of the event "start": device, dtype, quantization, products_kept, products_made.
+  nlohmann::ordered_json facts() const;
+};
+
+// gpu: see queue_of (device_group.h). Collective over world.
+OpenModel open_model(const Communicator& world, const ModelSection& section, const std::optional<gpu::Queue>& gpu);
+
+std::string dtype_name(at::ScalarType dtype);
+
+// Tokens that end a text: eos_token_id of generation_config.json, else of config.json (a number or a list), else of the
+// GGUF file; empty when the model names none. Local.
+std::vector<TokenId> end_tokens(const std::string& model_path, const ModelConfig& config);
+
+}  // namespace magister

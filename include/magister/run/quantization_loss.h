@@ -1,0 +1,74 @@
+// What quantisation costs, measured on the run's own text before its work: the same tokens through the model without
+// quantisation, which is freed again, and through the one that the run uses. Perplexity of both, the mean of KL(without ||
+// with) over all rows, and for a judge how many verdicts change sides. Beside the results, never inside: they do not
+// depend on whether this was measured.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "magister/io/results_file.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/layout.h"
+#include "magister/run/task.h"
+#include "magister/run/open_model.h"
+
+namespace magister {
+
+class RunLog;
+
+// What a task reads from the row after a prompt, to count how often quantisation changes it.
+struct RowDecision {
+  std::int32_t choice = -1;
+  double log_odds = 0;  // nats
+};
+
+struct LossPlan {
+  std::vector<std::vector<TokenId>> sequences;  // the first of the run, equal on every rank
+  at::ScalarType plain_dtype = at::kFloat;
+  std::string path;                // <task>.quantization.json
+  std::string task;                // its name
+  nlohmann::ordered_json identity;  // what the figures belong to; a file with the same is not measured again
+  std::function<RowDecision(std::span<const float> logits_V)> score;  // of a judge: the verdict of a prompt's last row
+  RunLog* log = nullptr;
+};
+
+struct LossQuestion {
+  const std::string& task;
+  std::int64_t tokens = 0;  // model.quantization_loss
+  const OpenModel& model;
+  const ResultsFile& file;  // holds /samples/offset and /tokens/id
+  std::vector<std::pair<std::string, AttributeValue>> identity;  // of the results: config, model and data set count
+  std::function<RowDecision(std::span<const float>)> score{};        // set: whole prompts alone are taken
+};
+
+// Nothing where no loss is asked for, where it stands in the file already, on ranks that do not belong to the first group,
+// and, said in the log, where the memory of a host would not hold the model without quantisation. Collective over world.
+std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGroup& group, LossQuestion question);
+
+// The two passes of one shard. Plan, group and pool are kept by reference.
+class QuantizationLoss {
+ public:
+  // Loads the model without quantisation, runs it and frees it; its head stays. Collective over the group.
+  QuantizationLoss(const LossPlan& plan, const OpenModel& model, ProcessGroup& group, ThreadPool& pool);
+  // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.
+  void compare(Transformer& quantized);
+
+ private:
+  std::vector<at::Tensor> run(Transformer& model) const;
+
+  const LossPlan& plan_;
+  ProcessGroup& group_;
+  ThreadPool& pool_;
+  std::vector<PackedBatch> batches_;
+  std::vector<at::Tensor> hidden_;  // of each batch, [T, D] f32
+  LmHead head_;
+};
+
+}  // namespace magister

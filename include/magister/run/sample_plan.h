@@ -1,0 +1,81 @@
+// SamplePlan: the data set tokenised once by all ranks, in bounded memory. Each rank takes a contiguous part of the
+// records, keeps 4 bytes a sample in memory and spools ids, keys and source positions into an unlinked temporary file;
+// when all lengths are known the results file can be sized and the spool is copied to its place.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/engine/unit_plan.h"
+#include "magister/io/dataset.h"
+#include "magister/io/results_file.h"
+#include "magister/parallel/communicator.h"
+#include "magister/text/tokenizer.h"
+#include "magister/run/spool.h"
+
+namespace magister {
+
+// The tokens of one sample. assistant: for each 1 where the assistant of a chat wrote it, else 0; empty: not asked.
+struct SampleTokens {
+  SampleTokens(std::vector<TokenId> tokens) : ids(std::move(tokens)) {}
+  SampleTokens(std::vector<TokenId> tokens, std::vector<std::uint8_t> marks) : ids(std::move(tokens)), assistant(std::move(marks)) {}
+  std::vector<TokenId> ids;
+  std::vector<std::uint8_t> assistant;
+};
+
+struct SampleRules {
+  std::uint64_t max_length = 2048;
+  std::uint64_t stride = 0;  // windows start every `stride` tokens; 0: max_length
+  Overflow overflow = Overflow::kTruncate;
+  std::uint64_t unit_tokens = 2048;
+  std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
+  bool records_hold_tokens = false;  // the data set gives ids, not text
+  std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
+  std::uint64_t min_length = 0;      // a shorter record is refused by its place
+  // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
+  // model wants one. Called on every rank for its own records.
+  std::function<std::vector<SampleTokens>(const Record&)> encode{};
+  bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
+};
+
+class SamplePlan {
+ public:
+  // Tokenises this rank's part of the data set. Collective over world.
+  static SamplePlan make(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer,
+                         const SampleRules& rules, const std::string& spool_directory);
+
+  // Totals over the world, equal on every rank.
+  std::uint64_t num_samples = 0;
+  std::uint64_t num_tokens = 0;
+  std::uint64_t num_units = 0;
+  std::uint64_t num_cut = 0;         // records that were truncated or windowed
+  std::uint64_t max_key_bytes = 1;
+  std::uint64_t longest_sample = 0;
+  // Digest of the samples' lengths in order, independent of the number of ranks.
+  std::uint64_t lengths_digest = 0;
+
+  // Writes this rank's part of /samples/*, /tokens/id and /commit/unit_begin. Local.
+  void write_fixed_columns(ResultsFile& file);
+
+ private:
+  void tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer, const SampleRules& rules);
+  void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant, const SampleRules& rules);
+  void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
+  void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
+  void agree(const Communicator& world, const SampleRules& rules);
+
+  Spool ids_;                         // TokenId after TokenId
+  Spool assistant_;                   // u8 after u8, where marks are asked for
+  bool marks_assistant_ = false;
+  Spool samples_;                     // u64 source_index, u32 key bytes, key
+  std::vector<std::uint32_t> lengths_;
+  std::uint64_t first_sample_ = 0, first_token_ = 0, first_unit_ = 0;  // of this rank's part
+  std::vector<std::uint64_t> unit_begin_;                              // samples that open a unit in this part
+  bool last_rank_ = false;
+};
+
+}  // namespace magister

@@ -1,0 +1,39 @@
+// What every task does around its units: tickets, progress, watchdog, the wait for the others, completion and the report.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "magister/io/results_file.h"
+#include "magister/parallel/layout.h"
+#include "magister/parallel/unit_tickets.h"
+#include "magister/parallel/watchdog.h"
+#include "magister/run/progress.h"
+#include "magister/run/task.h"
+
+namespace magister {
+
+struct UnitLoop {
+  RunContext& context;
+  const GpuGroup& group;
+  ResultsFile& file;
+  const std::string& task;       // its name
+  std::string path;              // of the file, for messages
+  PhaseTimes& times;
+  nlohmann::ordered_json facts;  // more fields of the event "start"
+  bool completes = true;         // false: the file stays partial when all is done, for a last step of the task's own
+};
+
+// What the work may use. tell(): progress, from the thread that draws.
+struct UnitWork {
+  UnitTickets& tickets;
+  Watchdog& watchdog;
+  const std::function<void()>& tell;
+};
+
+// Runs `work` on every rank until it returns, then waits for all. kDone: every unit is committed, and the file complete;
+// kStopped otherwise. Collective over context.world.
+ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>& work);
+
+}  // namespace magister

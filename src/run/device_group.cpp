@@ -1,0 +1,104 @@
+// The group's size from the model's bytes and the memory found.
+#include "magister/run/device_group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/model/kv_pages.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "magister/model/weights.h"
+#include "magister/parallel/gpu.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/progress.h"
+
+namespace magister {
+namespace {
+
+bool gpu_code_on_host() {
+  const char* wanted = std::getenv("MAGISTER_GPU_CODE_ON_HOST");
+  return wanted != nullptr && std::string_view(wanted) == "1";
+}
+
+bool on_gpus(const std::vector<DeviceRow>& devices) { return !devices.empty() && devices.front().device.starts_with("cuda:"); }
+
+bool fits(const MemoryParts& parts, std::uint64_t free) {
+  return static_cast<double>(sum_of(parts)) <= kUsableGpuShare * static_cast<double>(free);
+}
+
+void refuse_too_much(int device, const GpuMemory& memory, int tp_size, const MemoryParts& parts) {
+  if (fits(parts, memory.free_bytes)) return;
+  std::string list;
+  for (const auto& [name, bytes] : parts) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  fail(ExitCode::kConfig, "cuda:{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
+       "(layout.gpus_per_group), a quantization, or smaller passes", device, format_bytes(memory.free_bytes),
+       format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)), list);
+}
+
+// The least free memory of a GPU that a rank would use; 0 when a rank has none.
+std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& layout) {
+  std::uint64_t free = ~std::uint64_t{0};
+  bool found = false;
+  for (const GpuDevice& gpu : discover_gpus()) {
+    const bool wanted = layout.devices.empty() || std::find(layout.devices.begin(), layout.devices.end(), gpu.index) != layout.devices.end();
+    if (!wanted) continue;
+    free = std::min(free, gpu.free_bytes);
+    found = true;
+  }
+  return context.world.min(found ? free : 0);
+}
+
+}  // namespace
+
+LayoutConfig sized_layout(const RunContext& context, const ModelSection& section, const PassShape& pass, int num_ranks) {
+  LayoutConfig layout = context.experiment.layout;
+  const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
+  if (free == 0) return layout;
+  const auto file = TensorFile::open(section.path);
+  const ModelDescription description = describe_model(section.path, *file);
+  const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
+  const at::ScalarType dtype = resolve_gpu_dtype(section.dtype);
+  const std::uint64_t one_text = pass.sequence_tokens == 0 ? 0 : pass.sequence_tokens / KvPages::kSlots + 2;
+  for (const int size : working_tp_sizes(description.config, num_ranks)) {
+    if (num_ranks % size != 0) continue;
+    layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
+    const auto weights = [&](int shard) { return weight_bytes(description, *file, dtype, shard, size, scheme); };
+    const GpuDemand demand{dtype, scheme.on()};
+    if (fits(device_memory(description.config, weights, size, pass, one_text, demand), free)) break;
+  }
+  log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",
+           format_bytes(free));
+  return layout;
+}
+
+GpuGroup resolve_group(const RunContext& context, const ModelSection& section, const PassShape& pass) {
+  return GpuGroup::resolve(context.world, sized_layout(context, section, pass, context.world.size()));
+}
+
+std::optional<gpu::Queue> queue_of(const GpuGroup& group) {
+  if (group.on_gpu()) {
+    open_gpu(group.device_index());
+    return gpu::Queue{group.device_index(), nullptr};
+  }
+  return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
+}
+
+std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices) {
+  if (on_gpus(devices)) return gpu::Queue{0, nullptr};
+  return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
+}
+
+void check_device_memory(const GpuGroup& group, const MemoryParts& parts) {
+  if (group.on_gpu()) refuse_too_much(group.device_index(), gpu_memory(group.device_index()), group.tp_size(), parts);
+}
+
+void check_device_memory(const PlanReport& report) {
+  const std::vector<GpuDevice> gpus = discover_gpus();
+  if (!on_gpus(report.devices) || gpus.empty()) return;
+  refuse_too_much(gpus.front().index, {gpus.front().total_bytes, gpus.front().free_bytes}, report.tp_size, report.device_parts);
+}
+
+}  // namespace magister

@@ -1,0 +1,225 @@
+// The shared sections of an experiment, key by key. configs/README.md lists them for users; keep the two in step.
+// The order of the reads is the order of the resolved experiment, so changing it changes every config_sha256.
+#include "magister/run/experiment_config.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+namespace {
+
+std::optional<std::uint64_t> decimal(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+LayoutConfig read_layout(ConfigNode& root) {
+  ConfigNode node = root.section("layout");
+  LayoutConfig layout;
+  layout.gpus_usable = true;
+  layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
+  if (node.is_list("devices")) {
+    const std::vector<std::int64_t> devices = node.integers("devices", 0, 1023);
+    if (std::set<std::int64_t>(devices.begin(), devices.end()).size() != devices.size()) {
+      node.reject("devices", "a device is named twice (it cannot hold two shards of a model); name each once");
+    }
+    layout.devices.assign(devices.begin(), devices.end());
+  } else {
+    layout.cpu_only = node.choice("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]") == "cpu";
+  }
+  layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
+  layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
+  if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
+    node.reject("shards_per_rank", "more than one shard a rank together with a list of GPUs (shards inside a rank are for "
+                                   "CPUs; a rank drives its own GPUs); remove one of the two");
+  }
+  return layout;
+}
+
+RunSection read_run(ConfigNode& root) {
+  ConfigNode node = root.section("run");
+  RunSection run;
+  if (const auto text = node.optional_text("max_wall")) {
+    run.max_wall_seconds = parse_wall_time(*text);
+    if (!run.max_wall_seconds) {
+      node.reject("max_wall", "\"{}\" is not a time (hours, minutes and seconds are expected); write it as HH:MM:SS, for "
+                  "example 11:45:00", printable(*text, 40));
+    }
+  }
+  run.schedule = node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
+  run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
+  return run;
+}
+
+PlanSection read_plan(ConfigNode& root) {
+  ConfigNode node = root.section("plan");
+  PlanSection plan;
+  if (const auto text = node.optional_text("device_memory")) {
+    const std::optional<std::uint64_t> bytes = parse_bytes(*text);
+    if (!bytes) {
+      node.reject("device_memory", "\"{}\" is no amount of memory (a number with its unit is expected); write for example 80GB or "
+                  "79.2GiB", printable(*text, 40));
+    }
+    plan.device_memory = bytes.value_or(0);
+  }
+  return plan;
+}
+
+// "i/n" with 0 <= i < n.
+void read_slice(ConfigNode& task, DatasetConfig& dataset) {
+  const auto text = task.optional_text("slice");
+  if (!text) return;
+  const std::vector<std::string> parts = split(*text, '/');
+  const auto index = decimal(parts[0]);
+  const auto count = parts.size() == 2 ? decimal(parts[1]) : std::nullopt;
+  if (!index || !count || *index >= *count) {
+    task.reject("slice", "\"{}\" is not i/n with i from 0 to n - 1 (it says which part of the records this run computes); "
+                "write for example 0/4", printable(*text, 40));
+    return;
+  }
+  dataset.slice_index = *index;
+  dataset.slice_count = *count;
+}
+
+}  // namespace
+
+std::optional<double> parse_wall_time(const std::string& text) {
+  const std::vector<std::string> parts = split(text, ':');
+  if (parts.size() != 3 || parts[1].size() != 2 || parts[2].size() != 2 || parts[0].size() > 6) return std::nullopt;
+  const auto hours = decimal(parts[0]), minutes = decimal(parts[1]), seconds = decimal(parts[2]);
+  if (!hours || !minutes || !seconds || *minutes >= 60 || *seconds >= 60) return std::nullopt;
+  const std::uint64_t total = *hours * 3600 + *minutes * 60 + *seconds;
+  if (total == 0) return std::nullopt;
+  return static_cast<double>(total);
+}
+
+std::optional<std::uint64_t> parse_bytes(const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+                                                            {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  for (const auto& [name, factor] : kUnits) {
+    const double bytes = number * factor;
+    if (error == std::errc() && unit == name && bytes >= 1 && bytes <= 0x1p60) return static_cast<std::uint64_t>(bytes);
+  }
+  return std::nullopt;
+}
+
+bool is_plain_name(const std::string& text) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return !text.empty() && text.size() <= 100 && std::all_of(text.begin(), text.end(), plain);
+}
+
+ModelSection read_model(ConfigNode& node) {
+  ConfigNode section = node.section("model");
+  ModelSection model;
+  model.path = section.text("path");
+  model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
+  model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
+  if (model.quantization != "none" && model.dtype == "fp8") {
+    section.reject("dtype", "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
+  }
+  if (model.quantization != "none") {
+    model.quantization_group = section.integer_or_auto("quantization_group", 0, 128);
+    if (const std::int64_t g = model.quantization_group.value_or(0); g != 0 && g != 32 && g != 64 && g != 128) {
+      section.reject("quantization_group", "groups of {} inputs are not made (the kernels read 32, 64, 128, or, with 0, one scale "
+                     "an output); choose one of these", g);
+    }
+    model.quantization_loss = section.integer("quantization_loss", 0, 0, 1 << 20);
+  } else if (section.has("quantization_group")) {
+    section.optional_integer("quantization_group", 0);
+    section.reject("quantization_group", "a group is given without a quantization (nothing would be grouped); set quantization "
+                   "to int8 or int4, or remove it");
+  } else if (section.has("quantization_loss")) {
+    section.optional_integer("quantization_loss", 0);
+    section.reject("quantization_loss", "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 "
+                   "or int4, or remove it");
+  }
+  model.chat_template = section.optional_text("chat_template").value_or("");
+  return model;
+}
+
+ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment) {
+  if (task.has("model") || !experiment.has_model) return read_model(task);
+  return experiment.model;
+}
+
+std::string read_task_name(ConfigNode& task, const std::string& fallback) {
+  const std::string name = task.text("name", fallback);
+  if (!is_plain_name(name)) {
+    task.reject("name", "\"{}\" cannot name a file (letters, digits, _ and - can, at most 100); choose another",
+                printable(name, 120));
+  }
+  return name;
+}
+
+DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
+  ConfigNode node = task.section("dataset");
+  DatasetConfig dataset;
+  dataset.paths = node.texts("path");
+  dataset.whole_record = whole_records;
+  if (whole_records) {
+    // Its fields are named by the task.
+  } else if (node.has("messages")) {
+    dataset.messages_field = node.text("messages");
+    dataset.special_tokens_in_messages = node.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
+    dataset.whole_record = true;
+    if (node.optional_text("text") || node.optional_text("tokens")) {
+      node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");
+    }
+  } else if (node.has("tokens")) {
+    dataset.tokens_field = node.text("tokens");
+    if (node.optional_text("text")) {
+      node.reject("tokens", "both `text` and `tokens` are given (a record is read from one field); remove one of them");
+    }
+  } else {
+    dataset.text_field = node.text("text", "text");
+  }
+  dataset.key_field = node.optional_text("key").value_or("");
+  if (const auto limit = node.optional_integer("limit", 0)) dataset.limit = static_cast<std::uint64_t>(*limit);
+  read_slice(task, dataset);
+  return dataset;
+}
+
+ExperimentConfig read_experiment_config(ConfigNode& root) {
+  ExperimentConfig experiment;
+  experiment.name = root.text("name");
+  if (!experiment.name.empty() && !is_plain_name(experiment.name)) {
+    root.reject("name", "\"{}\" cannot name a folder (letters, digits, _ and - can, at most 100); choose another",
+                printable(experiment.name, 120));
+  }
+  experiment.seed = static_cast<std::uint64_t>(root.integer("seed", 0, 0));
+  ConfigNode output = root.section("output");
+  experiment.output_directory = output.text("directory", "runs");
+  experiment.has_model = root.has("model");
+  if (experiment.has_model) experiment.model = read_model(root);
+  experiment.layout = read_layout(root);
+  experiment.run = read_run(root);
+  experiment.plan = read_plan(root);
+  return experiment;
+}
+
+}  // namespace magister

@@ -1,0 +1,128 @@
+// Opening a model for a task; see open_model.h.
+#include "magister/run/open_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/gpu.h"
+#include "magister/run/device_group.h"
+#include "magister/run/results_on_disk.h"
+
+namespace magister {
+
+namespace {
+
+// The type of 16 bits that loses least of embeddings and head: bf16 where the file has bf16, else f16 with its three more bits.
+at::ScalarType table_dtype(const OpenModel& model) {
+  const TensorInfo* embeddings = model.file->find(model.description.names.embed_tokens);
+  return embeddings != nullptr && embeddings->type == StorageType::kBF16 ? at::kBFloat16 : at::kHalf;
+}
+
+}  // namespace
+
+OpenModel open_model(const Communicator& world, const ModelSection& section, const std::optional<gpu::Queue>& gpu) {
+  OpenModel model;
+  model.gpu = gpu;
+  model.file = TensorFile::open(section.path);
+  model.description = describe_model(section.path, *model.file);
+  model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
+  if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
+    const int capability = gpu_compute_capability(gpu->device);
+    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig, "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
+                   "products come with 8.9); choose bf16, or quantization: int8", gpu->device, capability / 10, capability % 10);
+  }
+  // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
+  const auto type = static_cast<std::uint64_t>(model.plain_dtype);
+  if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
+  model.quantization = quant_scheme(section.quantization, section.quantization_group.value_or(32));
+  model.quantization.group_given = section.quantization_group.has_value();
+  model.dtype = model.quantization.on() && section.dtype == "auto" && !gpu ? table_dtype(model) : model.plain_dtype;
+  model.products = quantized_products(model.description, *model.file, model.quantization);
+  return model;
+}
+
+namespace {
+
+Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization, ProcessGroup& group, ThreadPool& pool) {
+  if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu};
+  return {model.description, *model.file, group, pool, dtype, quantization};
+}
+
+}  // namespace
+
+Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool) const { return load_model(*this, dtype, quantization, group, pool); }
+Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool) const {
+  return load_model(*this, plain_dtype, {}, group, pool);
+}
+
+std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
+  return [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
+}
+
+MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
+  const GpuDemand demand{plain_dtype, quantization.on()};
+  return magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages,
+                                 gpu ? std::optional(demand) : std::nullopt);
+}
+
+std::uint64_t OpenModel::page_bytes(int tp_size) const {
+  const std::uint64_t in_f32 = kv_page_bytes(description.config, partition_for(description.config, 0, tp_size));
+  return std::max<std::uint64_t>(gpu ? in_f32 / sizeof(float) * c10::elementSize(activation_dtype(plain_dtype)) : in_f32, 1);
+}
+
+std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
+  if (!gpu || gpu->on_host()) return memory_share_bytes();
+  // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
+  const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
+  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)));
+}
+
+std::string OpenModel::layers() const {
+  if (!quantization.on()) return "";
+  const char* type = quantization.type == QuantType::kInt8 ? "int8" : "int4";
+  std::string text = fmt::format("layers {}:", type);
+  if (products.kept > 0) text += fmt::format(" {} products with the file's own codes", products.kept);
+  if (products.made > 0) text += fmt::format("{} {} made in groups of {}", products.kept > 0 ? "," : "", products.made, quantization.group);
+  return text;
+}
+
+nlohmann::ordered_json OpenModel::facts() const {
+  const char* type = !quantization.on() ? "none" : quantization.type == QuantType::kInt8 ? "int8" : "int4";
+  nlohmann::ordered_json facts = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
+  if (quantization.on()) facts.update({{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});
+  return facts;
+}
+
+std::string dtype_name(at::ScalarType dtype) {
+  return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : dtype == at::kFloat8_e4m3fn ? "fp8" : "f16";
+}
+
+std::vector<TokenId> end_tokens(const std::string& model_path, const ModelConfig& config) {
+  std::vector<TokenId> ids;
+  const auto add = [&](const nlohmann::json& value) {
+    if (!value.is_number_integer()) return;
+    const auto id = value.get<std::int64_t>();
+    if (id >= 0 && id < config.vocab_size) ids.push_back(static_cast<TokenId>(id));
+  };
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    std::ifstream file(std::filesystem::path(model_path) / name);
+    const nlohmann::json object = file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json();
+    if (!object.is_object() || !object.contains("eos_token_id")) continue;
+    const nlohmann::json& eos = object.at("eos_token_id");
+    if (eos.is_array()) {
+      for (const nlohmann::json& id : eos) add(id);
+    } else {
+      add(eos);
+    }
+    if (!ids.empty()) return ids;
+  }
+  if (config.eos_token_id >= 0) ids.push_back(static_cast<TokenId>(config.eos_token_id));
+  return ids;
+}
+
+}  // namespace magister

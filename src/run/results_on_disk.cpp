@@ -1,0 +1,99 @@
+// Rank 0 looks and acts; its error ends the job like any other.
+#include "magister/run/results_on_disk.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+
+namespace magister {
+namespace fs = std::filesystem;
+
+void make_folder(const Communicator& world, const std::string& folder) {
+  if (world.rank() == 0 && !folder.empty()) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    MAGISTER_CHECK(!error && fs::is_directory(folder), ExitCode::kInputOutput,
+                   "{}: cannot be made ({}; the results go there); choose another output.directory", folder,
+                   error ? error.message() : "something else stands there");
+  }
+  world.barrier();
+}
+
+void put_aside(const Communicator& world, const std::string& results_path) {
+  if (world.rank() == 0) {
+    for (const std::string& path : {results_path, results_path + ".partial"}) {
+      if (!fs::exists(fs::symlink_status(path))) continue;
+      int number = 1;
+      while (fs::exists(fs::symlink_status(fmt::format("{}.previous-{}", path, number)))) ++number;
+      const std::string aside = fmt::format("{}.previous-{}", path, number);
+      std::error_code error;
+      fs::rename(path, aside, error);
+      MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}; --fresh keeps earlier results); "
+                     "make the folder writable", path, aside, error.message());
+      log_info("{} put aside as {}", path, aside);
+    }
+  }
+  world.barrier();
+}
+
+ResultsFile::State state_everywhere(const Communicator& world, const std::string& results_path) {
+  auto state = ResultsFile::State::kAbsent;
+  if (world.rank() == 0) state = ResultsFile::state_on_disk(results_path);
+  world.broadcast(&state, sizeof state, 0);
+  return state;
+}
+
+std::uint64_t free_bytes_for(const std::string& results_path) {
+  fs::path folder = fs::absolute(results_path).parent_path();
+  while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  struct statvfs space{};
+  if (statvfs(folder.c_str(), &space) != 0) return 0;
+  return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+}
+
+void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes) {
+  constexpr std::uint64_t kMargin = 1 << 20;
+  if (world.rank() == 0) {
+    const std::uint64_t available = free_bytes_for(folder + "/x");
+    MAGISTER_CHECK(bytes + kMargin <= available, ExitCode::kInputOutput,
+                   "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space, lower "
+                   "top_k or choose another output.directory", folder, available, bytes + kMargin);
+  }
+  world.barrier();
+}
+
+std::uint64_t memory_share_bytes() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 8;
+}
+
+std::uint64_t available_memory_bytes() {
+  std::uint64_t available = 8 * memory_share_bytes();
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string word; meminfo >> word;) {
+    std::uint64_t kilobytes = 0;
+    if (word == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
+  }
+  const auto number = [](const char* path) {
+    std::uint64_t value = 0;
+    return std::ifstream(path) >> value ? std::optional(value) : std::nullopt;  // "max" is no number
+  };
+  const auto limit = number("/sys/fs/cgroup/memory.max"), used = number("/sys/fs/cgroup/memory.current");
+  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
+  return available;
+}
+
+void check_complete(const Communicator& world, const std::string& results_path,
+                    const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+  if (world.rank() == 0) ResultsFile::check_attributes(results_path, expected);
+  world.barrier();
+}
+
+}  // namespace magister

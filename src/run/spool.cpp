@@ -1,0 +1,101 @@
+// An unnamed temporary file: O_TMPFILE, or a name that is unlinked at once where the file system has no O_TMPFILE.
+#include "magister/run/spool.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+constexpr std::size_t kBufferBytes = 1 << 20;
+}
+
+Spool::Spool(const std::string& directory) : directory_(directory) {
+  descriptor_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT)) {
+    std::string name = directory + "/.magister-spool-XXXXXX";
+    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ >= 0) ::unlink(name.c_str());
+  }
+  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+                 "{}: cannot make a temporary file ({}; the tokens are kept there until the results file is sized); "
+                 "make the folder writable", directory, std::strerror(errno));
+  buffer_.reserve(kBufferBytes);
+}
+
+Spool::~Spool() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Spool::Spool(Spool&& other) noexcept
+    : directory_(std::move(other.directory_)), descriptor_(std::exchange(other.descriptor_, -1)),
+      written_(other.written_), position_(other.position_), buffer_(std::move(other.buffer_)) {}
+
+Spool& Spool::operator=(Spool&& other) noexcept {
+  if (this != &other) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    directory_ = std::move(other.directory_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+    written_ = other.written_;
+    position_ = other.position_;
+    buffer_ = std::move(other.buffer_);
+  }
+  return *this;
+}
+
+void Spool::append(std::span<const std::byte> bytes) {
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void Spool::flush() {
+  std::size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t n = ::pwrite(descriptor_, buffer_.data() + done, buffer_.size() - done,
+                               static_cast<off_t>(written_ + done));
+    if (n < 0 && errno == EINTR) continue;
+    MAGISTER_CHECK(n > 0, ExitCode::kInputOutput,
+                   "{}: cannot write {} bytes of tokens ({}; the plan needs them before the results file exists); free "
+                   "space on this file system", directory_, buffer_.size() - done, std::strerror(errno));
+    done += static_cast<std::size_t>(n);
+  }
+  written_ += buffer_.size();
+  buffer_.clear();
+}
+
+void Spool::rewind() {
+  flush();
+  position_ = 0;
+  unread_ = {};
+}
+
+std::size_t Spool::read(std::span<std::byte> out) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    if (unread_.empty()) {
+      buffer_.resize(kBufferBytes);
+      const ssize_t n = ::pread(descriptor_, buffer_.data(), buffer_.size(), static_cast<off_t>(position_));
+      if (n < 0 && errno == EINTR) continue;
+      MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
+                     "{}: cannot read the temporary token file back ({}; the plan is lost); check the disk", directory_,
+                     std::strerror(errno));
+      if (n == 0) break;
+      position_ += static_cast<std::uint64_t>(n);
+      unread_ = std::span(buffer_).first(static_cast<std::size_t>(n));
+    }
+    const std::size_t count = std::min(out.size() - done, unread_.size());
+    std::memcpy(out.data() + done, unread_.data(), count);
+    unread_ = unread_.subspan(count);
+    done += count;
+  }
+  return done;
+}
+
+}  // namespace magister

@@ -1,0 +1,43 @@
+// Rows, then the commit record, on a thread of their own. Order of a commit: see ResultsFile::commit.
+#include "magister/run/unit_writer.h"
+
+#include <chrono>
+
+namespace magister {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+UnitWriter::~UnitWriter() {
+  if (in_flight_.valid()) in_flight_.wait();
+}
+
+void UnitWriter::write(const Unit& unit, const std::vector<ColumnBytes>& columns) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const ColumnBytes& column : columns) {
+    if (column.bytes.empty()) continue;
+    file_.write(column.path, column.of_samples ? unit.samples.begin : unit.rows.begin, column.bytes);
+  }
+  file_.commit(unit);
+  write_seconds_ += seconds_since(start);
+}
+
+void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
+  drain();
+  in_flight_ = std::async(std::launch::async, [this, unit, columns = std::move(columns)] { write(unit, columns); });
+  pending_tokens_ = unit.rows.size();
+}
+
+void UnitWriter::drain() {
+  if (!in_flight_.valid()) return;
+  const auto start = std::chrono::steady_clock::now();
+  in_flight_.get();
+  wait_seconds_ += seconds_since(start);
+  tickets_.report_done(pending_tokens_);  // from the thread that draws: one thread talks to MPI
+}
+
+}  // namespace magister

@@ -1,0 +1,54 @@
+// The registry of tasks. One line a task; nothing registers itself behind the reader's back.
+#include "magister/tasks/registry.h"
+
+#include "magister/tasks/generate_config.h"
+#include "magister/tasks/judge_config.h"
+#include "magister/tasks/teacher_logits_config.h"
+
+namespace magister {
+
+namespace {
+
+struct TaskKind {
+  const char* name;  // what `task:` says
+  std::unique_ptr<Task> (*read)(ConfigNode&, const ExperimentConfig&);
+};
+
+constexpr TaskKind kTaskKinds[] = {
+    {"teacher_logits",
+     [](ConfigNode& node, const ExperimentConfig& experiment) {
+       return make_teacher_logits(read_teacher_logits_config(node, experiment));
+     }},
+    {"generate",
+     [](ConfigNode& node, const ExperimentConfig& experiment) {
+       return make_generate(read_generate_config(node, experiment));
+     }},
+    {"judge",
+     [](ConfigNode& node, const ExperimentConfig& experiment) { return make_judge(read_judge_config(node, experiment)); }},
+};
+
+}  // namespace
+
+std::vector<std::string> task_kinds() {
+  std::vector<std::string> kinds;
+  for (const TaskKind& kind : kTaskKinds) kinds.emplace_back(kind.name);
+  return kinds;
+}
+
+std::unique_ptr<Task> read_task(ConfigNode& node, const ExperimentConfig& experiment) {
+  const std::string name = node.text("task");
+  for (const TaskKind& kind : kTaskKinds) {
+    if (name == kind.name) return kind.read(node, experiment);
+  }
+  if (!name.empty()) {
+    std::string known;
+    for (const std::string& kind : task_kinds()) known += (known.empty() ? "" : ", ") + kind;
+    const std::string nearest = nearest_name(name, task_kinds());
+    node.reject("task", "\"{}\" is no task (known: {}); {}", printable(name, 60), known,
+                nearest.empty() ? "write one of them" : "did you mean " + nearest + "?");
+  }
+  node.abandon();
+  return nullptr;
+}
+
+}  // namespace magister

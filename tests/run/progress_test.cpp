@@ -1,0 +1,127 @@
+// The line of progress, the closing table over ranks, and run.jsonl.
+#include "magister/run/progress.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/parallel/communicator.h"
+#include "magister/run/run_log.h"
+
+namespace magister {
+namespace {
+
+TEST(Progress, SaysDoneRateAndTimeLeft) {
+  RunLog log;
+  const Progress fresh("teacher", {400, 10'000}, {}, log, false, false);
+  EXPECT_EQ(fresh.line({100, 2500}, 10), "teacher: 100/400 units (25.0 %), 250 tokens/s, ETA 0:00:30");
+  EXPECT_EQ(fresh.line({0, 0}, 10), "teacher: 0/400 units (0.0 %), 0 tokens/s, ETA unknown");
+  EXPECT_EQ(fresh.line({400, 10'000}, 40), "teacher: 400/400 units (100.0 %), 250 tokens/s, ETA 0:00:00");
+  // What an earlier run did is done, but its speed is not this run's.
+  const Progress resumed("teacher", {400, 10'000}, {200, 5000}, log, false, false);
+  EXPECT_EQ(resumed.line({300, 7500}, 10), "teacher: 300/400 units (75.0 %), 250 tokens/s, ETA 0:00:10");
+  const Progress nothing("teacher", {0, 0}, {}, log, false, false);
+  EXPECT_EQ(nothing.line({0, 0}, 0), "teacher: 0/0 units (100.0 %), 0 tokens/s, ETA 0:00:00");
+}
+
+TEST(Progress, LiveLineIsReplacedAndCleared) {
+  RunLog log;
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("t", {2, 20}, {}, log, true, true);
+    progress.update({1, 10});  // too early to say anything
+    std::this_thread::sleep_for(std::chrono::milliseconds(550));
+    progress.update({1, 10});
+    progress.update({2, 20});  // too early again
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(std::regex_match(text, std::regex("\r\x1b\\[Kt: 1/2 units \\(50\\.0 %\\), [0-9]+ tokens/s, ETA 0:00:0[0-9]\r\x1b\\[K"))) << text;
+}
+
+TEST(Progress, Words) {
+  EXPECT_EQ(format_duration(0), "0:00:00");
+  EXPECT_EQ(format_duration(59.6), "0:01:00");
+  EXPECT_EQ(format_duration(100 * 3600 + 61), "100:01:01");
+  EXPECT_EQ(format_duration(1e300), "unknown");
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes((1ull << 20) - 1), "1.0 MiB");
+  EXPECT_EQ(format_bytes(~0ull), "16.0 EiB");
+}
+
+// Rank r spends r + 1 seconds computing; only rank 0 loads.
+TEST(PhaseTimes, TableOverTheRanks) {
+  const Communicator world = Communicator::world();
+  const double n = world.size();
+  PhaseTimes times;
+  if (world.rank() == 0) times.add("load", 2.0);
+  times.add("compute", 0.5);
+  times.add("compute", world.rank() + 0.5);
+  { const PhaseTimes::Span span(times, "wait"); }
+  const std::vector<PhaseRow> rows = gather_phases(world, times);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].phase, "load");
+  EXPECT_DOUBLE_EQ(rows[0].max, 2.0);
+  EXPECT_DOUBLE_EQ(rows[0].mean, 2.0 / n);
+  EXPECT_DOUBLE_EQ(rows[0].min, n == 1 ? 2.0 : 0.0);
+  EXPECT_DOUBLE_EQ(rows[1].min, 1.0);
+  EXPECT_DOUBLE_EQ(rows[1].max, n);
+  EXPECT_NEAR(rows[1].mean, (n + 1) / 2, 1e-12);
+  const std::string table = phase_table(rows, 1000, 4.0);
+  EXPECT_NE(table.find("250.0 tokens/s"), std::string::npos) << table;
+  EXPECT_NE(table.find(fmt::format("imbalance of computing {:.1f} %", 100 * (n / ((n + 1) / 2) - 1))), std::string::npos) << table;
+}
+
+TEST(RunLog, OneObjectALineAppended) {
+  const Communicator world = Communicator::world();
+  if (world.rank() != 0) return;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("magister_run_log_{}", getpid());
+  const std::string path = folder / "deep" / "run.jsonl";
+  {
+    RunLog log(path);
+    log.event("start", {{"ranks", 2}, {"name", "bad \xFF bytes"}});
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&log, t] { for (int i = 0; i < 100; ++i) log.event("unit", {{"index", t * 100 + i}}); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  { RunLog(path).event("again", {}); }
+  { RunLog().event("nowhere", {{"x", 1}}); }
+  std::ifstream file(path);
+  std::vector<nlohmann::json> events;
+  for (std::string line; std::getline(file, line);) events.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(events.size(), 402u);
+  EXPECT_EQ(events.front()["event"], "start");
+  EXPECT_EQ(events.front()["schema"], 1);
+  EXPECT_EQ(events.front()["ranks"], 2);
+  EXPECT_EQ(events.back()["event"], "again");
+  const std::regex stamp(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)");
+  for (const nlohmann::json& event : events) EXPECT_TRUE(std::regex_match(event["time"].get<std::string>(), stamp));
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(RunLog("/proc/nowhere/run.jsonl"), Error);
+}
+
+TEST(RunLog, FullDiskEndsNothing) {
+  const Communicator world = Communicator::world();
+  if (world.rank() != 0) return;
+  testing::internal::CaptureStderr();
+  RunLog log("/dev/full");
+  log.event("one", {});
+  log.event("two", {});
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_NE(text.find("No space left"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace magister
