@@ -300,6 +300,24 @@ ConfigNode ConfigNode::section(std::string_view key) {
   return child(key, value, &resolved, broken);
 }
 
+std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::string_view key) {
+  std::optional<ConfigNode> node = optional_section(key);
+  std::vector<std::pair<std::string, std::string>> entries;
+  if (!node || node->value_ == nullptr) return entries;
+  for (const auto& [name, value] : node->value_->members) {
+    node->find_known(name);
+    std::string problem;
+    const Value* const scalar = scalar_of(*value, "one value", problem);
+    if (scalar == nullptr) {
+      node->add_fault(name, std::move(problem));
+      continue;
+    }
+    entries.emplace_back(name, scalar->scalar);
+    node->resolved_->member(name) = {Resolved::Kind::kScalar, yaml_text(scalar->scalar), {}, {}, {}};
+  }
+  return entries;
+}
+
 std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
   Value* const value = find_known(key);
   std::vector<ConfigNode> nodes;

@@ -56,6 +56,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
+  if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
   if (finished && loop.completes) {
     const PhaseTimes::Span span(loop.times, "complete the file");
     loop.file.complete(context.world);

@@ -189,7 +189,7 @@ ResultsFile Generate::create(RunContext& context, const std::string& running_pat
   spec.attributes.emplace_back("num_tokens", plan.num_tokens);
   spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
   spec.attributes.emplace_back("longest_prompt", plan.longest_sample);
-  ResultsFile file = ResultsFile::create(context.world, running_path, spec);
+  ResultsFile file = ResultsFile::create(context.world, running_path, spec, context.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
   context.log.event("plan", {{"task", name()}, {"records", plan.num_samples}, {"prompt_tokens", plan.num_tokens},
@@ -222,7 +222,7 @@ ExitCode Generate::run(RunContext& context) {
     return ExitCode::kDone;
   }
   const bool resumes = state_everywhere(context.world, running_path) == ResultsFile::State::kPartial;
-  ResultsFile file = resumes ? ResultsFile::resume(context.world, running_path, expected)
+  ResultsFile file = resumes ? ResultsFile::resume(context.world, running_path, expected, context.experiment.results_access)
                              : create(context, running_path, opened, expected, times);
   times.add("prepare", std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
 

@@ -168,7 +168,7 @@ ResultsFile Judge::create(RunContext& context, const Opened& opened, const Judge
                                                                      plan.num_tokens, plan.num_units, plan.lengths_digest)));
   spec.attributes.emplace_back("num_samples", plan.num_samples);
   spec.attributes.emplace_back("num_tokens", plan.num_tokens);
-  ResultsFile file = ResultsFile::create(context.world, context.results_path, spec);
+  ResultsFile file = ResultsFile::create(context.world, context.results_path, spec, context.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
   context.log.event("plan", {{"task", name()}, {"prompts", plan.num_samples}, {"prompt_tokens", plan.num_tokens}});
@@ -208,7 +208,7 @@ ExitCode Judge::run(RunContext& context) {
     MAGISTER_CHECK(fs::exists(path), ExitCode::kInputOutput, "tasks: {}: panel: {} does not exist (its verdicts are to be combined with this "
                    "judge's); run that judge first, as an earlier task of the experiment or on its own", name(), printable(path));
   }
-  ResultsFile file = state == ResultsFile::State::kPartial ? ResultsFile::resume(context.world, context.results_path, expected)
+  ResultsFile file = state == ResultsFile::State::kPartial ? ResultsFile::resume(context.world, context.results_path, expected, context.experiment.results_access)
                                                            : create(context, opened, prompts, expected, times);
   const std::uint64_t num_samples = ResultsFile::read_number(context.world, context.results_path + ".partial", "num_samples");
   const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(opened.model, group.tp_size()))));

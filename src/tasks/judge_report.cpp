@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "magister/core/log.h"
 #include "magister/io/results_texts.h"
+#include "magister/io/whole_file.h"
 #include "magister/run/chat_prompts.h"
 #include "tasks/judge_summary.h"
 
@@ -105,10 +104,7 @@ void write_judge_summary(const JudgeReport& report) {
     const auto first = std::count_if(rows.begin(), rows.end(), [](const JudgedRow& row) { return row.verdict == 0; });
     summary["compat_share_of_" + names.front()] = rows.empty() ? ordered_json() : ordered_json(static_cast<double>(first) / static_cast<double>(rows.size()));
   }
-  const std::string path = fs::path(report.results_path).replace_extension(".summary.json").string(), creating = path + ".creating";
-  std::ofstream(creating) << summary.dump(2) << "\n";
-  MAGISTER_CHECK(std::rename(creating.c_str(), path.c_str()) == 0, ExitCode::kInputOutput, "{}: cannot be written (the summary is "
-                 "lost, the verdicts are not); make room and run the command again", printable(path));
+  write_whole_file(fs::path(report.results_path).replace_extension(".summary.json").string(), summary.dump(2) + "\n");
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
 }

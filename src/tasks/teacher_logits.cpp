@@ -140,7 +140,7 @@ ResultsFile TeacherLogits::create(RunContext& context, const OpenModel& model, c
                                             plan.num_tokens, plan.num_units, config_.unit_tokens, plan.lengths_digest)));
   spec.attributes.emplace_back("num_samples", plan.num_samples);
   spec.attributes.emplace_back("num_tokens", plan.num_tokens);
-  ResultsFile file = ResultsFile::create(context.world, context.results_path, spec);
+  ResultsFile file = ResultsFile::create(context.world, context.results_path, spec, context.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
   context.log.event("plan", {{"task", name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},
@@ -171,7 +171,7 @@ ExitCode TeacherLogits::run(RunContext& context) {
     return ExitCode::kDone;
   }
   ResultsFile file = state == ResultsFile::State::kPartial
-                         ? ResultsFile::resume(context.world, context.results_path, expected)
+                         ? ResultsFile::resume(context.world, context.results_path, expected, context.experiment.results_access)
                          : create(context, model, tokenizer, dataset, expected, times);
   times.add("prepare", seconds());
   const std::optional<LossPlan> loss =
