@@ -6,12 +6,13 @@ import ctypes
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from tiny_world import CHAIN, PROGRAM, World
+from tiny_world import CHAIN, PROGRAM, World, ranks_of, wait_until
 
 CLONE_NEWNS, CLONE_NEWUSER, MS_REC, MS_PRIVATE = 0x20000, 0x10000000, 0x4000, 1 << 18
 
@@ -68,20 +69,40 @@ class FullDisk(unittest.TestCase):
         for word in words:
             self.assertIn(word, result.stderr)
 
+    def fill_at(self, world, point, *arguments):
+        """The run stops at the fail point, the disk is filled to the last byte, the run goes on. -> its CompletedProcess"""
+        job = world.start("x", 1, *arguments, MAGISTER_FAIL_POINT=f"{point}:stop")
+
+        def stopped():
+            self.assertIsNone(job.poll(), f"{point} was not reached")
+            return [pid for pid in ranks_of(job) if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"]
+        ranks = wait_until(stopped, 120)
+        self.fill()
+        for pid in ranks:
+            os.kill(pid, signal.SIGCONT)
+        output, errors = job.communicate(timeout=120)
+        return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
+
     def test_rows(self):
         reference = self.teacher.complete("x", 2)
-        self.teacher.forget("x")
-        killed = self.teacher.run("x", 2, MAGISTER_FAIL_POINT="results.freeze.renamed/0:kill")
-        self.assertNotEqual(killed.returncode, 0)
-        self.fill()
-        for ranks, driver in ((1, "pwrite"), (2, "pwrite"), (2, "mpio")):
-            result = self.teacher.run("x", ranks, f"output.driver={driver}")
-            while "another run holds it" in result.stderr:  # what is left of the killed job
-                result = self.teacher.run("x", ranks, f"output.driver={driver}")
-            self.refused(result, "No space left on device" if driver == "pwrite" else " bytes are free (committed units are safe)")
+        for driver in ("pwrite", "mpio"):
+            self.teacher.forget("x")
+            result = self.fill_at(self.teacher, "results.commit.rows_written@2", f"output.driver={driver}")
+            words = ["No space left on device"] if driver == "pwrite" else ["MPI-IO", "bytes are free"]
+            self.refused(result, "teacher.h5.partial", *words)
             self.assertFalse(self.teacher.results("x").exists())
-        self.make_room()
-        self.assertEqual(self.teacher.complete("x", 2), reference)
+            self.refused(self.teacher.run("x", 2, f"output.driver={driver}"), "free")
+            self.make_room()
+            self.assertEqual(self.teacher.complete("x", 2), reference)
+
+    def test_while_the_file_is_made(self):
+        reference = self.teacher.complete("x", 2)
+        for driver in ("pwrite", "mpio"):
+            self.teacher.forget("x")
+            self.refused(self.fill_at(self.teacher, "results.create.closed", f"output.driver={driver}"), "free")
+            self.assertEqual(list(self.teacher.results("x").parent.glob("*.h5*")), [])
+            self.make_room()
+            self.assertEqual(self.teacher.complete("x", 1), reference)
 
     def test_the_judges_summary(self):
         """It is written when all is computed: before it was looked at, a full disk left an empty summary and exit code 0, for good."""
@@ -90,16 +111,10 @@ class FullDisk(unittest.TestCase):
         expected = summary.read_bytes()
         self.assertIn("parse", json.loads(expected))
         self.chain.forget("x")
-        killed = self.chain.run("x", 1, MAGISTER_FAIL_POINT="whole_file.write:kill")
-        self.assertNotEqual(killed.returncode, 0)
-        self.assertTrue(summary.with_name(summary.name + ".creating").exists())
-        self.fill()
-        for _ in range(2):
-            result = self.chain.run("x", 1)
-            self.refused(result, "verdicts.summary.json", "No space left on device")
-            self.assertFalse(summary.exists())
-            self.assertFalse(self.chain.results("x").exists(), "verdicts without their summary are not complete")
-            self.assertEqual(list(summary.parent.glob("*.creating")), [])
+        self.refused(self.fill_at(self.chain, "whole_file.write"), "verdicts.summary.json", "No space left on device")
+        self.assertFalse(summary.exists())
+        self.assertFalse(self.chain.results("x").exists(), "verdicts without their summary are not complete")
+        self.assertEqual(list(summary.parent.glob("*.creating")), [])
         self.make_room()
         self.assertEqual(self.chain.complete("x", 2), reference)
         self.assertEqual(summary.read_bytes(), expected)

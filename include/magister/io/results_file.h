@@ -35,6 +35,7 @@ struct ColumnSpec {
 };
 
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;  // of a file's root, in order
 struct ResultsSpec {
   std::vector<ColumnSpec> columns;          // without /commit, which the writer adds
   std::vector<std::pair<std::string, AttributeValue>> attributes;  // root attributes in order, without `complete`
@@ -53,6 +54,9 @@ struct ResultsAccess {
   std::vector<std::pair<std::string, std::string>> hints;  // for MPI_Info, with kMpio
 };
 
+// Bytes of all datasets of the file that create() would make, without HDF5's own few thousand.
+std::uint64_t results_bytes(const ResultsSpec& spec);
+
 // The lock that refuses a second run on the same results within a second and waits out the orphans of a killed one.
 class ResultsLock {
  public:
@@ -65,6 +69,10 @@ class ResultsLock {
  private:
   std::string path_;
   int descriptor_ = -1;
+};
+
+struct UnitCounts {
+  std::uint64_t units = 0, done = 0;
 };
 
 class ResultsFile {
@@ -95,9 +103,15 @@ class ResultsFile {
   // A root attribute that is a number, read by rank 0; Error(kData) when there is none of that name. Collective over world.
   static std::uint64_t read_number(const Communicator& world, const std::string& path, const std::string& attribute);
 
-  // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, disjoint ranges; any thread where
-  // any_thread() says so.
+  // A root attribute that is text; Error(kData) when there is none of that name. Local.
+  static std::string read_text(const std::string& path, const std::string& attribute);
+
+  // How much of the file at `path` is committed; Error(kData) for what is no results file. Local.
+  static UnitCounts unit_counts(const std::string& path);
+
+  // False: write(), read() and commit() belong to one thread of the rank (ResultsAccess::Driver::kMpio).
   bool any_thread() const;
+  // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, disjoint ranges.
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
 
