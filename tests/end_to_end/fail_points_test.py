@@ -37,7 +37,7 @@ class FailPoints(unittest.TestCase):
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
-        self.world = self.chain if name.startswith(("generate.", "judge.", "whole_file.")) else self.teacher
+        self.world = self.chain if name.startswith(("generate.", "judge.", "task.", "whole_file.")) else self.teacher
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):
@@ -107,7 +107,8 @@ class FailPoints(unittest.TestCase):
                 self.assertIn("No space left on device", result.stderr, f"{name}{where}")
                 self.assertEqual(self.half_made(), [], f"{name}{where}")
                 self.finish(f"a full disk at {name}{where}", 2)
-                self.assertTrue(all(json.loads(line) for line in (self.world.results("x").parent / "run.jsonl").open()))
+                log = (self.world.results("x").parent / "run.jsonl").read_text()
+                self.assertTrue(all(json.loads(line) for line in log.splitlines()), "every line is whole")
 
 
 if __name__ == "__main__":
