@@ -11,7 +11,7 @@ import sys
 import xml.etree.ElementTree
 
 GOOGLETEST = re.compile(r"^\[  SKIPPED \] (\S+) \(", re.MULTILINE)
-UNITTEST = re.compile(r"^(\S+) \(.*skipped ['\"](.*)['\"]$", re.MULTILINE)
+UNITTEST = re.compile(r"^(.*?)(?: \(__main__.*)? \.\.\. skipped ['\"](.*)['\"]$", re.MULTILINE)  # a test's name, or its description
 UNITTEST_TOTAL = re.compile(r"^OK \(.*\bskipped=(\d+)", re.MULTILINE)
 
 

@@ -23,6 +23,8 @@ import judge_summary  # noqa: E402
 
 NAMES = {"reference": ["yes", "no"], "simpleqa": ["correct", "incorrect", "not_attempted"], "rubric": ["1", "2", "3", "4", "5"],
          "pairwise": ["A", "B"], "choice": ["A", "B", "C", "D"]}
+# So small a model looks at its last tokens alone: prompts that end with the record's own text have verdicts that differ.
+PROMPTS = {"pairwise": "{{ answer_a }} or {{ answer_b }}", "choice": "{{ question }} {{ options | join(' ') }}"}
 RECORDS = 40
 
 
@@ -61,7 +63,8 @@ class Summaries(unittest.TestCase):
         return found
 
     def test_every_mode(self):
-        tasks = [self.task(mode, f"verdicts-{mode}", label=f"label_{mode}") for mode in NAMES]
+        prompt = lambda mode: {"user": PROMPTS.get(mode, "{{ question }} {{ answer }}")}
+        tasks = [self.task(mode, f"verdicts-{mode}", label=f"label_{mode}", prompt=prompt(mode)) for mode in NAMES]
         folder = self.run_it("modes", tasks)
         seen = set()
         for mode in NAMES:

@@ -2,6 +2,8 @@
 under the sanitizers; here it also runs with AVX2 alone, which must give what the widest kernels of this CPU give: ids and texts the
 same, values to a few units of the last place (products give the same bits, sums over a row may be fused otherwise).
 """
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,12 @@ def columns(path):
 
 
 class WholeJob(unittest.TestCase):
+    def test_the_environment_chooses_the_kernels(self):
+        """The comparisons below are of two builds, unless this CPU has AVX2 alone."""
+        told = lambda **more: json.loads(subprocess.run([PROGRAM, "--version", "--json"], env={**os.environ, **more}, capture_output=True, check=True).stdout)
+        self.assertEqual(told(**AVX2)["cpu_kernels"], "avx2")
+        self.assertEqual(told()["cpu_kernels"], "avx512" if "avx512" in told()["cpu"] else "avx2")
+
     def compare(self, world, name):
         for file in world.names:
             subprocess.run([PROGRAM, "check", str(world.results(name).with_name(file))], check=True, capture_output=True)
@@ -50,7 +58,7 @@ class WholeJob(unittest.TestCase):
 
     def test_texts_and_verdicts(self):
         with tempfile.TemporaryDirectory() as folder:
-            world = World(folder, records=6, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+            world = World(folder, records=18, text=CHAIN, results=("answers.h5", "verdicts.h5"))
             world.complete("job", 2, seconds=600)
             world.complete("job-avx2", 2, seconds=600, **AVX2)
             self.compare(world, "job")
