@@ -261,8 +261,8 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   }
   std::optional<ResultsTexts> texts;
   if (!answers.empty()) texts.emplace(answers);
-  const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer,
-                                              rules(model, prompts, texts ? &*texts : nullptr), fs::temp_directory_path().string());
+  const SamplePlan samples = SamplePlan::measure(context.world, opened.dataset, opened.tokenizer,
+                                                 rules(model, prompts, texts ? &*texts : nullptr));
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;
