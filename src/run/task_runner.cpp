@@ -273,7 +273,7 @@ PlanReport TaskRunner::plan() {
 
 void TaskRunner::plan_samples(PlanReport& report) {
   const SampleRules rules = job_->rules();
-  const SamplePlan samples = SamplePlan::make(context_.world, dataset_, rules, "", context_.stop);
+  const SamplePlan samples = SamplePlan::measure(context_.world, dataset_, rules, context_.stop);
   const PlanNumbers numbers = numbers_of(samples);
   const TaskResults results = job_->results(numbers);
   report.num_samples = samples.num_samples;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "magister/io/results_verdicts.h"
 #include "magister/tasks/judge_config.h"
 #include "tasks/judge_scoring.h"
 
@@ -36,12 +37,11 @@ class JudgePanel {
  public:
   // paths: complete files. Throws Error(kData) when one judges other texts or with other verdicts. num_texts: the plan's.
   JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names, std::uint64_t num_texts);
-  // Their votes on text t.
+  // Their votes on text t, read from the files. Any thread.
   void add_votes(std::uint64_t t, std::vector<Vote>& votes) const;
 
  private:
-  struct Judge;
-  std::vector<std::shared_ptr<const Judge>> judges_;
+  std::vector<std::shared_ptr<const ResultsVerdicts>> judges_;
 };
 
 }  // namespace magister
