@@ -5,7 +5,6 @@
 
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
-#include "magister/io/results_texts.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
@@ -14,6 +13,7 @@
 #include "magister/run/model_source.h"
 #include "magister/run/run_log.h"
 #include "magister/run/task.h"
+#include "tasks/judge_answers.h"
 #include "tasks/judge_combine.h"
 #include "magister/run/device_group.h"
 #include "tasks/judge_prompts.h"
@@ -49,8 +49,9 @@ class Judge final : public Task {
  private:
   Opened open(const Communicator& world, const std::optional<gpu::Queue>& gpu) const;
   std::string answers_path(const RunContext& context) const;
+  std::optional<JudgeAnswers> open_answers(const RunContext& context, const Dataset& dataset) const;
   std::vector<std::string> panel_paths(const RunContext& context) const;
-  SampleRules rules(const ModelConfig& model, const JudgePrompts& prompts, const ResultsTexts* texts) const;
+  SampleRules rules(const ModelConfig& model, const JudgePrompts& prompts, const JudgeAnswers* answers) const;
   Attributes identity(const RunContext& context, const Opened& opened, const JudgePrompts& prompts, int tp_size) const;
   ResultsFile create(RunContext& context, const Opened& opened, const JudgePrompts& prompts, const Attributes& identity,
                      PhaseTimes& times) const;
@@ -70,6 +71,16 @@ std::string Judge::answers_path(const RunContext& context) const {
   return config_.answers.empty() ? "" : (fs::path(context.results_path).parent_path() / (config_.answers + ".h5")).string();
 }
 
+// Checked; nothing where the records hold the answers.
+std::optional<JudgeAnswers> Judge::open_answers(const RunContext& context, const Dataset& dataset) const {
+  std::optional<JudgeAnswers> answers;
+  const std::string path = answers_path(context);
+  if (path.empty()) return answers;
+  answers.emplace(path, config_.dataset, dataset);
+  answers->check(context.world, dataset);
+  return answers;
+}
+
 std::vector<std::string> Judge::panel_paths(const RunContext& context) const {
   std::vector<std::string> paths;
   for (const std::string& name : config_.panel) paths.push_back((fs::path(context.results_path).parent_path() / (name + ".h5")).string());
@@ -82,20 +93,7 @@ std::string verdict_names(const std::vector<VerdictClass>& classes) {
   return names;
 }
 
-// The texts of one record, or none where the records hold the answers.
-std::vector<std::string> answers_of(const ResultsTexts* texts, const Record& record) {
-  std::vector<std::string> answers;
-  if (texts == nullptr || texts->num_texts() == 0) return answers;
-  const std::uint64_t first = texts->source_index(0), n = texts->texts_a_record();
-  const std::uint64_t at = (record.source_index - first) * n;
-  MAGISTER_CHECK(record.source_index >= first && at + n <= texts->num_texts() && texts->source_index(at) == record.source_index,
-                 ExitCode::kData, "{}: no text was written for this record (the generate task had another data set, limit or "
-                 "slice); give both tasks the same", record.where);
-  for (std::uint64_t i = 0; i < n; ++i) answers.push_back(texts->text(at + i));
-  return answers;
-}
-
-SampleRules Judge::rules(const ModelConfig& model, const JudgePrompts& prompts, const ResultsTexts* texts) const {
+SampleRules Judge::rules(const ModelConfig& model, const JudgePrompts& prompts, const JudgeAnswers* answers) const {
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
                  ExitCode::kConfig, "tasks: {}: max_prompt_length is {} and max_new_tokens {}, but the model was made for {} positions "
@@ -109,8 +107,8 @@ SampleRules Judge::rules(const ModelConfig& model, const JudgePrompts& prompts, 
   rules.unit_samples = prompts.group() * std::max<std::uint64_t>(1, kUnitPrompts / prompts.group());
   rules.unit_tokens = rules.unit_samples * config_.max_prompt_length;
   rules.min_length = 1;
-  rules.encode = [&prompts, texts](const Record& record) {
-    std::vector<std::vector<TokenId>> all = prompts.encode(record, answers_of(texts, record));
+  rules.encode = [&prompts, answers](const Record& record) {
+    std::vector<std::vector<TokenId>> all = prompts.encode(record, answers == nullptr ? std::vector<std::string>() : answers->of(record));
     return std::vector<SampleTokens>(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
   };
   return rules;
@@ -145,13 +143,12 @@ Attributes Judge::identity(const RunContext& context, const Opened& opened, cons
 
 ResultsFile Judge::create(RunContext& context, const Opened& opened, const JudgePrompts& prompts, const Attributes& identity,
                           PhaseTimes& times) const {
-  const std::string folder = fs::path(context.results_path).parent_path().string(), answers = answers_path(context);
-  std::optional<ResultsTexts> texts;
-  if (!answers.empty()) texts.emplace(answers);
+  const std::string folder = fs::path(context.results_path).parent_path().string();
+  const std::optional<JudgeAnswers> answers = open_answers(context, opened.dataset);
   const auto tokenized = [&] {
     const PhaseTimes::Span span(times, "tokenise");
     return SamplePlan::make(context.world, opened.dataset, opened.tokenizer,
-                            rules(opened.model.description.config, prompts, texts ? &*texts : nullptr), folder);
+                            rules(opened.model.description.config, prompts, answers ? &*answers : nullptr), folder);
   };
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times, "create the file");
@@ -197,6 +194,7 @@ ExitCode Judge::run(RunContext& context) {
   const std::vector<VerdictClass> classes = prompts.classes();
   const VerdictTokens tokens = verdict_tokens(opened.tokenizer, classes);
   rules(model, prompts, nullptr);
+  prompts.check_fields(opened.dataset, !config_.answers.empty());
   const Attributes expected = identity(context, opened, prompts, group.tp_size());
   const ResultsFile::State state = state_everywhere(context.world, context.results_path);
   if (state == ResultsFile::State::kComplete) {
@@ -246,6 +244,7 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   const ModelConfig& model = opened.model.description.config;
   const JudgePrompts prompts(config_, opened.tokenizer);
   verdict_tokens(opened.tokenizer, prompts.classes());
+  prompts.check_fields(opened.dataset, !config_.answers.empty());
   PlanReport report;
   plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const auto pages = static_cast<std::uint64_t>(cache_pages(opened.model, report.tp_size));
@@ -259,8 +258,7 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
     report.notes = {{"answers", fmt::format("{} is not written yet: lengths are unknown", answers)}};
     return report;
   }
-  std::optional<ResultsTexts> texts;
-  if (!answers.empty()) texts.emplace(answers);
+  const std::optional<JudgeAnswers> texts = open_answers(context, opened.dataset);
   const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer,
                                               rules(model, prompts, texts ? &*texts : nullptr), fs::temp_directory_path().string());
   report.num_samples = samples.num_samples;
