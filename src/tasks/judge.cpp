@@ -15,6 +15,7 @@
 #include "magister/run/task.h"
 #include "tasks/judge_answers.h"
 #include "tasks/judge_combine.h"
+#include "tasks/judge_labels.h"
 #include "magister/run/device_group.h"
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
@@ -195,6 +196,7 @@ ExitCode Judge::run(RunContext& context) {
   const VerdictTokens tokens = verdict_tokens(opened.tokenizer, classes);
   rules(model, prompts, nullptr);
   prompts.check_fields(opened.dataset, !config_.answers.empty());
+  JudgeLabels(config_, classes).check(context.world, opened.dataset);
   const Attributes expected = identity(context, opened, prompts, group.tp_size());
   const ResultsFile::State state = state_everywhere(context.world, context.results_path);
   if (state == ResultsFile::State::kComplete) {
@@ -245,6 +247,7 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   const JudgePrompts prompts(config_, opened.tokenizer);
   verdict_tokens(opened.tokenizer, prompts.classes());
   prompts.check_fields(opened.dataset, !config_.answers.empty());
+  JudgeLabels(config_, prompts.classes()).check(context.world, opened.dataset);
   PlanReport report;
   plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const auto pages = static_cast<std::uint64_t>(cache_pages(opened.model, report.tp_size));

@@ -12,6 +12,7 @@
 #include "magister/core/log.h"
 #include "magister/io/results_texts.h"
 #include "magister/run/chat_prompts.h"
+#include "tasks/judge_labels.h"
 #include "tasks/judge_summary.h"
 
 namespace magister {
@@ -58,18 +59,14 @@ std::vector<JudgedRow> rows_of(const JudgeReport& report) {
 }
 
 // A person's verdict for the rows of each record; a pair's second order has it the other way round.
-void add_labels(const JudgeReport& report, const std::vector<std::string>& names, std::vector<JudgedRow>& rows) {
-  if (report.config.label_field.empty()) return;
+void add_labels(const JudgeReport& report, std::vector<JudgedRow>& rows) {
+  const JudgeLabels labels(report.config, report.prompts.classes());
+  if (!labels.are_given()) return;
   std::size_t row = 0;
   report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
-    const ordered_json value = record_field(record.text, report.config.label_field, record.where);
-    const std::string label = value.is_string() ? value.get<std::string>() : value.dump();
-    const auto found = std::find(names.begin(), names.end(), label);
-    MAGISTER_CHECK(found != names.end(), ExitCode::kData, "{}: the label \"{}\" is no verdict (they are {}); mend the line or "
-                   "remove `label`", record.where, printable(label, 40), fmt::join(names, ", "));
-    const auto number = static_cast<std::int32_t>(found - names.begin());
+    const std::optional<std::int32_t> number = labels.of(record);
     for (; row < rows.size() && rows[row].record == record.source_index; ++row) {
-      rows[row].label = report.prompts.orders() == 2 && rows[row].swapped ? 1 - number : number;
+      if (number) rows[row].label = report.prompts.orders() == 2 && rows[row].swapped ? 1 - *number : *number;
     }
   });
 }
@@ -97,7 +94,7 @@ ordered_json combined_summary(const JudgeReport& report, const std::vector<std::
 void write_judge_summary(const JudgeReport& report) {
   const std::vector<std::string> names = names_of(report.prompts);
   std::vector<JudgedRow> rows = rows_of(report);
-  add_labels(report, names, rows);
+  add_labels(report, rows);
   ordered_json summary = summarize(rows, names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric});
   if (report.prompts.group() > 1 || !report.config.panel.empty()) summary["combined"] = combined_summary(report, names, rows);
   if (report.config.read == JudgeRead::kSubstring && report.config.method == JudgeMethod::kDecode) {

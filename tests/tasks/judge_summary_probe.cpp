@@ -1,8 +1,9 @@
-// Statistics for the Python test: one JSON request a line on standard input, one answer a line.
+// Statistics and the reading of replies for the Python test: one JSON request a line on standard input, one answer a line.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tasks/judge_scoring.h"
 #include "tasks/judge_summary.h"
 
 int main() {
@@ -16,6 +17,10 @@ int main() {
     } else if (request.contains("confusion")) {
       const auto matrix = request["confusion"].get<Confusion>();
       answer = {cohens_kappa(matrix), scotts_pi(matrix)};
+    } else if (request.contains("reply")) {
+      std::vector<VerdictClass> classes;
+      for (const auto& word : request["words"]) classes.push_back({word.get<std::string>(), {word.get<std::string>()}});
+      answer = first_word(request["reply"].get<std::string>(), classes);
     } else {
       std::vector<std::pair<double, bool>> pairs;
       for (const auto& pair : request["auroc"]) pairs.emplace_back(pair[0].get<double>(), pair[1].get<int>() != 0);
