@@ -257,8 +257,7 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   const ModelConfig& model = opened.model.description.config;
   PlanReport report;
   plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
-  const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
-                                              std::filesystem::temp_directory_path().string());
+  const SamplePlan samples = SamplePlan::measure(context.world, opened.dataset, opened.tokenizer, rules(opened));
   const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, report.tp_size, config_, pass_shape(), samples.longest_sample));
   report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);

@@ -234,8 +234,14 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
   });
   file.write("/samples/offset", num_texts, bytes_of(std::vector<std::uint64_t>{row}));
   file.freeze();
+  constexpr std::size_t kUnitsACommit = 1024;
   std::vector<Unit> units;
-  for (const std::uint64_t index : file.pending_units()) units.push_back(file.unit(index));
+  for (const std::uint64_t index : file.pending_units()) {
+    units.push_back(file.unit(index));
+    if (units.size() < kUnitsACommit) continue;
+    file.commit(units);
+    units.clear();
+  }
   file.commit(units);
   file.complete(alone);
 }

@@ -207,6 +207,7 @@ ExitCode Judge::run(RunContext& context) {
   for (const std::string& path : panel_paths(context)) {  // before a file is made that could never be finished
     MAGISTER_CHECK(fs::exists(path), ExitCode::kInputOutput, "tasks: {}: panel: {} does not exist (its verdicts are to be combined with this "
                    "judge's); run that judge first, as an earlier task of the experiment or on its own", name(), printable(path));
+    check_panel_judge(path, verdict_names(classes), expected);
   }
   ResultsFile file = state == ResultsFile::State::kPartial ? ResultsFile::resume(context.world, context.results_path, expected)
                                                            : create(context, opened, prompts, expected, times);
@@ -232,7 +233,9 @@ ExitCode Judge::run(RunContext& context) {
   if (code != ExitCode::kDone) return code;
   // The summary first: a complete file whose summary failed would never get one.
   if (context.world.rank() == 0) {
-    write_judge_summary({config_, prompts, opened.dataset, file, num_samples, answers_path(context), context.results_path, context.log});
+    const auto answers = answers_path(context).empty() ? std::nullopt : std::optional<JudgeAnswers>(std::in_place, answers_path(context), config_.dataset, opened.dataset);
+    const auto read = [&](const char* path, std::uint64_t first, std::span<std::byte> data) { file.read(path, first, data); };
+    write_judge_summary({config_, prompts, opened.dataset, read, num_samples, answers ? &*answers : nullptr, context.results_path, context.log});
   }
   context.world.wait_for_all();
   file.complete(context.world);
@@ -262,8 +265,8 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
     return report;
   }
   const std::optional<JudgeAnswers> texts = open_answers(context, opened.dataset);
-  const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer,
-                                              rules(model, prompts, texts ? &*texts : nullptr), fs::temp_directory_path().string());
+  const SamplePlan samples = SamplePlan::measure(context.world, opened.dataset, opened.tokenizer,
+                                                 rules(model, prompts, texts ? &*texts : nullptr));
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;

@@ -201,8 +201,7 @@ PlanReport TeacherLogits::plan(RunContext& context, int num_ranks) {
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);
   const std::unique_ptr<ChatPrompts> chat = open_chat(tokenizer);
-  const SamplePlan samples = SamplePlan::make(context.world, dataset, tokenizer, rules_with(config, chat.get()),
-                                              std::filesystem::temp_directory_path().string());
+  const SamplePlan samples = SamplePlan::measure(context.world, dataset, tokenizer, rules_with(config, chat.get()));
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;

@@ -47,6 +47,14 @@ class Statistics(unittest.TestCase):
             self.assertAlmostEqual(ours, roc_auc_score([label for _, label in case], [score for score, _ in case]), 12)
         self.assertEqual(answers([{"auroc": [[1.0, 1]]}]), [None])
 
+    def test_auroc_of_more_scores_than_memory_holds(self):
+        """Sorted runs on disk, merged: the same bits as in memory, whatever the size of a run, with ties across runs."""
+        source = random.Random(4)
+        case = [(round(source.gauss(label, 1), 2), label) for label in source.choices((0, 1), k=30000)]
+        ours = answers([{"auroc": case, "in_memory": size} for size in (1 << 20, 29999, 30000, 4096, 5000, 77)])
+        self.assertEqual(len(set(ours)), 1, ours)
+        self.assertAlmostEqual(ours[0], roc_auc_score([label for _, label in case], [score for score, _ in case]), 12)
+
 
 class Replies(unittest.TestCase):
     """`read: word`: the first verdict word that stands alone."""
