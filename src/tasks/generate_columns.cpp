@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 
 namespace magister {
 namespace {
@@ -49,6 +50,7 @@ std::uint64_t block_records(const GenerateShape& shape) {
 template <typename Body>
 bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const StopPoll& poll, const Body& body) {
   for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
+    fail_point("task.pack.block");
     if (poll()) return false;
     Block block;
     block.records = std::min(block_records(shape), shape.num_records - first);
