@@ -36,7 +36,7 @@ ResultsColumns open_shared(const std::string& path, std::vector<PlacedColumn> pl
 struct ResultsFile::Columns {
   std::string final_path;
   ResultsColumns at;
-  std::vector<std::uint64_t> pending;
+  UnitSet pending;
   const Communicator* world = nullptr;
   bool is_creating = false;  // from the first byte of X.h5.creating to its rename
 
@@ -133,12 +133,11 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
   columns->is_creating = true;
   // All have opened it, or all leave: who fails later and takes the name along makes nobody else fail.
   run_agreed(world, [&] { columns->at = open_shared(path, from_text(layout), access); });
-  const std::uint64_t num_units = columns->at.num_units();
-  for (std::uint64_t i = 0; i < num_units; ++i) columns->pending.push_back(i);
+  columns->pending = UnitSet::all(columns->at.num_units());
   // Flags and checksums are zero from the start, in blocks of their own and not by the grace of a sparse file.
   if (world.rank() == 0) {
-    columns->at.write("/commit/done", 0, std::vector<std::byte>(num_units));
-    columns->at.write("/commit/crc32c", 0, std::vector<std::byte>(num_units * 4));
+    columns->at.write_zeros("/commit/done");
+    columns->at.write_zeros("/commit/crc32c");
   }
   return ResultsFile(std::move(columns));
 }
@@ -169,7 +168,7 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
   columns->final_path = final_path;
   columns->world = &world;
   const std::string path = partial(final_path);
-  std::string layout, done;
+  std::string layout, pending;
   if (world.rank() == 0) {
     check_attributes(path, expected);
     columns->at = open_shared(path, read_layout(path), access);
@@ -177,15 +176,12 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
     MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the file was changed or damaged, and nothing is overwritten); put "
                    "it aside with --fresh", printable(path), faults.empty() ? "" : faults.front());
     layout = to_text(columns->at.all());
-    done.resize(columns->at.num_units());
-    columns->at.read(columns->at.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
+    pending = columns->at.pending_units().to_bytes();
   }
   world.broadcast(layout, 0);
-  world.broadcast(done, 0);
+  world.broadcast(pending, 0);
   if (world.rank() != 0) columns->at = open_shared(path, from_text(layout), access);
-  for (std::uint64_t i = 0; i < done.size(); ++i) {
-    if (done[i] == 0) columns->pending.push_back(i);
-  }
+  columns->pending = UnitSet::from_bytes(pending);
   return ResultsFile(std::move(columns));
 }
 
@@ -239,7 +235,8 @@ void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, 
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
-const std::vector<std::uint64_t>& ResultsFile::pending_units() const { return columns_->pending; }
+const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
+std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }
 std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }
 Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.unit(unit_index); }
 std::uint32_t ResultsFile::checksum(const Unit& unit) const { return columns_->at.checksum(unit); }
@@ -270,10 +267,9 @@ void ResultsFile::complete(const Communicator& world) {
   if (world.rank() == 0) {
     reopen();
     const std::string& final_path = columns_->final_path;
-    const auto done = columns_->at.rows<std::uint8_t>("/commit/done", 0, num_units());
-    const auto hole = std::find_if(done.begin(), done.end(), [](std::uint8_t flag) { return flag != 1; });
-    MAGISTER_CHECK(hole == done.end(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
-                   "same command again", printable(final_path), hole - done.begin());
+    const std::uint64_t hole = columns_->at.pending_units().next(0);
+    MAGISTER_CHECK(hole == num_units(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
+                   "same command again", printable(final_path), hole);
     fail_point("results.complete.begin");
     write_complete(partial(final_path));
     fail_point("results.complete.attribute_written");

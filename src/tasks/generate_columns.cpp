@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 
 namespace magister {
 namespace {
@@ -49,6 +50,7 @@ std::uint64_t block_records(const GenerateShape& shape) {
 template <typename Body>
 bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const StopPoll& poll, const Body& body) {
   for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
+    fail_point("task.pack.block");
     if (poll()) return false;
     Block block;
     block.records = std::min(block_records(shape), shape.num_records - first);
@@ -243,8 +245,14 @@ bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
   if (!all) return false;  // what is left behind has no name that counts, and is made anew
   file.write("/samples/offset", num_texts, bytes_of(std::vector<std::uint64_t>{row}));
   file.freeze();
+  constexpr std::size_t kUnitsACommit = 1024;
   std::vector<Unit> units;
-  for (const std::uint64_t index : file.pending_units()) units.push_back(file.unit(index));
+  for (const std::uint64_t index : file.pending_units()) {
+    units.push_back(file.unit(index));
+    if (units.size() < kUnitsACommit) continue;
+    file.commit(units);
+    units.clear();
+  }
   file.commit(units);
   file.complete(alone);
   return true;

@@ -4,13 +4,14 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
-#include "magister/io/results_texts.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/task.h"
 #include "magister/tasks/judge_config.h"
+#include "tasks/judge_answers.h"
 #include "tasks/judge_combine.h"
+#include "tasks/judge_labels.h"
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
@@ -25,19 +26,6 @@ std::string verdict_names(const std::vector<VerdictClass>& classes) {
   std::string names;
   for (const VerdictClass& one : classes) names += (names.empty() ? "" : ",") + one.name;
   return names;
-}
-
-// The texts of one record, or none where the records hold the answers.
-std::vector<std::string> answers_of(const ResultsTexts& texts, const Record& record) {
-  std::vector<std::string> answers;
-  if (texts.num_texts() == 0) return answers;
-  const std::uint64_t first = texts.source_index(0), n = texts.texts_a_record();
-  const std::uint64_t at = (record.source_index - first) * n;
-  MAGISTER_CHECK(record.source_index >= first && at + n <= texts.num_texts() && texts.source_index(at) == record.source_index,
-                 ExitCode::kData, "{}: no text was written for this record (the generate task had another data set, limit or "
-                 "slice); give both tasks the same", record.where);
-  for (std::uint64_t i = 0; i < n; ++i) answers.push_back(texts.text(at + i));
-  return answers;
 }
 
 class JudgeJob final : public TaskJob {
@@ -71,7 +59,7 @@ class JudgeJob final : public TaskJob {
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
   std::vector<TokenId> ends_;          // that end a reply, ascending; none are asked for where none is written
-  std::optional<ResultsTexts> texts_;  // of the generate task, once it has run
+  std::optional<JudgeAnswers> answers_;  // of the generate task, once it has run
 };
 
 JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskInputs& inputs)
@@ -87,6 +75,8 @@ JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskI
   std::sort(ends_.begin(), ends_.end());
   if (!config_.answers.empty()) check_earlier("answers", config_.answers, "generate");
   for (const std::string& name : config_.panel) check_earlier("panel", name, "judge");
+  prompts_.check_fields(inputs.dataset, !config_.answers.empty());
+  JudgeLabels(config_, classes_).check(inputs.context.world, inputs.dataset);
 }
 
 // Another task's results are made by an earlier task of this experiment, or stand on disk already.
@@ -119,7 +109,9 @@ bool JudgeJob::inputs_exist() const {
 }
 
 void JudgeJob::open_results() {
-  if (!config_.answers.empty()) texts_.emplace(answers_path());
+  if (config_.answers.empty()) return;
+  answers_.emplace(answers_path(), config_.dataset, inputs_.dataset);
+  answers_->check(inputs_.context.world, inputs_.dataset);
 }
 
 std::string JudgeJob::digest_of(const std::string& path) const {
@@ -151,7 +143,7 @@ SampleRules JudgeJob::rules() {
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;
     // Before the generate task has run, a record is only checked: any answer does.
-    if (!config_.answers.empty()) answers = texts_ ? answers_of(*texts_, record) : std::vector<std::string>{"an answer"};
+    if (!config_.answers.empty()) answers = answers_ ? answers_->of(record) : std::vector<std::string>{"an answer"};
     std::vector<std::vector<TokenId>> all = prompts_.encode(record, answers);
     return std::vector<SampleTokens>(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
   };
@@ -191,8 +183,9 @@ void JudgeJob::work(const ModelRun& run, const PlanNumbers& plan) {
 
 // The summary first: a complete file whose summary failed would never get one.
 bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
-  return write_judge_summary({config_, prompts_, inputs_.dataset, file, plan.num_samples, answers_path(), inputs_.context.results_path,
-                              inputs_.context.log, inputs_.context.stop_poll()});
+  const auto read = [&file](const char* path, std::uint64_t first_row, std::span<std::byte> data) { file.read(path, first_row, data); };
+  return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples, answers_ ? &*answers_ : nullptr,
+                              inputs_.context.results_path, inputs_.context.log, inputs_.context.stop_poll()});
 }
 
 class Judge final : public Task {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/core/unit_set.h"
 #include "magister/parallel/communicator.h"
 
 namespace magister {
@@ -120,7 +121,9 @@ class ResultsFile {
   void freeze();
 
   // Units not committed yet, equal on every rank (read once at resume; all units after create).
-  const std::vector<std::uint64_t>& pending_units() const;
+  const UnitSet& pending_units() const;
+  // Their rows in all. Local; reads 16 bytes a unit at most.
+  std::uint64_t pending_rows() const;
   std::uint64_t num_units() const;
   // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.
   Unit unit(std::uint64_t unit_index) const;
