@@ -112,6 +112,7 @@ class SchemaWriter {
   // prefix: the path of the map's keys in the tables.
   Json map(const ConfigRules& rules, const std::string& prefix) {
     Json schema = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+    if (rules.names_are_free) schema["additionalProperties"] = {{"type", {"string", "number", "boolean"}}};
     Json required = Json::array();
     for (const auto& key : rules.keys) {
       if (key->rules.empty() && key->maps.empty()) continue;  // another program's name for a key of another map

@@ -1,14 +1,10 @@
 // `export`: one JSON line a sample, streamed column by column, written beside its final name and renamed at the end.
 // JSON: RFC 8259. Floats by std::to_chars: the shortest decimal that reads back to the same float.
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +12,7 @@
 #include "io/results_reader.h"
 #include "magister/core/error.h"
 #include "magister/io/results_tools.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace {
@@ -149,31 +146,10 @@ void write_to_standard_output(std::string_view piece) {
   fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere", std::strerror(errno));
 }
 
-void refuse_existing(const std::string& out) {
-  struct stat status {};
-  MAGISTER_CHECK(::lstat(out.c_str(), &status) != 0, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give another "
-                 "name or move it away", printable(out));
-}
-
 void export_to_file(const ResultsReader& file, const std::string& out) {
-  refuse_existing(out);
-  const std::string creating = out + ".creating";
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(creating, ignored))) ::unlink(creating.c_str());
-  PosixFile target(creating, PosixFile::Access::kCreate);
-  try {
-    std::uint64_t position = 0;
-    JsonlWriter(file, [&](std::string_view piece) {
-      target.write_at(position, std::as_bytes(std::span(piece)));
-      position += piece.size();
-    }).write_all();
-    target.sync();
-    refuse_existing(out);
-    rename_durably(creating, out);
-  } catch (...) {
-    ::unlink(creating.c_str());  // gone already when only the folder's fsync failed
-    throw;
-  }
+  WholeFile target(out, WholeFile::Existing::kRefused);
+  JsonlWriter(file, [&](std::string_view piece) { target.write(piece); }).write_all();
+  target.keep();
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ ExitCode TaskRunner::run() {
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
-  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected) : create(expected);
+  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected, context_.experiment.results_access) : create(expected);
   const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
   const ExitCode code = compute(file, numbers, expected);
   return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
@@ -196,7 +196,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   const std::uint64_t bytes = results_bytes(spec);
   check_free_space(world, folder, bytes + results.packed_bytes);
   leave_if_stopped(world, context_.stop);
-  ResultsFile file = ResultsFile::create(world, path, spec);
+  ResultsFile file = ResultsFile::create(world, path, spec, context_.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
   context_.log.event("plan", {{"task", task_.name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},

@@ -71,6 +71,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
+  if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
   const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, done.tokens_done, wall_seconds, context.log);
   if (finished) return ExitCode::kDone;

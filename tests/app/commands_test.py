@@ -134,6 +134,18 @@ class Commands(unittest.TestCase):
         self.assertEqual(len(messages), 1)
         self.assertIn("nowhere", messages[0])
 
+    def test_doctor_sees_hosts_overwrite_each_others_bytes(self):
+        """Ranks with page caches of their own (tests/io/nfs_client.c): what is locked is kept, a client that does not care is found."""
+        client = os.path.join(os.environ["MAGISTER_BUILD_DIR"], "tests/io/libnfs_client.so")
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3", "env", f"LD_PRELOAD={client}",
+                   f"NFS_CLIENT_FOLDER={self.folder}"]
+        doctor = [PROGRAM, "doctor", "--directory", self.folder]
+        sound = subprocess.run([*command, *doctor], capture_output=True, text=True)
+        self.assertEqual(sound.returncode, 0, sound.stderr)
+        careless = subprocess.run([*command, "NFS_CLIENT_CARELESS=1", *doctor], capture_output=True, text=True)
+        self.assertEqual(careless.returncode, 74, careless.stdout)
+        self.assertIn("hosts overwrite each other's bytes", careless.stderr)
+
     def test_closed_pipe_and_full_disk(self):
         result = subprocess.run(f"'{PROGRAM}' --man | true; exit ${{PIPESTATUS[0]}}", shell=True, executable="/bin/bash", cwd=self.folder,
                                 capture_output=True, text=True)
