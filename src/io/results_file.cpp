@@ -193,6 +193,8 @@ void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, 
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
+std::size_t ResultsFile::row_bytes(const std::string& column_path) const { return columns_->at.at(column_path).row_bytes(); }
+
 const std::vector<std::uint64_t>& ResultsFile::pending_units() const { return columns_->pending; }
 std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }
 Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.unit(unit_index); }

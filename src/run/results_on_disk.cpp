@@ -2,12 +2,9 @@
 #include "magister/run/results_on_disk.h"
 
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <system_error>
 
 #include "magister/core/error.h"
@@ -68,26 +65,6 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
                    "top_k or choose another output.directory", folder, available, bytes + kMargin);
   }
   world.barrier();
-}
-
-std::uint64_t memory_share_bytes() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 8;
-}
-
-std::uint64_t available_memory_bytes() {
-  std::uint64_t available = 8 * memory_share_bytes();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;) {
-    std::uint64_t kilobytes = 0;
-    if (word == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
-  }
-  const auto number = [](const char* path) {
-    std::uint64_t value = 0;
-    return std::ifstream(path) >> value ? std::optional(value) : std::nullopt;  // "max" is no number
-  };
-  const auto limit = number("/sys/fs/cgroup/memory.max"), used = number("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
-  return available;
 }
 
 void check_complete(const Communicator& world, const std::string& results_path,

@@ -229,8 +229,10 @@ ExitCode Generate::run(RunContext& context) {
   const auto number = [&](const char* of) { return ResultsFile::read_number(context.world, running_path + ".partial", of); };
   const GenerateShape size{number("num_samples"), number("num_tokens"), file.num_units(), config_.n, config_.max_new_tokens,
                            number("key_bytes"), config_.top_logprobs};
-  const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, group.tp_size(), config_, pass_shape(), number("longest_prompt")));
+  const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, group.tp_size(), config_, pass_shape(), shards_on_host(context.world, group),
+                                                                number("longest_prompt")));
   const auto num_pages = static_cast<std::int64_t>(context.world.min(pages));
+  check_host_memory(context.world, group, opened.model.device_memory(group.tp_size(), pass_shape(), static_cast<std::uint64_t>(num_pages)));
   const std::optional<LossPlan> loss =
       plan_quantization_loss(context, group, {name(), config_.model.quantization_loss, opened.model, file, expected});
   UnitLoop loop{context, group, file, name(), context.results_path, times, opened.model.facts(), false};
@@ -259,7 +261,8 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
   const SamplePlan samples = SamplePlan::make(context.world, opened.dataset, opened.tokenizer, rules(opened),
                                               std::filesystem::temp_directory_path().string());
-  const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, report.tp_size, config_, pass_shape(), samples.longest_sample));
+  const auto pages = static_cast<std::uint64_t>(num_cache_pages(opened.model, report.tp_size, config_, pass_shape(), shards_on_host(report.devices),
+                                                                samples.longest_sample));
   report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);

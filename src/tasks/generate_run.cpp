@@ -71,9 +71,7 @@ class Writer final : public GeneratorShard {
     Record& record = records_[source];
     const std::uint64_t count = run_.config.best_of;
     record = {unit, std::vector<Generation>(count), count};
-    for (std::uint64_t i = 0; i < count; ++i) {
-      generator_->add({source, i, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint});
-    }
+    generator_->add({source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
     return count;
   }
 
@@ -89,6 +87,8 @@ class Writer final : public GeneratorShard {
     return 1;
   }
 
+  std::uint64_t sample_of(std::uint64_t record, std::uint64_t) const override { return records_.at(record).unit.samples.begin; }
+
   void before_pass() override {
     watch("write texts");
     fail_point("generate.pass");
@@ -100,11 +100,11 @@ class Writer final : public GeneratorShard {
 
 }  // namespace
 
-std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
+std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass, int shards_on_host,
                              std::uint64_t longest_prompt) {
   const auto pages_for = [](std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; };
   const std::uint64_t a_text = pages_for(longest_prompt + config.max_new_tokens) + 1;
-  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass) / model.page_bytes(tp_size);
+  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass, shards_on_host) / model.page_bytes(tp_size);
   return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * config.max_sequences, affordable)));
 }
 

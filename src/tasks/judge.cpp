@@ -57,7 +57,7 @@ class Judge final : public Task {
   JudgeShape shape(const SamplePlan& plan, const JudgePrompts& prompts) const {
     return {plan.num_samples, plan.num_tokens, plan.num_units, prompts.classes().size(), plan.max_key_bytes, config_.max_new_tokens};
   }
-  std::int64_t cache_pages(const OpenModel& model, int tp_size) const;
+  std::int64_t cache_pages(const OpenModel& model, int tp_size, int shards_on_host) const;
 
   JudgeConfig config_;
 };
@@ -176,8 +176,8 @@ ResultsFile Judge::create(RunContext& context, const Opened& opened, const Judge
 }
 
 // Pages for two passes' prompts and the replies under way, or what the cache's budget holds; one prompt always fits.
-std::int64_t Judge::cache_pages(const OpenModel& model, int tp_size) const {
-  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass_shape()) / model.page_bytes(tp_size);
+std::int64_t Judge::cache_pages(const OpenModel& model, int tp_size, int shards_on_host) const {
+  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass_shape(), shards_on_host) / model.page_bytes(tp_size);
   const std::uint64_t a_prompt = (config_.max_prompt_length + config_.max_new_tokens) / KvPages::kSlots + 2;
   const std::uint64_t replying = config_.max_new_tokens == 0 ? 0 : config_.max_sequences * a_prompt;
   const std::uint64_t wished = a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
@@ -211,7 +211,8 @@ ExitCode Judge::run(RunContext& context) {
   ResultsFile file = state == ResultsFile::State::kPartial ? ResultsFile::resume(context.world, context.results_path, expected)
                                                            : create(context, opened, prompts, expected, times);
   const std::uint64_t num_samples = ResultsFile::read_number(context.world, context.results_path + ".partial", "num_samples");
-  const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(opened.model, group.tp_size()))));
+  const auto num_pages = static_cast<std::int64_t>(context.world.min(static_cast<std::uint64_t>(cache_pages(opened.model, group.tp_size(), shards_on_host(context.world, group)))));
+  check_host_memory(context.world, group, opened.model.device_memory(group.tp_size(), pass_shape(), static_cast<std::uint64_t>(num_pages)));
   std::vector<TokenId> ends = end_tokens(config_.model.path, model);
   std::sort(ends.begin(), ends.end());
   std::optional<JudgePanel> panel;
@@ -248,7 +249,7 @@ PlanReport Judge::plan(RunContext& context, int num_ranks) {
   verdict_tokens(opened.tokenizer, prompts.classes());
   PlanReport report;
   plan_devices(report, num_ranks, layout, {model, opened.model.dtype, opened.model.quantization, opened.model.layers()});
-  const auto pages = static_cast<std::uint64_t>(cache_pages(opened.model, report.tp_size));
+  const auto pages = static_cast<std::uint64_t>(cache_pages(opened.model, report.tp_size, shards_on_host(report.devices)));
   report.device_parts = opened.model.device_memory(report.tp_size, pass_shape(), pages);
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);

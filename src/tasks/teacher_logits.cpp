@@ -160,6 +160,7 @@ ExitCode TeacherLogits::run(RunContext& context) {
 
   const OpenModel model = open_model(context.world, config_.model, queue_of(group));
   partition_for(model.description.config, group.first_tp_rank(), group.tp_size());  // refuses what cannot be divided
+  check_host_memory(context.world, group, model.device_memory(group.tp_size(), pass_shape(), 0));
   const Tokenizer tokenizer = load_tokenizer(config_.model.path);
   rules(model.description.config);
   const Dataset dataset = Dataset::open(context.world, config_.dataset);

@@ -26,9 +26,18 @@ std::optional<gpu::Queue> queue_of(const GpuGroup& group);
 // The same before there is a group, for `plan`: whether its devices are GPUs.
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices);
 
+// Shards that share a host's memory, of the host that has most. Collective over world.
+int shards_on_host(const Communicator& world, const GpuGroup& group);
+// The same before there is a group, for `plan`.
+int shards_on_host(const std::vector<DeviceRow>& devices);
+
+// Throws Error(kConfig), the same on every rank, when the shards of a host together do not fit into what is free of its memory: the system
+// would end the job in its middle, without a word. On GPUs there is nothing to check here. Collective over world.
+void check_host_memory(const Communicator& world, const GpuGroup& group, const MemoryParts& parts);
+
 // Throws Error(kConfig) with every part when the model does not fit into what is free on this rank's GPU. Local.
 void check_device_memory(const GpuGroup& group, const MemoryParts& parts);
-// The same for `plan`, on the first GPU that this process sees.
+// The same for `plan`, on the first GPU that this process sees; of CPU shards against this host's memory.
 void check_device_memory(const PlanReport& report);
 
 }  // namespace magister

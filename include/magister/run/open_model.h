@@ -47,10 +47,10 @@ struct OpenModel {
   std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
   // Of each device of a group, by part.
   MemoryParts device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
-  // Of a page of keys and values on a shard, and what the cache may have in all: an eighth of the machine's memory, or on a GPU
-  // what weights and passes leave free.
+  // Of a page of keys and values on a shard, and what the cache may have in all: an eighth of the host's memory, divided by the shards on
+  // it, or on a GPU what weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
-  std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
+  std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass, int shards_on_host) const;
   // Of the event "start": device, dtype, quantization, products_kept, products_made.
   nlohmann::ordered_json facts() const;
 };

@@ -22,10 +22,6 @@ ResultsFile::State state_everywhere(const Communicator& world, const std::string
 void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes);
 // Free bytes for an unprivileged user where results_path would be made; its folder need not exist yet. Local.
 std::uint64_t free_bytes_for(const std::string& results_path);
-// What a cache of keys and values may take of this machine's memory: an eighth. Local.
-std::uint64_t memory_share_bytes();
-// Memory that this host can still give: what the kernel calls available, or less where a cgroup limits it. Local.
-std::uint64_t available_memory_bytes();
 // A complete file that belongs to another experiment is Error(kConfig) naming what differs. Collective over world.
 void check_complete(const Communicator& world, const std::string& results_path,
                     const std::vector<std::pair<std::string, AttributeValue>>& expected);

@@ -30,6 +30,7 @@ struct UnitWork {
   UnitTickets& tickets;
   Watchdog& watchdog;
   const std::function<void()>& tell;
+  const std::function<void(const InFlight&)>& tell_in_flight;  // likewise, between passes
 };
 
 // Runs `work` on every rank until it returns, then waits for all. kDone: every unit is committed, and the file complete;
