@@ -15,6 +15,7 @@
 #include "magister/parallel/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
+#include "magister/run/open_model.h"
 #include "magister/run/progress.h"
 
 namespace magister {
@@ -68,29 +69,24 @@ std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& la
 
 }  // namespace
 
-LayoutConfig sized_layout(const RunContext& context, const ModelSection& section, const PassShape& pass, int num_ranks) {
+LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks) {
   LayoutConfig layout = context.experiment.layout;
   const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
   if (free == 0) return layout;
-  const auto file = TensorFile::open(section.path);
-  const ModelDescription description = describe_model(section.path, *file);
-  const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
-  const at::ScalarType dtype = resolve_gpu_dtype(section.dtype);
+  const ModelDescription& description = checkpoint.description();
+  const QuantScheme scheme = quant_scheme_of(checkpoint.section());
+  const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
   const std::uint64_t one_text = pass.sequence_tokens == 0 ? 0 : pass.sequence_tokens / KvPages::kSlots + 2;
   for (const int size : working_tp_sizes(description.config, num_ranks)) {
     if (num_ranks % size != 0) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
-    const auto weights = [&](int shard) { return weight_bytes(description, *file, dtype, shard, size, scheme); };
+    const auto weights = [&](int shard) { return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme); };
     const GpuDemand demand{dtype, scheme.on()};
     if (fits(device_memory(description.config, weights, size, pass, one_text, demand), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",
            format_bytes(free));
   return layout;
-}
-
-GpuGroup resolve_group(const RunContext& context, const ModelSection& section, const PassShape& pass) {
-  return GpuGroup::resolve(context.world, sized_layout(context, section, pass, context.world.size()));
 }
 
 std::optional<gpu::Queue> queue_of(const GpuGroup& group) {
@@ -122,19 +118,14 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
   return most;
 }
 
-void check_host_memory(const Communicator& world, const GpuGroup& group, const MemoryParts& parts) {
-  if (group.on_gpu()) return;
-  const int shards = static_cast<int>(world.split_by_host().sum(static_cast<std::uint64_t>(group.shards_per_rank())));
-  for (const std::string& message : world.all_gather(host_memory_fault(host_name(), host_memory(), shards, parts))) {
+void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts) {
+  if (model.gpu && !model.gpu->on_host()) return;
+  for (const std::string& message : world.all_gather(host_memory_fault(host_name(), host_memory(), model.shards_on_host, parts))) {
     if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
   }
 }
 
 void check_device_memory(const PlanReport& report) {
-  if (!on_gpus(report.devices) && !report.devices.empty()) {
-    const std::string fault = host_memory_fault(report.devices.front().host, host_memory(), shards_on_host(report.devices), report.device_parts);
-    MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}", fault);
-  }
   const std::vector<GpuDevice> gpus = discover_gpus();
   if (!on_gpus(report.devices) || gpus.empty()) return;
   refuse_too_much(gpus.front().index, {gpus.front().total_bytes, gpus.front().free_bytes}, report.tp_size, report.device_parts);

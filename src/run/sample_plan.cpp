@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 
 namespace magister {
 namespace {
@@ -31,17 +32,20 @@ constexpr int kUnitStateTag = 71;
 
 }  // namespace
 
-SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer,
-                            const SampleRules& rules, const std::string& spool_directory) {
+SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
+                            const std::string& spool_directory, const StopSign& stop) {
   SamplePlan plan;
-  plan.ids_ = Spool(spool_directory);
-  plan.samples_ = Spool(spool_directory);
   plan.marks_assistant_ = rules.marks_assistant;
-  if (rules.marks_assistant) plan.assistant_ = Spool(spool_directory);
+  if (!spool_directory.empty()) {
+    plan.ids_ = Spool(spool_directory);
+    plan.samples_ = Spool(spool_directory);
+    if (rules.marks_assistant) plan.assistant_ = Spool(spool_directory);
+  }
   plan.last_rank_ = world.rank() + 1 == world.size();
   const IndexRange all = dataset.records();
   const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
-  plan.tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, tokenizer, rules);
+  plan.tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop);
+  leave_if_stopped(world, stop);
   plan.agree(world, rules);
   return plan;
 }
@@ -59,22 +63,23 @@ void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids, 
   longest_sample = std::max(longest_sample, length);
 }
 
-void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer,
-                          const SampleRules& rules) {
+void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop) {
   std::vector<TokenId> ids;
+  // A break: the world leaves together once every rank is here (leave_if_stopped).
   dataset.for_each(records, [&](Record&& record) {
+    fail_point("tokenize.record");
     if (rules.encode) {
       for (const SampleTokens& sample : rules.encode(record)) add_samples(record, sample.ids, sample.assistant, rules);
       return;
     }
     ids.clear();
-    if (rules.records_hold_tokens) {
+    if (rules.tokenizer == nullptr) {
       ids = std::move(record.tokens);
     } else {
-      tokenizer.encode(record.text, EncodeOptions{}, ids);
+      rules.tokenizer->encode(record.text, EncodeOptions{}, ids);
     }
     add_samples(record, ids, {}, rules);
-  });
+  }, [&stop] { return stop.raised(); });
 }
 
 // One sample, or as many as `overflow` makes of it.

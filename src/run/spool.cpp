@@ -51,6 +51,7 @@ Spool& Spool::operator=(Spool&& other) noexcept {
 }
 
 void Spool::append(std::span<const std::byte> bytes) {
+  if (descriptor_ < 0) return;
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   if (buffer_.size() >= kBufferBytes) flush();
 }

@@ -100,11 +100,11 @@ class Writer final : public GeneratorShard {
 
 }  // namespace
 
-std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass, int shards_on_host,
+std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
                              std::uint64_t longest_prompt) {
   const auto pages_for = [](std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; };
   const std::uint64_t a_text = pages_for(longest_prompt + config.max_new_tokens) + 1;
-  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass, shards_on_host) / model.page_bytes(tp_size);
+  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass) / model.page_bytes(tp_size);
   return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * config.max_sequences, affordable)));
 }
 

@@ -20,7 +20,7 @@ struct GenerateRun {
 
 // Pages that a generator of this run has: for max_sequences texts of the longest prompt, or as many as fit into the cache's budget,
 // but always enough for one text. Local.
-std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass, int shards_on_host,
+std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
                              std::uint64_t longest_prompt);
 
 // Runs until no record is left or the job stops; committed records stay. Collective over the group.

@@ -71,7 +71,7 @@ void add_labels(const JudgeReport& report, const std::vector<std::string>& names
     for (; row < rows.size() && rows[row].record == record.source_index; ++row) {
       rows[row].label = report.prompts.orders() == 2 && rows[row].swapped ? 1 - number : number;
     }
-  });
+  }, report.poll);
 }
 
 // One row a text: what its prompts, orders and judges say together.
@@ -94,10 +94,11 @@ ordered_json combined_summary(const JudgeReport& report, const std::vector<std::
 
 }  // namespace
 
-void write_judge_summary(const JudgeReport& report) {
+bool write_judge_summary(const JudgeReport& report) {
   const std::vector<std::string> names = names_of(report.prompts);
   std::vector<JudgedRow> rows = rows_of(report);
   add_labels(report, names, rows);
+  if (report.poll()) return false;
   ordered_json summary = summarize(rows, names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric});
   if (report.prompts.group() > 1 || !report.config.panel.empty()) summary["combined"] = combined_summary(report, names, rows);
   if (report.config.read == JudgeRead::kSubstring && report.config.method == JudgeMethod::kDecode) {
@@ -111,6 +112,7 @@ void write_judge_summary(const JudgeReport& report) {
                  "lost, the verdicts are not); make room and run the command again", printable(path));
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
+  return true;
 }
 
 }  // namespace magister

@@ -7,18 +7,19 @@
 #include "magister/parallel/layout.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
-#include "magister/run/task.h"
+#include "magister/run/checkpoint.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
+
+struct OpenModel;
 
 // Of a GPU's free memory for the model: the rest is for the CUDA context's growth, NCCL's buffers and fragments.
 constexpr double kUsableGpuShare = 0.92;
 
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
-// than copies of the model save); elsewhere as GpuGroup::resolve does. Throws as it does. Collective over the world.
-GpuGroup resolve_group(const RunContext& context, const ModelSection& model, const PassShape& pass);
-// The layout that it resolves, for `plan` of so many ranks like these. Collective over the world.
-LayoutConfig sized_layout(const RunContext& context, const ModelSection& model, const PassShape& pass, int num_ranks);
+// than copies of the model save); elsewhere as the experiment says. For so many ranks like these. Collective over the world.
+LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks);
 
 // Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a lever
 // of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.
@@ -31,13 +32,13 @@ int shards_on_host(const Communicator& world, const GpuGroup& group);
 // The same before there is a group, for `plan`.
 int shards_on_host(const std::vector<DeviceRow>& devices);
 
-// Throws Error(kConfig), the same on every rank, when the shards of a host together do not fit into what is free of its memory: the system
-// would end the job in its middle, without a word. On GPUs there is nothing to check here. Collective over world.
-void check_host_memory(const Communicator& world, const GpuGroup& group, const MemoryParts& parts);
+// Throws Error(kConfig), the same on every rank, when a host's shards of a model on CPUs together do not fit into what is free of its memory:
+// the system would end the job in its middle, without a word. Collective over world.
+void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts);
 
 // Throws Error(kConfig) with every part when the model does not fit into what is free on this rank's GPU. Local.
 void check_device_memory(const GpuGroup& group, const MemoryParts& parts);
-// The same for `plan`, on the first GPU that this process sees; of CPU shards against this host's memory.
+// The same for `plan`, on the first GPU that this process sees.
 void check_device_memory(const PlanReport& report);
 
 }  // namespace magister

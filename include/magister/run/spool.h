@@ -11,7 +11,7 @@ namespace magister {
 
 class Spool {
  public:
-  Spool() = default;
+  Spool() = default;  // keeps nothing: append() drops what it is given
   // Made in `directory` (the results' file system: the same space will be needed there anyway).
   explicit Spool(const std::string& directory);
   ~Spool();
