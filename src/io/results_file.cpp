@@ -233,6 +233,8 @@ void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, 
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
+std::size_t ResultsFile::row_bytes(const std::string& column_path) const { return columns_->at.at(column_path).row_bytes(); }
+
 const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
 std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }
 std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }

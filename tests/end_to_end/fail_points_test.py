@@ -52,7 +52,7 @@ class FailPoints(unittest.TestCase):
         """-> whether the point was reached (the run then did not end with 0)."""
         self.world.forget("x")
         try:
-            result = self.world.run("x", 2, seconds=60, MAGISTER_FAIL_POINT=what)
+            result = self.world.run("x", 2, seconds=600, MAGISTER_FAIL_POINT=what)
         except subprocess.TimeoutExpired:
             self.fail(f"{what}: the job hangs")
         if result.returncode == 0:

@@ -62,7 +62,7 @@ class Generate(unittest.TestCase):
 
     def run_it(self, name, keys, ranks=0, shards=1, code=0, **environment):
         done = subprocess.run(self.command(self.write(name, keys, shards), ranks), env={**self.world.environment, **environment},
-                              cwd=self.world.folder, capture_output=True, text=True, timeout=200)
+                              cwd=self.world.folder, capture_output=True, text=True, timeout=2000)
         self.assertEqual(done.returncode, code, done.stderr[-3000:])
         return self.results(name) if code == 0 else done.stderr
 

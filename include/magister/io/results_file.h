@@ -116,6 +116,9 @@ class ResultsFile {
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
 
+  // Bytes of a row of a column. Local.
+  std::size_t row_bytes(const std::string& column_path) const;
+
   // After every rank wrote its fixed columns: their crc32c, fsync, rename .creating -> .partial, fsync the directory.
   // Collective over world.
   void freeze();
