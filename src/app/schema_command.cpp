@@ -52,6 +52,7 @@ Json schema_of(const ConfigRule& rule) {
     case ConfigRule::Type::kInteger: schema = {{"type", "integer"}}; break;
     case ConfigRule::Type::kNumber: schema = {{"type", "number"}}; break;
     case ConfigRule::Type::kBoolean: schema = {{"type", "boolean"}}; break;
+    case ConfigRule::Type::kTextMap: return {{"type", "object"}, {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
     case ConfigRule::Type::kChoice: schema = {{"type", "string"}, {"enum", rule.names}}; break;
   }
   if (!rule.numbers.empty()) schema["enum"] = rule.numbers;
@@ -112,7 +113,6 @@ class SchemaWriter {
   // prefix: the path of the map's keys in the tables.
   Json map(const ConfigRules& rules, const std::string& prefix) {
     Json schema = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
-    if (rules.names_are_free) schema["additionalProperties"] = {{"type", {"string", "number", "boolean"}}};
     Json required = Json::array();
     for (const auto& key : rules.keys) {
       if (key->rules.empty() && key->maps.empty()) continue;  // another program's name for a key of another map

@@ -345,24 +345,4 @@ std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_
   return numbers;
 }
 
-std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::string_view key) {
-  std::optional<ConfigNode> node = optional_section(key);
-  std::vector<std::pair<std::string, std::string>> entries;
-  if (!node) return entries;
-  node->rules_->names_are_free = true;
-  if (node->value_ == nullptr) return entries;
-  for (const auto& [name, value] : node->value_->members) {
-    node->find_known(name);
-    std::string problem;
-    const Value* const scalar = scalar_of(*value, "one value", problem);
-    if (scalar == nullptr) {
-      node->add_fault(name, std::move(problem));
-      continue;
-    }
-    entries.emplace_back(name, scalar->scalar);
-    node->resolved_->member(name) = {Resolved::Kind::kScalar, yaml_text(scalar->scalar), {}, {}, {}};
-  }
-  return entries;
-}
-
 }  // namespace magister

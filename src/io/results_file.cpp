@@ -9,6 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "io/agreed_errors.h"
 #include "io/mpio_file.h"
 #include "io/results_columns.h"
 #include "magister/core/error.h"
@@ -130,7 +131,8 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
   }
   world.broadcast(layout, 0);
   columns->is_creating = true;
-  columns->at = open_shared(path, from_text(layout), access);
+  // All have opened it, or all leave: who fails later and takes the name along makes nobody else fail.
+  run_agreed(world, [&] { columns->at = open_shared(path, from_text(layout), access); });
   columns->pending = UnitSet::all(columns->at.num_units());
   // Flags and checksums are zero from the start, in blocks of their own and not by the grace of a sparse file.
   if (world.rank() == 0) {

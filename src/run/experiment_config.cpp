@@ -85,6 +85,24 @@ PlanSection read_plan(ConfigNode& root) {
   return plan;
 }
 
+void read_output(ConfigNode& root, ExperimentConfig& experiment) {
+  ConfigNode node = root.section("output");
+  experiment.output_directory = node.text("directory", "runs");
+  ResultsAccess& access = experiment.results_access;
+  const bool mpio = node.choice("driver", {"pwrite", "mpio"}, "pwrite") == "mpio";
+  access.driver = mpio ? ResultsAccess::Driver::kMpio : ResultsAccess::Driver::kPwrite;
+  access.hints = node.text_map("hints");
+  if (!mpio && !access.hints.empty()) {
+    node.reject("hints", "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
+  }
+  for (const auto& [name, value] : access.hints) {
+    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
+      node.reject("hints", "\"{}\" is no hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
+                  "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
+    }
+  }
+}
+
 // The one field of a record that is read: text, token ids or a chat.
 void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   const bool chats = node.has("messages"), ids = node.has("tokens");
@@ -106,24 +124,6 @@ void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   node.also_called("text", {"prompt", "prompts", "prompt_column", "text_column", "column"});
   node.also_called("messages", {"conversations", "chat", "conversation"});
   node.also_called("tokens", {"input_ids", "prompt_token_ids"});
-}
-
-void read_output(ConfigNode& root, ExperimentConfig& experiment) {
-  ConfigNode node = root.section("output");
-  experiment.output_directory = node.text("directory", "runs");
-  ResultsAccess& access = experiment.results_access;
-  const bool mpio = node.choice("driver", {"pwrite", "mpio"}, "pwrite") == "mpio";
-  access.driver = mpio ? ResultsAccess::Driver::kMpio : ResultsAccess::Driver::kPwrite;
-  access.hints = node.text_map("hints");
-  if (!mpio && !access.hints.empty()) {
-    node.reject("hints", "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
-  }
-  for (const auto& [name, value] : access.hints) {
-    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
-      node.reject("hints", "\"{}\" is no hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
-                  "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
-    }
-  }
 }
 
 // "i/n" with 0 <= i < n.

@@ -107,7 +107,8 @@ class FailPoints(unittest.TestCase):
                 self.assertIn("No space left on device", result.stderr, f"{name}{where}")
                 self.assertEqual(self.half_made(), [], f"{name}{where}")
                 self.finish(f"a full disk at {name}{where}", 2)
-                self.assertTrue(all(json.loads(line) for line in (self.world.results("x").parent / "run.jsonl").open()))
+                log = (self.world.results("x").parent / "run.jsonl").read_text()
+                self.assertTrue(all(json.loads(line) for line in log.splitlines()), "every line is whole")
 
 
 if __name__ == "__main__":

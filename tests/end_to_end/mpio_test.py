@@ -93,7 +93,7 @@ class Mpio(unittest.TestCase):
                             ("driver: mpio, hints: {a: [1]}", "one value"), ("driver: mpio, hints: {\"a b\": x}", "no hint that this MPI takes"),
                             ("driver: mpio, hints: {a: \"\"}", "no hint that this MPI takes"),
                             (f"driver: mpio, hints: {{a: {'x' * 300}}}", "no hint that this MPI takes")):
-            world = World(self.scratch.name, records=1, model=self.plain.model)
+            world = World(self.scratch.name, records=60, model=self.plain.model)
             world.text = EXPERIMENT.replace("{runs}", "{runs}, " + text.replace("{", "{{").replace("}", "}}"))
             result = world.run("keys", 1)
             self.assertEqual(result.returncode, 78, f"{text}: {result.stderr[-2000:]}")

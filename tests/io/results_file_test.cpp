@@ -300,14 +300,16 @@ TEST_F(ResultsFileTest, AnErrorWhileCreatingLeavesNothing) {
   world_.barrier();
   // Between create() and freeze(), on whichever rank: the one that leaves takes the name along.
   for (int leaver = 0; leaver < world_.size(); ++leaver) {
-    ResultsFile file = ResultsFile::create(world_, path_, small_spec());
-    world_.barrier();
-    if (world_.rank() == leaver) {
-      EXPECT_TRUE(fs::exists(path_ + ".creating"));
-      const ResultsFile gone = std::move(file);
+    {
+      ResultsFile file = ResultsFile::create(world_, path_, small_spec());
+      world_.barrier();
+      if (world_.rank() == leaver) {
+        EXPECT_TRUE(fs::exists(path_ + ".creating"));
+        const ResultsFile gone = std::move(file);
+      }
+      world_.barrier();
+      EXPECT_FALSE(fs::exists(path_ + ".creating")) << "rank " << leaver;
     }
-    world_.barrier();
-    EXPECT_FALSE(fs::exists(path_ + ".creating")) << "rank " << leaver;
     world_.barrier();
   }
 }

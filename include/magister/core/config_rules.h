@@ -13,7 +13,7 @@ namespace magister {
 
 // One way in which a key may be written. A key read in several ways ("auto", or a number) has several.
 struct ConfigRule {
-  enum class Type { kText, kInteger, kNumber, kBoolean, kChoice };
+  enum class Type { kText, kInteger, kNumber, kBoolean, kChoice, kTextMap };  // kTextMap: free names, one value each
   Type type = Type::kText;
   bool is_list = false;               // a list of these, at least one
   std::vector<std::string> names = {};     // kChoice: what is possible
@@ -38,7 +38,6 @@ struct ConfigKey {
 // The keys of one map, in the order of the reads.
 struct ConfigRules {
   std::vector<std::unique_ptr<ConfigKey>> keys;
-  bool names_are_free = false;  // any name, one value each
 
   const ConfigKey* find(std::string_view name) const;
   ConfigKey& key(std::string_view name);  // added where it is new
