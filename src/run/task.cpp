@@ -18,4 +18,8 @@ std::string StopSign::reason() const {
   return raised() ? "the end of the wall time" : "";
 }
 
+void Task::summarize(RunContext&) {
+  fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (only a judge has); name another task", name_, kind_);
+}
+
 }  // namespace magister

@@ -20,6 +20,7 @@
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
+#include "tasks/judge_summarize.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
@@ -46,6 +47,7 @@ class Judge final : public Task {
   PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
   PlanReport plan(RunContext& context, int num_ranks) override;
   ExitCode run(RunContext& context) override;
+  void summarize(RunContext& context) override { summarize_judge(context, config_, answers_path(context)); }
 
  private:
   Opened open(const Communicator& world, const std::optional<gpu::Queue>& gpu) const;
@@ -201,7 +203,8 @@ ExitCode Judge::run(RunContext& context) {
   const ResultsFile::State state = state_everywhere(context.world, context.results_path);
   if (state == ResultsFile::State::kComplete) {
     check_complete(context.world, context.results_path, expected);
-    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", name(), context.results_path);
+    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over; `magister summarize` makes its summary "
+             "again, with changed labels)", name(), context.results_path);
     return ExitCode::kDone;
   }
   for (const std::string& path : panel_paths(context)) {  // before a file is made that could never be finished

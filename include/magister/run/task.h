@@ -80,6 +80,8 @@ class Task {
   virtual PlanReport plan(RunContext& context, int num_ranks) = 0;
   // Runs or resumes; kDone or kStopped, the same on every rank. Collective over context.world.
   virtual ExitCode run(RunContext& context) = 0;
+  // Makes what `run` wrote about complete results again (a judge's summary). context.world is alone.
+  virtual void summarize(RunContext& context);
 
  protected:
   Task(std::string kind, std::string name, ModelSection model)
