@@ -97,7 +97,7 @@ class Walk {
     // The library keeps free names from the given ones letter by letter, and a letter may be an escape.
     const json properties = value.value("properties", json::object());
     for (const auto& [property, inner] : properties.items()) {
-      const bool escaped = std::any_of(property.begin(), property.end(), [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 0x20); });
+      const bool escaped = std::any_of(property.begin(), property.end(), [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 0x20) || c == 0x7F; });
       if (free_names && escaped) refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
     }
     if (!value.contains("required")) return;
