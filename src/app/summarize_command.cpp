@@ -34,7 +34,7 @@ ExitCode summarize_command(Invocation& call) {
     RunLog log(experiment.config().folder() + "/run.jsonl");
     for (const std::size_t i : chosen_tasks(experiment, call.line.option("--task"))) {
       RunContext context{alone, experiment.config(), experiment.results_path(i), experiment.resolved_yaml_of_task(i), experiment.config_yaml_of_task(i),
-                         false, call.stop, log};
+                         false, call.stop, log, {}};
       experiment.tasks()[i]->summarize(context);
       say(context.results_path.substr(0, context.results_path.size() - 3) + ".summary.json\n");
     }

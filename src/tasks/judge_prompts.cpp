@@ -56,7 +56,7 @@ std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
 
 }  // namespace
 
-JudgePrompts::JudgePrompts(const JudgeConfig& config, const Tokenizer& tokenizer) : config_(config), tokenizer_(tokenizer) {
+JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint) : config_(config), tokenizer_(checkpoint.tokenizer()) {
   for (const JudgePromptConfig& wished : config.prompts) {
     const JudgeTemplate& ready = judge_template(config.mode, wished.named);
     const bool all_own = !wished.user.empty() && wished.named.empty();
@@ -69,9 +69,7 @@ JudgePrompts::JudgePrompts(const JudgeConfig& config, const Tokenizer& tokenizer
   std::vector<std::string> words;
   for (const VerdictClass& one : classes()) words.push_back(one.words.front());
   reply_rule_ = reply_rule(config, words);
-  if (config.use_chat_template && (!config.model.chat_template.empty() || ChatPrompts::has_template(config.model.path))) {
-    chat_ = std::make_unique<ChatPrompts>(config.model.path, config.model.chat_template, tokenizer);
-  }
+  if (config.use_chat_template && checkpoint.chat_source() != nullptr) chat_ = std::make_unique<ChatPrompts>(checkpoint);
 }
 
 std::vector<VerdictClass> JudgePrompts::classes() const {
@@ -159,6 +157,6 @@ std::vector<std::vector<TokenId>> JudgePrompts::encode(const Record& record, con
   return samples;
 }
 
-std::string JudgePrompts::sha256() const { return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? chat_->sha256() : "plain")); }
+std::string JudgePrompts::sha256() const { return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? "chat" : "plain")); }
 
 }  // namespace magister

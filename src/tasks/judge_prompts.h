@@ -16,8 +16,8 @@ namespace magister {
 
 class JudgePrompts {
  public:
-  // tokenizer is kept by reference. Errors as of ChatPrompts and ChatTemplate.
-  JudgePrompts(const JudgeConfig& config, const Tokenizer& tokenizer);
+  // Both are kept by reference. Errors as of ChatPrompts and ChatTemplate.
+  JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint);
 
   // The verdicts of the mode in the order of their numbers.
   std::vector<VerdictClass> classes() const;
@@ -31,7 +31,7 @@ class JudgePrompts {
   // Every name that a template reads is a field of the first records, or is tested for. Throws Error(kConfig) with the template's
   // line and column. answers: `answer` is a generate task's. Local: reads some records.
   void check_fields(const Dataset& dataset, bool answers) const;
-  // What determines the prompts besides the records: templates and, if used, the model's chat template.
+  // What determines the prompts besides the records and the checkpoint's chat template.
   std::string sha256() const;
 
  private:

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "tasks/judge_labels.h"
 #include "tasks/judge_summary.h"
@@ -96,16 +98,20 @@ void for_each_row(const JudgeReport& report, const Visit& visit) {
         row.label = label >= 0 && report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
         row.has_likelihood = likelihoods;
         if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
+        fail_point("judge.summary.row");
         visit(row, rows.combined());
       }
-    });
+    }, report.poll);
   }
-  for (; rows.row() != nullptr; rows.advance()) visit(*rows.row(), rows.combined());
+  for (; rows.row() != nullptr && !report.poll(); rows.advance()) {
+    fail_point("judge.summary.row");
+    visit(*rows.row(), rows.combined());
+  }
 }
 
 }  // namespace
 
-void write_judge_summary(const JudgeReport& report) {
+bool write_judge_summary(const JudgeReport& report) {
   const std::vector<std::string> names = names_of(report.prompts);
   const std::string folder = fs::path(report.results_path).parent_path().string();
   JudgeSummary all(names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric}, folder);
@@ -121,6 +127,7 @@ void write_judge_summary(const JudgeReport& report) {
     undecided += combined < 0;
     texts.add(text);
   });
+  if (report.poll()) return false;
   ordered_json summary = all.json();
   if (combines) {
     summary["combined"] = texts.json();
@@ -138,6 +145,7 @@ void write_judge_summary(const JudgeReport& report) {
                  "lost, the verdicts are not); make room and run the command again", printable(path));
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
+  return true;
 }
 
 }  // namespace magister

@@ -24,10 +24,11 @@ struct JudgeReport {
   const JudgeAnswers* answers;   // the texts that were judged; null: the records' own answers
   std::string results_path;
   RunLog& log;
+  StopPoll poll;                 // asked while labels are read
 };
 
 // Labels come from the data set again: they are no part of what is computed. Written whole (a new name, then renamed).
-// Throws Error(kData) for a label that is no verdict. Rank 0 alone.
-void write_judge_summary(const JudgeReport& report);
+// Throws Error(kData) for a label that is no verdict. False: poll said that the job should stop, nothing was written. Rank 0 alone.
+bool write_judge_summary(const JudgeReport& report);
 
 }  // namespace magister

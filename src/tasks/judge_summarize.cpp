@@ -2,10 +2,11 @@
 #include "tasks/judge_summarize.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "magister/io/results_verdicts.h"
+#include "magister/run/checkpoint.h"
 #include "magister/run/model_hash.h"
-#include "magister/run/model_source.h"
 #include "magister/run/run_log.h"
 #include "tasks/judge_answers.h"
 #include "tasks/judge_prompts.h"
@@ -54,25 +55,26 @@ void check_same_records(const ResultsVerdicts& file, const std::string& path, co
 
 }  // namespace
 
-void summarize_judge(RunContext& context, const JudgeConfig& config, const std::string& answers_path) {
+void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const std::string& path = context.results_path;
   MAGISTER_CHECK(ResultsFile::state_on_disk(path) == ResultsFile::State::kComplete, ExitCode::kData, "{}: is not complete (a summary speaks of all "
                  "verdicts); finish its run first", printable(path));
   const ResultsVerdicts file(path);
-  const Tokenizer tokenizer = load_tokenizer(config.model.path);
+  Checkpoint checkpoint(config.model);
   const Dataset dataset = Dataset::open(context.world, config.dataset);
-  const JudgePrompts prompts(config, tokenizer);
+  const JudgePrompts prompts(config, checkpoint);
   check_same_prompts(file, path, prompts, dataset);
   std::optional<JudgeAnswers> answers;
+  const std::string answers_path = config.answers.empty() ? "" : (std::filesystem::path(path).parent_path() / (config.answers + ".h5")).string();
   if (!answers_path.empty()) {
     answers.emplace(answers_path, config.dataset, dataset);
     answers->check(context.world, dataset);
   }
   const bool same_bytes = has_attribute(file, "dataset_sha256", dataset.sha256()) &&
-                          (!answers || has_attribute(file, "answers_sha256", file_sha256(answers_path)));
+                          (!answers || has_attribute(file, "answers_sha256", file_sha256(answers_path, context.stop_poll())));
   if (!same_bytes) check_same_records(file, path, prompts, dataset, answers ? &*answers : nullptr);
   const auto read = [&](const char* column, std::uint64_t first, std::span<std::byte> data) { file.read_rows(column, first, data); };
-  write_judge_summary({config, prompts, dataset, read, file.num_samples(), answers ? &*answers : nullptr, path, context.log});
+  write_judge_summary({config, prompts, dataset, read, file.num_samples(), answers ? &*answers : nullptr, path, context.log, context.stop_poll()});
 }
 
 }  // namespace magister

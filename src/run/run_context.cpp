@@ -1,5 +1,5 @@
-// The stop sign; see task.h.
-#include "magister/run/task.h"
+// The stop sign, and how ranks agree on it; see run_context.h.
+#include "magister/run/run_context.h"
 
 #include <chrono>
 #include <cstring>
@@ -18,8 +18,8 @@ std::string StopSign::reason() const {
   return raised() ? "the end of the wall time" : "";
 }
 
-void Task::summarize(RunContext&) {
-  fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (only a judge has); name another task", name_, kind_);
+void leave_if_stopped(const Communicator& world, const StopSign& stop) {
+  if (world.max(static_cast<std::uint64_t>(stop.raised())) != 0) throw Error(ExitCode::kStopped, "stopped");
 }
 
 }  // namespace magister
