@@ -15,6 +15,7 @@
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
+#include "tasks/judge_summarize.h"
 
 namespace magister {
 namespace {
@@ -126,7 +127,13 @@ Attributes JudgeJob::identity() {
   Attributes attributes = {
       {"prompt_sha256", prompts_.sha256()}, {"verdicts", verdict_names(classes_)}, {"samples_a_text", prompts_.group()}};
   if (!config_.answers.empty()) attributes.emplace_back("answers_sha256", digest_of(answers_path()));
-  for (const std::string& name : config_.panel) attributes.emplace_back("panel_sha256_" + name, digest_of(path_of(name)));
+  Attributes texts = attributes;
+  const IndexRange slice = inputs_.dataset.records();
+  texts.insert(texts.end(), {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
+  for (const std::string& name : config_.panel) {
+    check_panel_judge(path_of(name), verdict_names(classes_), texts);
+    attributes.emplace_back("panel_sha256_" + name, digest_of(path_of(name)));
+  }
   return attributes;
 }
 
@@ -194,6 +201,7 @@ class Judge final : public Task {
 
   PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<JudgeJob>(config_, pass_shape(), inputs); }
+  void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
   JudgeConfig config_;
