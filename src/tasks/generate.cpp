@@ -155,7 +155,7 @@ Attributes Generate::identity(const RunContext& context, const Opened& opened, i
 
 Attributes Generate::root_attributes(const RunContext& context, const Attributes& identity, const std::string& plan_sha256) const {
   Attributes attributes = {{"format", "magister.generate"},
-                           {"format_version", std::uint64_t{1}},
+                           {"format_version", std::uint64_t{2}},
                            {"software", "magister"},
                            {"software_version", MAGISTER_VERSION},
                            {"experiment", context.experiment_yaml}};
@@ -180,7 +180,12 @@ ResultsFile Generate::create(RunContext& context, const std::string& running_pat
   SamplePlan plan = tokenized();
   const PhaseTimes::Span span(times, "create the file");
   const GenerateShape size = shape(plan);
-  check_free_space(context.world, folder, 2 * size.file_bytes());
+  check_free_space(context.world, folder, size.file_bytes() + size.packed_bytes(kTextBytesAToken));
+  const std::uint64_t most = size.file_bytes() + size.packed_bytes(longest_token_bytes(opened.tokenizer)), free = free_bytes_for(running_path);
+  if (most > free) {
+    log_warning("{}: {} bytes are free; texts of the longest tokens alone would need {} (what their tokens really take is checked before "
+                "they are packed, and nothing is lost then)", name(), free, most);
+  }
   ResultsSpec spec;
   spec.columns = running_columns(size);
   spec.num_units = plan.num_units;
@@ -265,10 +270,13 @@ PlanReport Generate::plan(RunContext& context, int num_ranks) {
   report.num_samples = samples.num_samples;
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;
-  report.results_bytes = 2 * shape(samples).file_bytes();
+  const GenerateShape size = shape(samples);
+  report.results_bytes = size.file_bytes() + size.packed_bytes(kTextBytesAToken);
   report.free_bytes = free_bytes_for(context.results_path);
   report.notes = {{"texts", std::to_string(samples.num_samples * config_.n)},
                   {"longest prompt", fmt::format("{} tokens", samples.longest_sample)},
+                  {"most bytes", fmt::format("{}, if every token were the vocabulary's longest",
+                                             size.file_bytes() + size.packed_bytes(longest_token_bytes(opened.tokenizer)))},
                   {"most new tokens", std::to_string(samples.num_samples * config_.best_of * config_.max_new_tokens)}};
   return report;
 }

@@ -19,10 +19,17 @@ namespace magister {
 // key_bytes: width of /samples/key.
 struct GenerateShape {
   std::uint64_t num_records = 0, num_tokens = 0, num_units = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
-  std::uint64_t file_bytes() const;
+  std::uint64_t file_bytes() const;  // of the running file
+  // Of the final file, when every text fills its slots and every token stands for so many bytes of text.
+  std::uint64_t packed_bytes(std::uint64_t bytes_a_token) const;
 };
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
+
+// A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
+constexpr std::uint64_t kTextBytesAToken = 8;
+// The bound of it: a byte that is no UTF-8 becomes three.
+std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
 
 // The slots of one record's texts, texts[i] being sample i.
 std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape);
@@ -34,7 +41,7 @@ struct StopRules {
   bool constrained = false;  // the token that ends a text is no part of it, even if it is no special one
 };
 
-// The text of generated tokens without special tokens, cut where the first stop text begins.
+// The text of generated tokens without special tokens, cut where the first stop text begins. U+0000 becomes U+FFFD.
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules);
 
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;

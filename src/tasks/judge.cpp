@@ -6,6 +6,7 @@
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
 #include "magister/io/results_texts.h"
+#include "magister/io/results_tools.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
@@ -134,11 +135,18 @@ Attributes Judge::identity(const RunContext& context, const Opened& opened, cons
     std::string hash = context.world.rank() == 0 ? file_sha256(path) : "";
     context.world.broadcast(hash, 0);
     attributes.emplace_back("answers_sha256", hash);
+    // Each slice of an array job has answers of its own; that one run wrote them all, merge can tell by this.
+    std::string run = context.world.rank() == 0 ? run_sha256(path) : "";
+    context.world.broadcast(run, 0);
+    attributes.emplace_back("answers_run_sha256", run);
   }
   for (const std::string& path : panel_paths(context)) {
     std::string hash = context.world.rank() == 0 ? file_sha256(path) : "";
     context.world.broadcast(hash, 0);
     attributes.emplace_back(fmt::format("panel_sha256_{}", fs::path(path).stem().string()), hash);
+    std::string run = context.world.rank() == 0 ? run_sha256(path) : "";
+    context.world.broadcast(run, 0);
+    attributes.emplace_back(fmt::format("panel_run_sha256_{}", fs::path(path).stem().string()), run);
   }
   return attributes;
 }
