@@ -101,7 +101,7 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
                    "{}: results appeared while the run was planned (another run works here); look at it first",
                    printable(final_path));
     if (exists(path)) ::unlink(path.c_str());  // of a run that died while creating: nothing was computed yet
-    require_free_bytes(path, layout_bytes(spec));
+    require_free_bytes(path, results_bytes(spec));
     fail_point("results.create.begin");
     write_layout(path, spec);
     if (spec.preallocate) PosixFile(path).preallocate();
@@ -173,6 +173,22 @@ std::uint64_t ResultsFile::read_number(const Communicator& world, const std::str
   }
   world.broadcast(&value, sizeof value, 0);
   return value;
+}
+
+std::string ResultsFile::read_text(const std::string& path, const std::string& attribute) {
+  const Attributes attributes = read_attributes(path);
+  const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
+  const auto* text = found == attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
+  MAGISTER_CHECK(text != nullptr, ExitCode::kData, "{}: root attribute {} is missing or not a text (the file was changed); "
+                 "start over with --fresh", printable(path), attribute);
+  return *text;
+}
+
+UnitCounts ResultsFile::unit_counts(const std::string& path) {
+  const ResultsColumns columns(PosixFile(path), read_layout(path));
+  std::string done(columns.num_units(), '\0');
+  columns.read(columns.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
+  return {done.size(), static_cast<std::uint64_t>(std::count_if(done.begin(), done.end(), [](char flag) { return flag != 0; }))};
 }
 
 void ResultsFile::check_attributes(const std::string& path,

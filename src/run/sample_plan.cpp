@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 
 namespace magister {
 namespace {
@@ -42,23 +43,24 @@ SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, cons
   if (marks_assistant_) assistant_ = Spool(spool_directory);
 }
 
-SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer,
-                            const SampleRules& rules, const std::string& spool_directory) {
+SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
+                            const std::string& spool_directory, const StopSign& stop) {
   SamplePlan plan(world, rules, spool_directory, true);
-  plan.read(world, dataset, tokenizer, rules);
+  plan.read(world, dataset, rules, stop);
   return plan;
 }
 
-SamplePlan SamplePlan::measure(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer, const SampleRules& rules) {
+SamplePlan SamplePlan::measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
   SamplePlan plan(world, rules, std::filesystem::temp_directory_path().string(), false);
-  plan.read(world, dataset, tokenizer, rules);
+  plan.read(world, dataset, rules, stop);
   return plan;
 }
 
-void SamplePlan::read(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer, const SampleRules& rules) {
+void SamplePlan::read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
   const IndexRange all = dataset.records();
   const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
-  tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, tokenizer, rules);
+  tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop);
+  leave_if_stopped(world, stop);
   agree(world);
 }
 
@@ -80,22 +82,23 @@ void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids, 
   samples_.append(record.key.data(), key_bytes);
 }
 
-void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer,
-                          const SampleRules& rules) {
+// Ends early on a rank that is asked to stop; all leave together once every rank is here.
+void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop) {
   std::vector<TokenId> ids;
   dataset.for_each(records, [&](Record&& record) {
+    fail_point("tokenize.record");
     if (rules.encode) {
       for (const SampleTokens& sample : rules.encode(record)) add_samples(record, sample.ids, sample.assistant, rules);
       return;
     }
     ids.clear();
-    if (rules.records_hold_tokens) {
+    if (rules.tokenizer == nullptr) {
       ids = std::move(record.tokens);
     } else {
-      tokenizer.encode(record.text, EncodeOptions{}, ids);
+      rules.tokenizer->encode(record.text, EncodeOptions{}, ids);
     }
     add_samples(record, ids, {}, rules);
-  });
+  }, [&stop] { return stop.raised(); });
 }
 
 // One sample, or as many as `overflow` makes of it.

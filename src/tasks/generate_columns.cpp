@@ -18,10 +18,6 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 
 }  // namespace
 
-std::uint64_t GenerateShape::file_bytes() const {
-  return num_tokens * 4 + num_records * (key_bytes + 16 + texts * (slots * (8 + 8 * top) + 5)) + 8 + num_units * 13 + 8;
-}
-
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
   const std::uint64_t n = shape.num_records, width = shape.texts * shape.slots;
   std::vector<ColumnSpec> columns = {

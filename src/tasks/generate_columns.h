@@ -11,6 +11,7 @@
 #include "magister/engine/generator.h"
 #include "magister/io/results_file.h"
 #include "magister/text/tokenizer.h"
+#include "magister/run/run_context.h"
 #include "magister/run/unit_writer.h"
 
 namespace magister {
@@ -18,18 +19,10 @@ namespace magister {
 // n records, T prompt tokens, `texts` texts a record of at most `slots` tokens each, `top` entries kept of every token's row;
 // key_bytes: width of /samples/key.
 struct GenerateShape {
-  std::uint64_t num_records = 0, num_tokens = 0, num_units = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
-  std::uint64_t file_bytes() const;  // of the running file
-  // Of the final file, when every text fills its slots and every token stands for so many bytes of text.
-  std::uint64_t packed_bytes(std::uint64_t bytes_a_token) const;
+  std::uint64_t num_records = 0, num_tokens = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
 };
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
-
-// A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
-constexpr std::uint64_t kTextBytesAToken = 8;
-// The bound of it: a byte that is no UTF-8 becomes three.
-std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
 
 // The slots of one record's texts, texts[i] being sample i.
 std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape);
@@ -44,11 +37,17 @@ struct StopRules {
 // The text of generated tokens without special tokens, cut where the first stop text begins. U+0000 becomes U+FFFD.
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules);
 
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+// A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
+constexpr std::uint64_t kTextBytesAToken = 8;
+// The bound of it: a byte that is no UTF-8 becomes three.
+std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
+// Bytes of the packed file, when every text fills its slots and every token stands for so many bytes of text.
+std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token);
 
 // Writes results_path from a running file whose units are all committed. `attributes`: the root's in order, without
-// num_samples and num_tokens. A file of an earlier attempt is made anew. Local, one process.
-void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules);
+// num_samples and num_tokens. A file of an earlier attempt, which the caller knows to be its own, is made anew. False: poll, asked a
+// block at a time, said that the job should stop. Local, one process.
+bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll);
 
 }  // namespace magister

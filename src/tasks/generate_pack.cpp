@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/utf8.h"
 #include "magister/io/text_heap_bytes.h"
 #include "tasks/generate_columns.h"
@@ -39,9 +41,12 @@ std::uint64_t block_records(const GenerateShape& shape) {
   return std::clamp<std::uint64_t>(kBlockBytes / record_bytes, 1, kBlock);
 }
 
+// False: poll said that the job should stop.
 template <typename Body>
-void for_blocks(const ResultsFile& running, const GenerateShape& shape, const Body& body) {
+bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const StopPoll& poll, const Body& body) {
   for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
+    fail_point("task.pack.block");
+    if (poll()) return false;
     Block block;
     block.records = std::min(block_records(shape), shape.num_records - first);
     block.lengths = read_column<std::uint32_t>(running, "/generate/length", first, block.records, shape.texts);
@@ -52,6 +57,7 @@ void for_blocks(const ResultsFile& running, const GenerateShape& shape, const Bo
     }
     body(first, block);
   }
+  return true;
 }
 
 struct Totals {
@@ -87,15 +93,16 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
   return columns;
 }
 
-Totals totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules) {
+std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
+                                const StopPoll& poll) {
   Totals totals;
-  for_blocks(running, shape, [&](std::uint64_t, const Block& block) {
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t, const Block& block) {
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
       totals.tokens += block.lengths[i];
       totals.heap.add(text_of(tokenizer, block.text(i, shape), rules).size());
     }
   });
-  return totals;
+  return all ? std::optional(totals) : std::nullopt;
 }
 
 ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const Attributes& attributes) {
@@ -218,11 +225,12 @@ void commit_all(ResultsFile& file) {
 
 }  // namespace
 
-std::uint64_t GenerateShape::packed_bytes(std::uint64_t bytes_a_token) const {
-  const std::uint64_t num_texts = num_records * texts;
+std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token) {
+  const std::uint64_t num_texts = shape.num_records * shape.texts;
   TextHeapBytes heap;
-  heap.add(slots * bytes_a_token, num_texts);
-  return num_texts * (slots * (8 + 8 * top) + key_bytes + 8 + 8 + 4 + 1 + 4 + 16) + 8 + heap.bytes() + (num_texts / kUnitTexts + 1) * 13 + 8;
+  heap.add(shape.slots * bytes_a_token, num_texts);
+  const std::uint64_t a_text = shape.slots * (8 + 8 * shape.top) + shape.key_bytes + 8 + 8 + 4 + 1 + 4 + 16;
+  return num_texts * a_text + 8 + heap.bytes() + (num_texts / kUnitTexts + 1) * 13 + 8;
 }
 
 std::uint64_t longest_token_bytes(const Tokenizer& tokenizer) {
@@ -234,18 +242,22 @@ std::uint64_t longest_token_bytes(const Tokenizer& tokenizer) {
   return longest;
 }
 
-void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules) {
-  const ResultsSpec spec = packed_spec(shape, totals_of(running, shape, tokenizer, rules), attributes);
+bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll) {
+  const std::optional<Totals> totals = totals_of(running, shape, tokenizer, rules, poll);
+  if (!totals) return false;
+  const ResultsSpec spec = packed_spec(shape, *totals, attributes);
   ::unlink((results_path + ".partial").c_str());  // of an attempt that was killed: everything in it comes from `running`
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);
   Packer packer(running, shape, tokenizer, rules, file);
-  for_blocks(running, shape, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
+  if (!all) return false;  // what is left behind has no name that counts, and is made anew
   packer.finish();
   file.freeze();
   commit_all(file);
   file.complete(alone);
+  return true;
 }
 
 }  // namespace magister

@@ -57,6 +57,19 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
   return {static_cast<std::int32_t>(best - mean.begin()), static_cast<float>(std::exp(*best))};
 }
 
+void check_panel_judge(const std::string& path, const std::string& verdict_names, const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+  const ResultsVerdicts all(path);
+  MAGISTER_CHECK(all.names() == verdict_names, ExitCode::kData, "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "
+                 "both tasks one mode", printable(path), printable(all.names(), 200), verdict_names);
+  for (const char* name : {"dataset_sha256", "answers_sha256", "slice_begin", "slice_end"}) {
+    const auto wanted = std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return one.first == name; });
+    const AttributeValue* const found = all.attribute(name);
+    const bool same = found == nullptr ? wanted == expected.end() : wanted != expected.end() && *found == wanted->second;
+    MAGISTER_CHECK(same, ExitCode::kData, "{}: judges other texts than this task ({} differs; verdicts on different texts would be combined); "
+                   "give both tasks one data set, limit, slice and answers", printable(path), name);
+  }
+}
+
 JudgePanel::JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names, std::uint64_t num_texts) {
   for (const std::string& path : paths) {
     auto judge = std::make_shared<const ResultsVerdicts>(path);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "magister/io/results_verdicts.h"
+#include "magister/io/results_file.h"
 #include "magister/tasks/judge_config.h"
 #include "tasks/judge_scoring.h"
 
@@ -31,6 +32,10 @@ Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseC
 // averaged over the sound voices (of two classes that is the mean of the log-odds); a voice that is a verdict alone counts
 // as majority would count it, so with any of these the rule is majority. Local, pure.
 CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes, JudgeCombine rule);
+
+// Whether the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in `expected`, the
+// identity of this task. Throws Error(kData) naming what differs. Local.
+void check_panel_judge(const std::string& path, const std::string& verdict_names, const std::vector<std::pair<std::string, AttributeValue>>& expected);
 
 // Other judge tasks' verdicts on the same texts.
 class JudgePanel {

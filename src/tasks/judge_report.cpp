@@ -1,17 +1,16 @@
 // Columns and labels -> rows -> summarize(); see judge_report.h.
 #include "tasks/judge_report.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
-#include "magister/io/results_texts.h"
-#include "magister/run/chat_prompts.h"
+#include "tasks/judge_labels.h"
 #include "tasks/judge_summary.h"
 
 namespace magister {
@@ -29,10 +28,7 @@ std::vector<std::string> names_of(const JudgePrompts& prompts) {
 // The samples of the file as rows, in blocks: 10^8 verdicts would be 4 GB at once.
 class RowReader {
  public:
-  explicit RowReader(const JudgeReport& report) : report_(report) {
-    if (!report.answers_path.empty() && report.prompts.orders() == 1) texts_.emplace(report.answers_path);
-    advance();
-  }
+  explicit RowReader(const JudgeReport& report) : report_(report) { advance(); }
 
   const JudgedRow* row() const { return has_row_ ? &row_ : nullptr; }  // null: no more
   // The verdict of all prompts, orders and judges on the row's text.
@@ -53,9 +49,6 @@ class RowReader {
     row_.probability_first = 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds_[at_])));
     row_.expected = expected_[at_];
     ++at_;
-    if (!texts_) return;
-    row_.likelihood = texts_->mean_logprob(sample / report_.prompts.group());
-    row_.has_likelihood = true;
   }
 
  private:
@@ -64,7 +57,7 @@ class RowReader {
   template <typename T>
   void read(const char* path, std::vector<T>& values, std::uint64_t count) const {
     values.resize(count);
-    report_.file.read(path, first_, std::as_writable_bytes(std::span(values)));
+    report_.read(path, first_, std::as_writable_bytes(std::span(values)));
   }
 
   void load() {
@@ -81,7 +74,6 @@ class RowReader {
   }
 
   const JudgeReport& report_;
-  std::optional<ResultsTexts> texts_;
   std::uint64_t first_ = 0;  // sample of the block
   std::size_t at_ = 0;       // in the block, behind row_
   std::vector<std::uint64_t> source_;
@@ -92,43 +84,41 @@ class RowReader {
   bool has_row_ = false;
 };
 
-// A person's verdict on a record.
-std::int32_t label_of(const JudgeReport& report, const std::vector<std::string>& names, const Record& record) {
-  const ordered_json value = record_field(record.text, report.config.label_field, record.where);
-  const std::string label = value.is_string() ? value.get<std::string>() : value.dump();
-  const auto found = std::find(names.begin(), names.end(), label);
-  MAGISTER_CHECK(found != names.end(), ExitCode::kData, "{}: the label \"{}\" is no verdict (they are {}); mend the line or "
-                 "remove `label`", record.where, printable(label, 40), fmt::join(names, ", "));
-  return static_cast<std::int32_t>(found - names.begin());
-}
-
-// visit(row with its label, combined verdict of its text). A pair's second order has the label the other way round.
+// visit(row with its label and likelihood, combined verdict of its text). A pair's second order has the label the other way round.
 template <typename Visit>
-void for_each_row(const JudgeReport& report, const std::vector<std::string>& names, const Visit& visit) {
+void for_each_row(const JudgeReport& report, const Visit& visit) {
   RowReader rows(report);
-  if (!report.config.label_field.empty()) {
+  const JudgeLabels labels(report.config, report.prompts.classes());
+  const bool likelihoods = report.answers != nullptr && report.prompts.orders() == 1;
+  if (labels.are_given() || likelihoods) {
     report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
-      const std::int32_t label = label_of(report, names, record);
-      for (; rows.row() != nullptr && rows.row()->record == record.source_index; rows.advance()) {
+      const std::optional<std::int32_t> label = labels.are_given() ? labels.of(record) : std::nullopt;
+      for (std::uint64_t i = 0; rows.row() != nullptr && rows.row()->record == record.source_index; rows.advance(), ++i) {
         JudgedRow row = *rows.row();
-        row.label = report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
+        if (label) row.label = report.prompts.orders() == 2 && row.swapped ? 1 - *label : *label;
+        row.has_likelihood = likelihoods;
+        if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
+        fail_point("judge.summary.row");
         visit(row, rows.combined());
       }
-    });
+    }, report.poll);
   }
-  for (; rows.row() != nullptr; rows.advance()) visit(*rows.row(), rows.combined());
+  for (; rows.row() != nullptr && !report.poll(); rows.advance()) {
+    fail_point("judge.summary.row");
+    visit(*rows.row(), rows.combined());
+  }
 }
 
 }  // namespace
 
-void write_judge_summary(const JudgeReport& report) {
+bool write_judge_summary(const JudgeReport& report) {
   const std::vector<std::string> names = names_of(report.prompts);
   const std::string folder = fs::path(report.results_path).parent_path().string();
   JudgeSummary all(names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric}, folder);
   JudgeSummary texts(names, {}, folder);  // one row a text: what its prompts, orders and judges say together
   std::uint64_t undecided = 0;
   const bool combines = report.prompts.group() > 1 || !report.config.panel.empty();
-  for_each_row(report, names, [&](const JudgedRow& row, std::int32_t combined) {
+  for_each_row(report, [&](const JudgedRow& row, std::int32_t combined) {
     all.add(row);
     if (!combines || row.sample % report.prompts.group() != 0) return;
     JudgedRow text = row;  // the first order: labels as given
@@ -137,6 +127,7 @@ void write_judge_summary(const JudgeReport& report) {
     undecided += combined < 0;
     texts.add(text);
   });
+  if (report.poll()) return false;
   ordered_json summary = all.json();
   if (combines) {
     summary["combined"] = texts.json();
@@ -154,6 +145,7 @@ void write_judge_summary(const JudgeReport& report) {
                  "lost, the verdicts are not); make room and run the command again", printable(path));
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
+  return true;
 }
 
 }  // namespace magister

@@ -35,8 +35,8 @@ def main():
                 for ranks in options.ranks:
                     name = f"{kind}-{count}-{ranks}"
                     experiment = runs.experiment(name, data, kind)
-                    steps = (("plan", lambda: runs.plan(experiment, ranks)), ("run, to the first units", lambda: runs.run_to_first_units(experiment, name, ranks)),
-                             ("run again, to the first units", lambda: runs.run_to_first_units(experiment, name, ranks)))
+                    steps = (("plan", lambda: runs.plan(experiment, ranks)), ("run, to the first units", lambda: runs.run_to_first_units(experiment, name, ranks, 5)),
+                             ("run again, to the first units", lambda: runs.run_to_first_units(experiment, name, ranks, 5)))
                     for step, measure in steps:
                         seconds, peaks = measure()
                         memory = ", ".join(f"{peak / 1e6:.0f}" for peak in peaks)

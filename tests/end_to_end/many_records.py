@@ -72,8 +72,8 @@ class Runs:
         self.expect(job, 0)
         return time.monotonic() - begin, sorted(peaks.values())
 
-    def run_to_first_units(self, experiment, name, ranks):
-        """Stops when units are committed -> seconds until the loop starts, [peak bytes of each rank]."""
+    def run_to_first_units(self, experiment, name, ranks, pause=0.3):
+        """Stops `pause` seconds after the loop began -> seconds until the loop starts, [peak bytes of each rank]."""
         begin, started, log = time.monotonic(), None, self.folder / "runs" / name / "run.jsonl"
         before = log.read_text().count('"event":"start"') if log.exists() else 0
         job = self.start("run", experiment, ranks)
@@ -81,7 +81,7 @@ class Runs:
             time.sleep(0.02)
             if started is None and log.exists() and log.read_text().count('"event":"start"') > before:
                 started = time.monotonic() - begin
-                deadline = time.monotonic() + 5
+                deadline = time.monotonic() + pause
             if started is not None and time.monotonic() > deadline:
                 for process in tiny_world.ranks_of(job):
                     os.kill(process, signal.SIGTERM)

@@ -2,10 +2,14 @@
 // file and are read a few at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "magister/io/results_file.h"
 
 namespace magister {
 
@@ -20,6 +24,9 @@ class ResultsVerdicts {
   std::uint64_t samples_a_text() const;   // prompts and orders
   std::uint64_t num_samples() const;
   std::uint64_t num_classes() const;
+  const AttributeValue* attribute(const std::string& name) const;  // of the root; null: there is none of that name
+  // Rows [first, ...) of a column as they stand in the file; data is whole rows. Any thread.
+  void read_rows(const std::string& path, std::uint64_t first, std::span<std::byte> data) const;
 
   // Some samples in order, one entry each; class_logprob [samples, classes] in nats, NaN where a reply was read as text.
   struct Block {

@@ -33,6 +33,10 @@ class UnitTickets {
   std::optional<std::uint64_t> draw();
   // One more unit is committed; adds its tokens to the shared progress.
   void report_done(std::uint64_t num_tokens);
+  // This rank still makes progress; cheap, so often called: at most 10 times a second it reaches the others. A rank that waits for
+  // them sees heartbeat() move and knows that nobody is stuck.
+  void beat();
+  std::uint64_t heartbeat();
   // From any rank: no further unit is drawn by anyone.
   void request_stop();
   bool stop_requested();

@@ -14,6 +14,7 @@
 #include "magister/io/dataset.h"
 #include "magister/io/results_file.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/run_context.h"
 #include "magister/text/tokenizer.h"
 #include "magister/run/spool.h"
 
@@ -33,7 +34,7 @@ struct SampleRules {
   Overflow overflow = Overflow::kTruncate;
   std::uint64_t unit_tokens = 2048;
   std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
-  bool records_hold_tokens = false;  // the data set gives ids, not text
+  const Tokenizer* tokenizer = nullptr;  // null: the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
   std::uint64_t min_length = 0;      // a shorter record is refused by its place
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
@@ -44,12 +45,12 @@ struct SampleRules {
 
 class SamplePlan {
  public:
-  // Tokenises this rank's part of the data set. Collective over world.
-  static SamplePlan make(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer,
-                         const SampleRules& rules, const std::string& spool_directory);
+  // Tokenises this rank's part of the data set. When a rank is asked to stop all throw Error(kStopped). Collective over world.
+  static SamplePlan make(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const std::string& spool_directory,
+                         const StopSign& stop);
   // The totals alone, for `plan`: of every sample no more than its length goes to disk (4 bytes, in the system's temporary
   // folder). Collective over world.
-  static SamplePlan measure(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer, const SampleRules& rules);
+  static SamplePlan measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
 
   // Totals over the world, equal on every rank.
   std::uint64_t num_samples = 0;
@@ -66,8 +67,8 @@ class SamplePlan {
 
  private:
   SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory, bool keeps_rows);
-  void read(const Communicator& world, const Dataset& dataset, const Tokenizer& tokenizer, const SampleRules& rules);
-  void tokenize(const Dataset& dataset, IndexRange records, const Tokenizer& tokenizer, const SampleRules& rules);
+  void read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
+  void tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop);
   void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant, const SampleRules& rules);
   void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
   void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
