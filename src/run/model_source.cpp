@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "magister/core/error.h"
+#include "magister/io/model_path.h"
 
 namespace magister {
 
@@ -91,7 +92,8 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
   return vocabulary;
 }
 
-Tokenizer load_tokenizer(const std::string& model_path) {
+Tokenizer load_tokenizer(const std::string& path) {
+  const std::string model_path = find_model(path);
   std::error_code error;
   if (std::filesystem::is_directory(model_path, error)) {
     const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "magister/core/error.h"
+#include "magister/io/agreed_errors.h"
 
 namespace magister {
 namespace {
@@ -41,7 +42,8 @@ SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, c
   plan.last_rank_ = world.rank() + 1 == world.size();
   const IndexRange all = dataset.records();
   const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
-  plan.tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, tokenizer, rules);
+  // A fault of the data is told once, the first in the order of the records, whichever ranks found faults.
+  run_agreed(world, [&] { plan.tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, tokenizer, rules); });
   plan.agree(world, rules);
   return plan;
 }
@@ -98,8 +100,9 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
     return;
   }
   MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
-                 "{}: the record has {} tokens, more than max_length {} (overflow is \"error\"); shorten it, raise "
-                 "max_length or choose overflow: truncate or window", record.where, length, rules.max_length);
+                 "{}: the record has {} tokens, more than {} {} ({}); shorten it{} {}{}", record.where, length, rules.length_key,
+                 rules.max_length, rules.may_cut ? "overflow is \"error\"" : "a prompt is never cut", rules.may_cut ? ", raise" : " or raise",
+                 rules.length_key, rules.may_cut ? " or choose overflow: truncate or window" : "");
   for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
     const std::uint64_t begin = window * stride;
     add(begin, std::min(rules.max_length, length - begin));
@@ -128,7 +131,9 @@ void SamplePlan::agree(const Communicator& world, const SampleRules& rules) {
   UnitPacker::State state;
   if (world.rank() > 0) world.receive(&state, sizeof state, world.rank() - 1, kUnitStateTag);
   first_unit_ = state.num_units;
-  UnitPacker packer(rules.unit_tokens, state, rules.unit_samples);
+  // A unit holds a sixteenth of the samples at most, in whole groups: small data sets keep several groups busy, too.
+  const std::uint64_t sixteenth = (num_samples + 15) / 16, group = rules.group_samples;
+  UnitPacker packer(rules.unit_tokens, state, std::min(rules.unit_samples, std::max<std::uint64_t>(1, (sixteenth + group - 1) / group) * group));
   for (std::size_t i = 0; i < lengths_.size(); ++i) {
     if (packer.add(lengths_[i])) unit_begin_.push_back(first_sample_ + i);
   }

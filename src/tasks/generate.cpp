@@ -114,12 +114,14 @@ SampleRules Generate::rules(const Opened& opened) const {
   const ModelConfig& model = opened.model.description.config;
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length {} and max_new_tokens {} make {}, but the model was made for {} "
-                 "positions (texts beyond them would be meaningless); lower one of them", config_.name, config_.max_prompt_length,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
+                 "positions (texts beyond them would be meaningless); lower one of them", config_.length_place, config_.max_prompt_length,
                  config_.max_new_tokens, longest, model.max_position_embeddings);
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
   rules.vocab_size = model.vocab_size;
   rules.records_hold_tokens = !config_.dataset.tokens_field.empty();
   rules.unit_tokens = config_.max_prompt_length;

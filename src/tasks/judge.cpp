@@ -98,12 +98,15 @@ std::vector<std::string> answers_of(const ResultsTexts* texts, const Record& rec
 SampleRules Judge::rules(const ModelConfig& model, const JudgePrompts& prompts, const ResultsTexts* texts) const {
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length is {} and max_new_tokens {}, but the model was made for {} positions "
-                 "(verdicts beyond them would be meaningless); lower them", config_.name, config_.max_prompt_length, config_.max_new_tokens,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, but the model was made for {} positions "
+                 "(verdicts beyond them would be meaningless); lower them", config_.length_place, config_.max_prompt_length, config_.max_new_tokens,
                  model.max_position_embeddings);
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.group_samples = prompts.group();
   rules.vocab_size = model.vocab_size;
   // All prompts about one text are in one unit, where their verdicts are combined.
   rules.unit_samples = prompts.group() * std::max<std::uint64_t>(1, kUnitPrompts / prompts.group());

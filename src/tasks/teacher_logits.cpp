@@ -57,13 +57,13 @@ class TeacherLogits final : public Task {
 
 SampleRules TeacherLogits::rules(const ModelConfig& model) const {
   MAGISTER_CHECK(config_.top_k <= static_cast<std::uint64_t>(model.vocab_size), ExitCode::kConfig,
-                 "tasks: {}: top_k is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
-                 config_.name, config_.top_k, model.vocab_size, model.vocab_size);
+                 "{} is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
+                 config_.top_k_place, config_.top_k, model.vocab_size, model.vocab_size);
   MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
                      config_.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
                  ExitCode::kConfig,
-                 "tasks: {}: max_length is {}, but the model was made for {} positions (rows beyond them would be "
-                 "meaningless); choose at most {}", config_.name, config_.max_length, model.max_position_embeddings,
+                 "{} is {}, but the model was made for {} positions (rows beyond them would be "
+                 "meaningless); choose at most {}", config_.length_place, config_.max_length, model.max_position_embeddings,
                  model.max_position_embeddings);
   return {config_.max_length, config_.stride,    config_.overflow, config_.unit_tokens,
           model.vocab_size,   !config_.dataset.tokens_field.empty()};

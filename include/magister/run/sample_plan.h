@@ -35,6 +35,9 @@ struct SampleRules {
   std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
   bool records_hold_tokens = false;  // the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
+  std::uint64_t group_samples = 1;   // samples that belong together, from the first on: no unit ends inside them
+  const char* length_key = "max_length";  // the key that holds max_length, for messages
+  bool may_cut = true;                    // `overflow` is a key of this task
   std::uint64_t min_length = 0;      // a shorter record is refused by its place
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
