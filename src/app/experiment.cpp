@@ -59,6 +59,7 @@ void Experiment::read(ConfigNode& root) {
 bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_index) const {
   if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
   if (key_path.ends_with("model.quantization_loss")) return false;  // measures beside the results, which stay as they are
+  if (key_path == fmt::format("tasks.{}.label", task_index)) return false;  // for the summary, which can be made again
   // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
   const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;
   return !is_entry || key_path == fmt::format("tasks.{}", task_index);

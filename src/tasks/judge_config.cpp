@@ -1,6 +1,8 @@
 // The keys of `task: judge`, in the order in which the resolved experiment shows them.
 #include "magister/tasks/judge_config.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "magister/core/error.h"

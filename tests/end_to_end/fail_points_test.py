@@ -1,5 +1,5 @@
-"""A kill, and where it makes sense a full disk, at every named fail point of the sources, on either of two ranks, early and
-late; then the same command on another number of ranks gives the uninterrupted run's bytes. The names are read from the
+"""A kill at every named fail point of the sources, and a disk that is full at a write of rows or flags, on either of two ranks,
+early and late; then the same command on another number of ranks gives the uninterrupted run's bytes. The names are read from the
 sources, so a new fail point is tested from its first commit.
 """
 import re
@@ -31,7 +31,7 @@ class FailPoints(unittest.TestCase):
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
-        self.world = self.chain if name.startswith(("generate.", "judge.")) else self.teacher
+        self.world = self.chain if name.startswith(("generate.", "judge.", "task.pack.")) else self.teacher
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):
@@ -71,6 +71,22 @@ class FailPoints(unittest.TestCase):
                     self.finish(f"{name}{where}", 1 + (index + kills) % 3)
         print(f"{kills} kills at {len(reached)} of {len(names())} fail points")
         self.assertEqual(reached, set(names()), "a fail point that no run reaches tests nothing")
+
+    def test_full_disk_at_a_write(self):
+        """The write fails with ENOSPC: exit 74 with the reason, nothing complete; with room again the run goes on."""
+        for world in (self.teacher, self.chain):
+            self.world, self.reference, reached = world, self.worlds[world], 0
+            for where in ("@1/0", "@1/1", "@2", "@9", "@23"):
+                world.forget("x")
+                result = world.run("x", 2, seconds=60, MAGISTER_FAIL_POINT=f"results.write.data{where}:enospc")
+                if result.returncode == 0:
+                    continue
+                reached += 1
+                self.assertEqual(result.returncode, 74, result.stderr)
+                self.assertIn("No space left on device", result.stderr)
+                self.assertFalse(world.results("x").exists(), where)
+                self.finish(f"a full disk, write {where}", 1 + reached % 3)
+            self.assertGreater(reached, 2)
 
 
 if __name__ == "__main__":
