@@ -87,7 +87,7 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
 }
 
 ConstraintRule load_constraint(const Communicator& world, const ConstraintConfig& config, const std::string& task_name) {
-  ConstraintRule rule{config.kind, config.text, config.choices, fmt::format("tasks: {}: constraint.{}", task_name, config.key)};
+  ConstraintRule rule{config.kind, config.text, config.choices, config.place.empty() ? fmt::format("tasks: {}: constraint.{}", task_name, config.key) : config.place};
   if (is_path(config)) {
     std::string problem;
     if (world.rank() == 0) rule.text = read_rule_file(config.text, problem);

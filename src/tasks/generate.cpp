@@ -59,8 +59,8 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, co
       sampling_(config.sampling) {
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length {} and max_new_tokens {} make {}, but the model was made for {} "
-                 "positions (texts beyond them would be meaningless); lower one of them", config_.name, config_.max_prompt_length,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
+                 "positions (texts beyond them would be meaningless); lower one of them", config_.length_place, config_.max_prompt_length,
                  config_.max_new_tokens, longest, model_.max_position_embeddings);
   MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig, "tasks: {}: "
                  "top_logprobs is {} (the vocabulary has {} entries); lower it", config_.name, config_.top_logprobs, model_.vocab_size);
@@ -106,6 +106,8 @@ SampleRules GenerateJob::rules() {
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr;
   rules.unit_tokens = config_.max_prompt_length;

@@ -70,8 +70,8 @@ JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskI
   const ModelConfig& model = inputs.checkpoint.config();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length is {} and max_new_tokens {}, but the model was made for {} positions "
-                 "(verdicts beyond them would be meaningless); lower them", config_.name, config_.max_prompt_length, config_.max_new_tokens,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, but the model was made for {} positions "
+                 "(verdicts beyond them would be meaningless); lower them", config_.length_place, config_.max_prompt_length, config_.max_new_tokens,
                  model.max_position_embeddings);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
@@ -148,6 +148,9 @@ SampleRules JudgeJob::rules() {
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.group_samples = prompts_.group();
   rules.vocab_size = inputs_.checkpoint.config().vocab_size;
   rules.tokenizer = &tokenizer_;
   // All prompts about one text are in one unit, where their verdicts are combined.
