@@ -95,7 +95,7 @@ const CpuKernels* cpu_kernels_avx512();  // nullptr where the CPU cannot run it
 // What this CPU offers, in words for doctor, --version and run.jsonl: "avx2 fma avx512f avx512bf16 amx-bf16".
 const char* cpu_features();
 // bf16 products faster than fp32: AMX tiles, or AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the
-// rate of an fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168 GFLOP/s a core).
+// rate of an fp32 FMA (tests/bench/claims.py products, where AMX is masked).
 bool cpu_prefers_bf16();
 
 }  // namespace magister
