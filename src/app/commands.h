@@ -8,7 +8,7 @@
 #include "magister/app/command_line.h"
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
-#include "magister/run/task.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
@@ -23,6 +23,7 @@ ExitCode run_command(Invocation& call);       // run
 ExitCode plan_command(Invocation& call);      // plan
 ExitCode doctor_command(Invocation& call);    // doctor
 // These work on rank 0 alone; the others wait for its answer.
+ExitCode schema_command(Invocation& call);    // schema
 ExitCode tokenize_command(Invocation& call);  // tokenize
 ExitCode info_command(Invocation& call);      // info
 ExitCode check_command(Invocation& call);     // check

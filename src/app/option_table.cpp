@@ -67,6 +67,7 @@ constexpr OptionEntry kBenchOptions[] = {
 constexpr CommandEntry kCommands[] = {
     {"run", "execute an experiment; the same command goes on with a stopped run", kExperiment, kRunOptions},
     {"plan", "everything but compute: ranks, devices, memory, units, tokens, bytes, free space", kExperiment, kPlanOptions},
+    {"schema", "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json", {}, {}},
     {"tokenize", "a line of text in, a JSON array of token ids out (or back)", kModel, kTokenizeOptions},
     {"info", "what a results file holds", kResults, kInfoOptions},
     {"check", "verify a results file: structure, offsets, checksums, completeness", kResults, {}},

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "app/commands.h"
@@ -12,7 +13,9 @@
 #include "magister/parallel/layout.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
+#include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
+#include "magister/run/task_runner.h"
 
 namespace magister {
 
@@ -38,26 +41,69 @@ void set_deadline(const Invocation& call, const ExperimentConfig& config, Clock:
   call.stop.deadline_nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
 }
 
-// A rank alone may have got the signal; all must leave the list of tasks at the same place.
-bool stop_everywhere(const Communicator& world, const StopSign& stop) {
-  return world.max(static_cast<std::uint64_t>(stop.raised())) != 0;
-}
-
 nlohmann::ordered_json hosts_of(const Communicator& world) {
   nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
   for (const std::string& host : world.all_gather(host_name())) hosts.push_back(host);
   return hosts;
 }
 
-RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log) {
-  return {call.world,
-          experiment.config(),
-          experiment.results_path(task_index),
-          experiment.resolved_yaml_of_task(task_index),
-          experiment.config_yaml_of_task(task_index),
-          call.line.has("--fresh"),
-          call.stop,
-          log};
+// A job that the scheduler has put back into the queue runs the same command line again: it goes on, or it would start over for ever.
+bool starts_fresh(const Invocation& call) {
+  if (!call.line.has("--fresh")) return false;
+  const char* restarts = std::getenv("SLURM_RESTART_COUNT");
+  if (restarts == nullptr || std::string_view(restarts) == "0" || *restarts == '\0') return true;
+  log_info("--fresh is ignored: the scheduler has restarted this job (SLURM_RESTART_COUNT is {}), so its own results are resumed",
+           printable(restarts, 20));
+  return false;
+}
+
+RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log, bool fresh) {
+  RunContext context{call.world,
+                     experiment.config(),
+                     experiment.results_path(task_index),
+                     experiment.resolved_yaml_of_task(task_index),
+                     experiment.config_yaml_of_task(task_index),
+                     fresh,
+                     call.stop,
+                     log,
+                     {}};
+  for (std::size_t i = 0; i < task_index; ++i) {
+    context.earlier_tasks.emplace_back(experiment.tasks()[i]->name(), experiment.tasks()[i]->kind());
+  }
+  return context;
+}
+
+// Every task is opened and checked whole before the first one computes.
+std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
+                                                    std::optional<int> plan_ranks) {
+  std::vector<std::unique_ptr<TaskRunner>> runners;
+  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+    runners.push_back(std::make_unique<TaskRunner>(*experiment.tasks()[i], context_of(call, experiment, i, log, fresh), plan_ranks));
+  }
+  return runners;
+}
+
+ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh) {
+  std::vector<std::unique_ptr<TaskRunner>> runners = open_tasks(call, experiment, log, fresh, {});
+  for (std::size_t i = 0; i < runners.size(); ++i) {
+    leave_if_stopped(call.world, call.stop);
+    const Task& task = *experiment.tasks()[i];
+    const auto begin = Clock::now();
+    log.event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", experiment.results_path(i)}});
+    ExitCode code = ExitCode::kDone;
+    try {
+      code = runners[i]->run();
+    } catch (const Error& error) {  // thrown by all ranks together where a task was asked to stop outside of its loop
+      if (error.code() != ExitCode::kStopped) throw;
+      code = ExitCode::kStopped;
+    }
+    runners[i].reset();  // its tokenizer and indices are not needed any more
+    log.event("task_end", {{"task", task.name()},
+                           {"exit_code", static_cast<int>(code)},
+                           {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
+    if (code != ExitCode::kDone) return code;
+  }
+  return ExitCode::kDone;
 }
 
 void make_output_folder(const Communicator& world, const std::string& folder) {
@@ -96,20 +142,14 @@ ExitCode run_command(Invocation& call) {
                      {"experiment", experiment.resolved_yaml()}});
   ExitCode code = ExitCode::kDone;
   try {
-    for (std::size_t i = 0; i < experiment.tasks().size() && code == ExitCode::kDone; ++i) {
-      Task& task = *experiment.tasks()[i];
-      if (stop_everywhere(world, call.stop)) {
-        code = ExitCode::kStopped;
-        break;
-      }
-      const auto task_begin = Clock::now();
-      RunContext context = context_of(call, experiment, i, *log);
-      log->event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", context.results_path}});
-      code = task.run(context);
-      log->event("task_end", {{"task", task.name()},
-                              {"exit_code", static_cast<int>(code)},
-                              {"seconds", std::chrono::duration<double>(Clock::now() - task_begin).count()}});
+    code = run_tasks(call, experiment, *log, starts_fresh(call));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kStopped) {
+      log->event("error", {{"message", error.what()}});
+      throw;
     }
+    code = ExitCode::kStopped;
+    log_info("{}: stopped cleanly before the first unit; run the same command again", config.name);
   } catch (const std::exception& error) {
     log->event("error", {{"message", error.what()}});
     throw;
@@ -174,14 +214,16 @@ ExitCode plan_command(Invocation& call) {
   const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
   if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
   RunLog silent;
-  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    Task& task = *experiment.tasks()[i];
-    RunContext context = context_of(call, experiment, i, silent);
-    const PlanReport report = task.plan(context, num_ranks);
-    if (world.rank() == 0) say(plan_text(task, context.results_path, report));
-    if (report.results_bytes > report.free_bytes) {
-      fail(ExitCode::kInputOutput, "{}: {} bytes are needed and {} are free (the run would end with a full disk); make room "
-           "or choose another output.directory", printable(context.results_path), report.results_bytes, report.free_bytes);
+  const std::vector<std::unique_ptr<TaskRunner>> runners = open_tasks(call, experiment, silent, false, num_ranks);
+  std::uint64_t needed_bytes = 0;
+  for (std::size_t i = 0; i < runners.size(); ++i) {
+    const PlanReport report = runners[i]->plan();
+    const std::string path = experiment.results_path(i);
+    if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
+    needed_bytes += report.needed_bytes;
+    if (needed_bytes + kFreeSpaceMargin > report.free_bytes) {
+      fail(ExitCode::kInputOutput, "{}: {} bytes are free, but the results up to this task need {} (the run would stop in its middle); "
+           "make room or choose another output.directory", printable(path), report.free_bytes, needed_bytes + kFreeSpaceMargin);
     }
   }
   return ExitCode::kDone;

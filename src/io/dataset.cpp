@@ -63,14 +63,14 @@ Dataset::Dataset(std::unique_ptr<Index> index) : index_(std::move(index)) {}
 Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset::~Dataset() = default;
 
-Dataset Dataset::open(const Communicator& world, const DatasetConfig& config) {
+Dataset Dataset::open(const Communicator& world, const DatasetConfig& config, const std::function<bool()>& poll) {
   MAGISTER_CHECK(config.slice_index < config.slice_count, ExitCode::kConfig,
                  "slice {}/{} does not exist (slices of n go from 0 to n - 1); name one of these", config.slice_index,
                  config.slice_count);
   auto index = std::make_unique<Index>();
   index->config = config;
   index->files = list_data_files(world, config);
-  scan_data_files(world, index->files);
+  scan_data_files(world, index->files, poll);
   index->num_records = index->files.back().first_record + index->files.back().num_records();
   if (config.limit) index->num_records = std::min(index->num_records, *config.limit);
   index->sha256 = combined_sha256(index->files);
@@ -88,7 +88,7 @@ IndexRange Dataset::records() const {
 
 const std::string& Dataset::sha256() const { return index_->sha256; }
 
-void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& visit) const {
+void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& visit, const std::function<bool()>& poll) const {
   MAGISTER_CHECK(range.begin <= range.end && range.end <= index_->num_records, ExitCode::kInternal,
                  "records {} to {} of {} were asked for (there are no such); report this", range.begin, range.end,
                  index_->num_records);
@@ -102,6 +102,7 @@ void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& vi
     const std::string name = printable(file.path, 4096);
     std::string_view line;
     for (std::uint64_t i = begin; i < end; ++i) {
+      if (poll && poll()) return;
       const std::uint64_t line_number = i - file.first_record + 1;
       Record record;
       record.source_index = i;

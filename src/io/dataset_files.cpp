@@ -101,8 +101,8 @@ void warn_of_repeats(const std::vector<DataFile>& files) {
 // The part of one rank in a scan.
 class Scan {
  public:
-  Scan(const std::vector<DataFile>& files, const ScanShares& shares, int rank)
-      : files_(files), shares_(shares), rank_(rank), first_(shares.first_block[static_cast<std::size_t>(rank)]),
+  Scan(const std::vector<DataFile>& files, const ScanShares& shares, int rank, const std::function<bool()>& poll)
+      : files_(files), shares_(shares), rank_(rank), poll_(poll), first_(shares.first_block[static_cast<std::size_t>(rank)]),
         counts_(shares.first_block[static_cast<std::size_t>(rank) + 1] - first_), buffer_(kDataBlockBytes) {}
 
   void run() {
@@ -125,6 +125,7 @@ class Scan {
     Sha256 hash;
     for (std::uint64_t block = 0; block < file.num_blocks(); ++block) {
       if (!hashes && !counts(file.first_block + block)) continue;
+      if (poll_ && poll_()) throw Error(ExitCode::kStopped, "stopped");
       const std::uint64_t offset = block * kDataBlockBytes;
       const std::size_t size = std::min(kDataBlockBytes, file.version.bytes - offset);
       const std::size_t n = reader.read_at(offset, {buffer_.data(), size});
@@ -142,6 +143,7 @@ class Scan {
   const std::vector<DataFile>& files_;
   const ScanShares& shares_;
   const int rank_;
+  const std::function<bool()>& poll_;
   const std::uint64_t first_;
   std::vector<std::uint32_t> counts_;
   std::vector<char> buffer_;
@@ -205,7 +207,7 @@ ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_si
   return shares;
 }
 
-void scan_data_files(const Communicator& world, std::vector<DataFile>& files) {
+void scan_data_files(const Communicator& world, std::vector<DataFile>& files, const std::function<bool()>& poll) {
   std::vector<std::uint64_t> file_bytes;
   std::uint64_t num_blocks = 0;
   for (DataFile& file : files) {
@@ -214,7 +216,7 @@ void scan_data_files(const Communicator& world, std::vector<DataFile>& files) {
     num_blocks += file.num_blocks();
   }
   const ScanShares shares = share_scan(file_bytes, world.size());
-  Scan scan(files, shares, world.rank());
+  Scan scan(files, shares, world.rank(), poll);
   run_agreed(world, [&] { scan.run(); });
 
   std::string mine;

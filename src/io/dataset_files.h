@@ -30,8 +30,9 @@ struct DataFile {
 // Path, version and kind are set. Errors are the same on every rank. Collective over world.
 std::vector<DataFile> list_data_files(const Communicator& world, const DatasetConfig& config);
 
-// Fills the rest. Errors are the same on every rank. Collective over world.
-void scan_data_files(const Communicator& world, std::vector<DataFile>& files);
+// Fills the rest. Errors are the same on every rank, and so is Error(kStopped) when poll said on one of them that the job should
+// stop. Collective over world.
+void scan_data_files(const Communicator& world, std::vector<DataFile>& files, const std::function<bool()>& poll);
 
 // Who reads what: the files that a rank hashes, and the blocks [first_block[r], first_block[r + 1]) that rank r counts.
 // Hashing costs several times what counting does, so ranks with much to hash count less.

@@ -43,21 +43,21 @@ constexpr Rules kRules[] = {
 // Number of committed units. rules: null when no row can be checked.
 std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultList& faults) {
   const ResultsColumns& columns = file.columns();
-  const auto done = columns.rows<std::uint8_t>("/commit/done", 0, columns.num_units());
-  const auto stored = columns.rows<std::uint32_t>("/commit/crc32c", 0, columns.num_units());
-  std::uint64_t num_done = 0;
-  for (std::uint64_t index = 0; index < done.size(); ++index) {
-    if (done[index] != 1) continue;
-    ++num_done;
+  const UnitSet pending = columns.pending_units();
+  for (std::uint64_t index = 0, next = pending.next(0); index < columns.num_units(); ++index) {
+    if (index == next) {
+      next = pending.next(index + 1);
+      continue;
+    }
     const Unit unit = columns.unit(index);
-    const std::uint32_t found = columns.checksum(unit);
-    if (stored[index] != found) {
+    const std::uint32_t found = columns.checksum(unit), stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
+    if (stored != found) {
       faults.add("unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was committed",
-                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored[index]);
+                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored);
     }
     if (rules != nullptr) rules->rows(file, unit, faults);
   }
-  return num_done;
+  return columns.num_units() - pending.size();
 }
 
 }  // namespace

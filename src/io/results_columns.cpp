@@ -42,6 +42,15 @@ void ResultsColumns::write(const std::string& path, std::uint64_t first_row, std
   file_.write_at(column.offset + first_row * column.row_bytes(), data);
 }
 
+void ResultsColumns::write_zeros(const std::string& path) {
+  const PlacedColumn& column = at(path);
+  const std::uint64_t rows_a_piece = kPieceBytes / column.row_bytes();
+  const std::vector<std::byte> zeros(std::min(rows_a_piece, column.spec.num_rows) * column.row_bytes());
+  for (std::uint64_t row = 0; row < column.spec.num_rows; row += rows_a_piece) {
+    write(path, row, std::span(zeros).first(std::min(rows_a_piece, column.spec.num_rows - row) * column.row_bytes()));
+  }
+}
+
 void ResultsColumns::read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data) const {
   MAGISTER_CHECK(fits(column, first_row, data.size()), ExitCode::kData,
                  "{}: {} bytes from row {} of {} are asked for, but it has {} rows of {} bytes (the file is damaged); put it "
@@ -60,6 +69,22 @@ Unit ResultsColumns::unit(std::uint64_t unit_index) const {
                  "{}: unit {} has samples {} to {} and rows {} to {} (its offsets are damaged); put the file aside with --fresh",
                  printable(file_.path()), unit_index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end);
   return unit;
+}
+
+UnitSet ResultsColumns::pending_units() const {
+  const PlacedColumn& done = at("/commit/done");
+  return UnitSet(num_units(), [&](std::uint64_t first, std::span<std::uint8_t> flags) { read(done, first, std::as_writable_bytes(flags)); });
+}
+
+std::uint64_t ResultsColumns::rows_of(const UnitSet& units) const {
+  OffsetCursor unit_begin(*this, "/commit/unit_begin"), offset(*this, "/samples/offset");
+  std::uint64_t rows = 0;
+  units.for_each_run([&](IndexRange run) {
+    const std::uint64_t first = unit_begin.at(run.begin), end = unit_begin.at(run.end);
+    const std::uint64_t first_row = offset.at(first);
+    rows += offset.at(end) - first_row;
+  });
+  return rows;
 }
 
 std::vector<const PlacedColumn*> ResultsColumns::unit_columns() const {

@@ -13,6 +13,7 @@
 #include "io/posix_file.h"
 #include "io/results_layout.h"
 #include "magister/core/types.h"
+#include "magister/core/unit_set.h"
 
 namespace magister {
 
@@ -28,6 +29,7 @@ class ResultsColumns {
   const PlacedColumn* find(const std::string& path) const;  // null: there is none
   const PlacedColumn& at(const std::string& path) const;    // absent: Error(kInternal)
 
+  void write_zeros(const std::string& path);
   // Rows [first_row, ...) of a column; data is whole rows. Any thread.
   void write(const std::string& path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data) const;
@@ -54,6 +56,9 @@ class ResultsColumns {
   std::uint64_t num_samples() const { return at("/samples/offset").spec.num_rows - 1; }
   // Sample and row ranges from /commit/unit_begin and /samples/offset.
   Unit unit(std::uint64_t unit_index) const;
+  // Units whose done flag is 0, and how many rows a set of units has. Both read in blocks.
+  UnitSet pending_units() const;
+  std::uint64_t rows_of(const UnitSet& units) const;
   // The columns that a unit's checksum covers: of samples, then of rows, each in the order of creation.
   std::vector<const PlacedColumn*> unit_columns() const;
   static IndexRange extent_in(const Unit& unit, const PlacedColumn& column) {
@@ -68,6 +73,27 @@ class ResultsColumns {
   PosixFile file_;
   std::vector<PlacedColumn> columns_;
   std::map<std::string, std::size_t> by_path_;
+};
+
+// A column of u64 that is asked for ascending places: read in blocks, for a system call a value would take 0.5 us each.
+class OffsetCursor {
+ public:
+  OffsetCursor(const ResultsColumns& columns, const char* path) : columns_(columns), column_(columns.at(path)) {}
+  std::uint64_t at(std::uint64_t row) {
+    if (row < first_ || row - first_ >= values_.size()) {
+      first_ = row;
+      values_.resize(row < column_.spec.num_rows ? std::min(kValues, column_.spec.num_rows - row) : 1);
+      columns_.read(column_, row, std::as_writable_bytes(std::span(values_)));
+    }
+    return values_[row - first_];
+  }
+
+ private:
+  static constexpr std::uint64_t kValues = 1 << 15;
+  const ResultsColumns& columns_;
+  const PlacedColumn& column_;
+  std::uint64_t first_ = 0;
+  std::vector<std::uint64_t> values_;
 };
 
 // What every results file has and this one has not, one line each; num_units(), num_samples() and unit() need it empty.

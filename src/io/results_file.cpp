@@ -18,7 +18,7 @@ namespace magister {
 struct ResultsFile::Columns {
   std::string final_path;
   ResultsColumns at;
-  std::vector<std::uint64_t> pending;
+  UnitSet pending;
   const Communicator* world = nullptr;
 };
 
@@ -97,7 +97,7 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
                    "{}: results appeared while the run was planned (another run works here); look at it first",
                    printable(final_path));
     if (exists(path)) ::unlink(path.c_str());  // of a run that died while creating: nothing was computed yet
-    require_free_bytes(path, layout_bytes(spec));
+    require_free_bytes(path, results_bytes(spec));
     fail_point("results.create.begin");
     write_layout(path, spec);
     if (spec.preallocate) PosixFile(path).preallocate();
@@ -106,12 +106,11 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
   }
   world.broadcast(layout, 0);
   columns->at = ResultsColumns(PosixFile(path), from_text(layout));
-  const std::uint64_t num_units = columns->at.num_units();
-  for (std::uint64_t i = 0; i < num_units; ++i) columns->pending.push_back(i);
+  columns->pending = UnitSet::all(columns->at.num_units());
   // Flags and checksums are zero from the start, in blocks of their own and not by the grace of a sparse file.
   if (world.rank() == 0) {
-    columns->at.write("/commit/done", 0, std::vector<std::byte>(num_units));
-    columns->at.write("/commit/crc32c", 0, std::vector<std::byte>(num_units * 4));
+    columns->at.write_zeros("/commit/done");
+    columns->at.write_zeros("/commit/crc32c");
   }
   return ResultsFile(std::move(columns));
 }
@@ -139,7 +138,7 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
   columns->final_path = final_path;
   columns->world = &world;
   const std::string path = partial(final_path);
-  std::string layout, done;
+  std::string layout, pending;
   if (world.rank() == 0) {
     check_attributes(path, expected);
     columns->at = ResultsColumns(PosixFile(path), read_layout(path));
@@ -147,15 +146,12 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
     MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the file was changed or damaged, and nothing is overwritten); put "
                    "it aside with --fresh", printable(path), faults.empty() ? "" : faults.front());
     layout = to_text(columns->at.all());
-    done.resize(columns->at.num_units());
-    columns->at.read(columns->at.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
+    pending = columns->at.pending_units().to_bytes();
   }
   world.broadcast(layout, 0);
-  world.broadcast(done, 0);
+  world.broadcast(pending, 0);
   if (world.rank() != 0) columns->at = ResultsColumns(PosixFile(path), from_text(layout));
-  for (std::uint64_t i = 0; i < done.size(); ++i) {
-    if (done[i] == 0) columns->pending.push_back(i);
-  }
+  columns->pending = UnitSet::from_bytes(pending);
   return ResultsFile(std::move(columns));
 }
 
@@ -171,6 +167,22 @@ std::uint64_t ResultsFile::read_number(const Communicator& world, const std::str
   }
   world.broadcast(&value, sizeof value, 0);
   return value;
+}
+
+std::string ResultsFile::read_text(const std::string& path, const std::string& attribute) {
+  const Attributes attributes = read_attributes(path);
+  const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
+  const auto* text = found == attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
+  MAGISTER_CHECK(text != nullptr, ExitCode::kData, "{}: root attribute {} is missing or not a text (the file was changed); "
+                 "start over with --fresh", printable(path), attribute);
+  return *text;
+}
+
+UnitCounts ResultsFile::unit_counts(const std::string& path) {
+  const ResultsColumns columns(PosixFile(path), read_layout(path));
+  std::string done(columns.num_units(), '\0');
+  columns.read(columns.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
+  return {done.size(), static_cast<std::uint64_t>(std::count_if(done.begin(), done.end(), [](char flag) { return flag != 0; }))};
 }
 
 void ResultsFile::check_attributes(const std::string& path,
@@ -193,7 +205,8 @@ void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, 
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
-const std::vector<std::uint64_t>& ResultsFile::pending_units() const { return columns_->pending; }
+const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
+std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }
 std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }
 Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.unit(unit_index); }
 std::uint32_t ResultsFile::checksum(const Unit& unit) const { return columns_->at.checksum(unit); }
@@ -219,10 +232,9 @@ void ResultsFile::complete(const Communicator& world) {
   world.barrier();
   if (world.rank() == 0) {
     const std::string& final_path = columns_->final_path;
-    const auto done = columns_->at.rows<std::uint8_t>("/commit/done", 0, num_units());
-    const auto hole = std::find_if(done.begin(), done.end(), [](std::uint8_t flag) { return flag != 1; });
-    MAGISTER_CHECK(hole == done.end(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
-                   "same command again", printable(final_path), hole - done.begin());
+    const std::uint64_t hole = columns_->at.pending_units().next(0);
+    MAGISTER_CHECK(hole == num_units(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
+                   "same command again", printable(final_path), hole);
     fail_point("results.complete.begin");
     write_complete(partial(final_path));
     fail_point("results.complete.attribute_written");

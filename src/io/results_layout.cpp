@@ -123,7 +123,7 @@ std::uint64_t PlacedColumn::row_bytes() const {
   return checked_multiply(std::max<std::uint64_t>(spec.width, 1), size_of(spec.type), "bytes of a row");
 }
 
-std::uint64_t layout_bytes(const ResultsSpec& spec) {
+std::uint64_t results_bytes(const ResultsSpec& spec) {
   std::uint64_t bytes = 0;
   for (const ColumnSpec& column : with_commit(spec)) {
     const PlacedColumn placed{column, 0};

@@ -19,16 +19,12 @@ struct PlacedColumn {
   std::uint64_t num_bytes() const { return spec.num_rows * row_bytes(); }
 };
 
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
-
 // Attributes that write_layout adds to those of the spec; `columns` is the list of datasets in the order of creation.
 constexpr const char* kLayoutAttributes[] = {"columns", "complete", "default", "layout_sha256"};
 
 // Makes the file at `path` (which must not exist): groups, contiguous datasets, attributes, `complete` = 0, /commit.
 // Its bytes depend on the spec alone. Local.
 void write_layout(const std::string& path, const ResultsSpec& spec);
-// Bytes of all datasets of the spec and of /commit, without HDF5's own few thousand.
-std::uint64_t layout_bytes(const ResultsSpec& spec);
 // Reads columns and attributes of a file made by write_layout; everything is checked against the file's size. Local.
 std::vector<PlacedColumn> read_layout(const std::string& path);
 Attributes read_attributes(const std::string& path);

@@ -18,6 +18,7 @@ ResultsTexts::ResultsTexts(const std::string& path) : columns_(std::make_unique<
   const ResultsReader& file = columns_->file;
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
                  "{}: is no complete file of texts (there is nothing to go on from); run its generate task first", printable(path));
+  file.column("/samples/key", ColumnType::kUtf8);
   file.column("/generate/text", ColumnType::kUtf8);
   file.column("/generate/logprob", ColumnType::kF32);
   const std::uint64_t n = num_texts();
@@ -38,6 +39,28 @@ std::string ResultsTexts::text(std::uint64_t i) const {
   text.resize(text.find_last_not_of('\0') + 1);
   return text;
 }
+
+std::string ResultsTexts::key(std::uint64_t i) const {
+  const PlacedColumn& column = columns_->file.columns().at("/samples/key");
+  std::string key(column.spec.width, '\0');
+  columns_->file.columns().read(column, i, std::as_writable_bytes(std::span(key)));
+  key.resize(key.find_last_not_of('\0') + 1);
+  return key;
+}
+
+void ResultsTexts::for_each_key(const std::function<void(std::uint64_t, std::string_view)>& visit) const {
+  const ResultsColumns& columns = columns_->file.columns();
+  const PlacedColumn& column = columns.at("/samples/key");
+  const std::size_t width = column.spec.width;
+  columns.for_each_piece(column, {0, num_texts()}, [&](std::uint64_t first, std::span<const std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size(); at += width) {
+      const std::string_view key(reinterpret_cast<const char*>(bytes.data()) + at, width);
+      visit(first + at / width, key.substr(0, key.find_last_not_of('\0') + 1));
+    }
+  });
+}
+
+const std::string& ResultsTexts::attribute(const std::string& name) const { return columns_->file.text(name); }
 
 std::uint64_t ResultsTexts::source_index(std::uint64_t i) const {
   return columns_->file.columns().rows<std::uint64_t>("/samples/source_index", i, 1)[0];

@@ -24,27 +24,24 @@ const char* type_name(ColumnType type) {
   return "?";
 }
 
-// Units, samples and tokens that are committed. Borders are looked up only where done and not done meet.
+// Units, samples and tokens that are committed: all but those that are not.
 void add_progress(const ResultsReader& file, ordered_json& all) {
   const ResultsColumns& columns = file.columns();
-  const std::uint64_t u = columns.num_units();
-  const auto done = columns.rows<std::uint8_t>("/commit/done", 0, u);
-  const auto offset_at = [&](std::uint64_t sample) { return columns.rows<std::uint64_t>("/samples/offset", sample, 1)[0]; };
-  const auto sample_at = [&](std::uint64_t unit) { return columns.rows<std::uint64_t>("/commit/unit_begin", unit, 1)[0]; };
-  std::uint64_t units = 0, samples = 0, tokens = 0;
-  for (std::uint64_t begin = 0, end; begin < u; begin = end) {
-    for (end = begin + 1; end < u && done[end] == done[begin]; ++end) {}
-    if (done[begin] != 1) continue;
-    units += end - begin;
-    samples += sample_at(end) - sample_at(begin);
-    tokens += offset_at(sample_at(end)) - offset_at(sample_at(begin));
-  }
-  all["samples"] = columns.num_samples();
-  all["tokens"] = offset_at(columns.num_samples());
+  const std::uint64_t n = columns.num_samples(), u = columns.num_units();
+  const std::uint64_t tokens = columns.rows<std::uint64_t>("/samples/offset", n, 1)[0];
+  const UnitSet pending = columns.pending_units();
+  OffsetCursor unit_begin(columns, "/commit/unit_begin");
+  std::uint64_t pending_samples = 0;
+  pending.for_each_run([&](IndexRange run) {
+    const std::uint64_t first = unit_begin.at(run.begin);
+    pending_samples += unit_begin.at(run.end) - first;
+  });
+  all["samples"] = n;
+  all["tokens"] = tokens;
   all["units"] = u;
-  all["samples_done"] = samples;
-  all["tokens_done"] = tokens;
-  all["units_done"] = units;
+  all["samples_done"] = n - pending_samples;
+  all["tokens_done"] = tokens - columns.rows_of(pending);
+  all["units_done"] = u - pending.size();
 }
 
 ordered_json describe_column(const PlacedColumn& column) {

@@ -60,15 +60,15 @@ at::ScalarType resolve_gpu_dtype(const std::string& name) {
 }
 
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
-                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization)
+                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization, const LoadHook& hook)
     : layers_(std::make_unique<TransformerLayers>(
-          load_layers(description, file, group.tp_rank(), group.tp_size(), dtype, quantization, pool))) {
+          load_layers(description, file, group.tp_rank(), group.tp_size(), dtype, quantization, pool, hook))) {
   layers_->group = &group;
   layers_->pool = &pool;
 }
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-                         at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue)
-    : layers_(std::make_unique<TransformerLayers>(load_layers_on_gpu(description, file, group, dtype, quantization, pool, queue))) {
+                         at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook)
+    : layers_(std::make_unique<TransformerLayers>(load_layers_on_gpu(description, file, group, dtype, quantization, pool, queue, hook))) {
   layers_->group = &group;
   layers_->pool = &pool;
 }

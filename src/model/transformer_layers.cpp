@@ -50,11 +50,11 @@ TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& 
 }
 
 TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
-                                     const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue) {
+                                     const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue, const LoadHook& hook) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, group.tp_rank(), group.tp_size());
-  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization, &pool);
+  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization, &pool, hook);
   layers.gpu = std::make_unique<gpu::GpuModel>(layers.config, layers.partition, dtype, queue, group);
   layers.gpu->load(source, description.names.lm_head.empty());
   source.verify_all_used();
@@ -64,11 +64,11 @@ TransformerLayers load_layers_on_gpu(const ModelDescription& description, const 
 }
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool) {
+                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool, const LoadHook& hook) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
-  WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool);
+  WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool, hook);
   layers.embedding = {source.load_embeddings(), {}};
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);

@@ -27,9 +27,9 @@ at::Tensor as_halves(const at::Tensor& pairs_EX) {
 }  // namespace
 
 WeightSource::WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition,
-                           int tp_rank, at::ScalarType dtype, QuantScheme quantization, ThreadPool* pool)
+                           int tp_rank, at::ScalarType dtype, QuantScheme quantization, ThreadPool* pool, LoadHook before_product)
     : file_(file), description_(description), partition_(partition), tp_rank_(tp_rank), dtype_(dtype),
-      quantization_(quantization), pool_(pool) {
+      quantization_(quantization), pool_(pool), before_product_(std::move(before_product)) {
   MAGISTER_ASSERT(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
 }
 
@@ -110,6 +110,7 @@ void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange c
 }
 
 Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width) {
+  if (before_product_) before_product_();
   if (!quantization_.on()) {
     Linear out{allocate({N, size_of(columns)}, dtype_), {}};
     read_blocks(blocks, columns, out.weight_NK);

@@ -1,7 +1,8 @@
-// Four counters on world rank 0: the next ticket, units and tokens done, and the stop sign.
+// Five counters on world rank 0: the next ticket, units and tokens done, the stop sign and the heartbeat.
 #include "magister/parallel/unit_tickets.h"
 
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -11,12 +12,12 @@
 namespace magister {
 namespace {
 
-enum Counter : int { kNextTicket, kUnitsDone, kTokensDone, kStop, kNumCounters };
+enum Counter : int { kNextTicket, kUnitsDone, kTokensDone, kStop, kHeartbeat, kNumCounters };
 
-// FNV-1a over the numbers: two ranks with different lists would compute a unit twice and another never.
-std::uint64_t fingerprint(const std::vector<std::uint64_t>& numbers) {
+// FNV-1a over the set: two ranks with different sets would compute a unit twice and another never.
+std::uint64_t fingerprint(const UnitSet& units) {
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::uint64_t number : numbers) hash = (hash ^ number) * 0x100000001b3;
+  for (const char byte : units.to_bytes()) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return hash;
 }
 
@@ -24,7 +25,7 @@ std::uint64_t fingerprint(const std::vector<std::uint64_t>& numbers) {
 
 struct UnitTickets::Window {
   const Communicator& world;
-  std::vector<std::uint64_t> pending;
+  UnitSet pending;
   Schedule schedule;
   std::atomic<std::uint64_t> next_static;
   std::uint64_t stride;
@@ -32,6 +33,7 @@ struct UnitTickets::Window {
   // After free(): what the counters said last.
   Progress last;
   bool last_stop = false;
+  std::atomic<std::int64_t> next_beat{0};  // steady clock, nanoseconds
 
   std::uint64_t fetch_add(Counter counter, std::uint64_t add) {
     MAGISTER_CHECK(counters != nullptr, ExitCode::kInternal,
@@ -40,7 +42,7 @@ struct UnitTickets::Window {
   }
 };
 
-UnitTickets::UnitTickets(const Communicator& world, std::vector<std::uint64_t> pending, Schedule schedule,
+UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule,
                          int group_index, int num_groups) {
   MAGISTER_CHECK(num_groups >= 1 && group_index >= 0 && group_index < num_groups, ExitCode::kInternal,
                  "unit tickets for group {} of {} (there is no such group); report this", group_index, num_groups);
@@ -56,7 +58,8 @@ UnitTickets::UnitTickets(const Communicator& world, std::vector<std::uint64_t> p
                                                static_cast<std::uint64_t>(num_groups),
                                                make_shared_counters(world, kNumCounters),
                                                {},
-                                               false});
+                                               false,
+                                               {}});
 }
 
 UnitTickets::~UnitTickets() = default;
@@ -74,6 +77,16 @@ void UnitTickets::report_done(std::uint64_t num_tokens) {
   window_->fetch_add(kTokensDone, num_tokens);
   window_->fetch_add(kUnitsDone, 1);
 }
+
+void UnitTickets::beat() {
+  constexpr std::int64_t kPause = 100'000'000;
+  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+  std::int64_t next = window_->next_beat.load(std::memory_order_relaxed);
+  if (now < next || !window_->next_beat.compare_exchange_strong(next, now + kPause) || !window_->counters) return;
+  window_->fetch_add(kHeartbeat, 1);
+}
+
+std::uint64_t UnitTickets::heartbeat() { return window_->counters ? window_->fetch_add(kHeartbeat, 0) : 0; }
 
 void UnitTickets::request_stop() { window_->fetch_add(kStop, 1); }
 

@@ -1,85 +1,14 @@
-// Where a model keeps its chat template, and the way from messages to tokens; see chat_prompts.h.
+// The way from messages to tokens; see chat_prompts.h.
 #include "magister/run/chat_prompts.h"
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <fmt/ranges.h>
 
 #include "magister/core/error.h"
-#include "magister/core/sha256.h"
-#include "magister/io/tensor_file.h"
 
 namespace magister {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-constexpr std::uintmax_t kMaxTemplateBytes = 16 << 20;
-
-std::optional<std::string> read_text(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return std::nullopt;
-  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxTemplateBytes, ExitCode::kData, "{}: has more than {} bytes (no chat template "
-                 "has); name another file", printable(path.string()), kMaxTemplateBytes);
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-// A token of tokenizer_config.json: a text, or an object with its content.
-std::string token_text(const ordered_json& config, const char* name) {
-  if (!config.is_object() || !config.contains(name)) return "";
-  const ordered_json& token = config.at(name);
-  if (token.is_string()) return token.get<std::string>();
-  return token.is_object() && token.contains("content") && token.at("content").is_string() ? token.at("content").get<std::string>() : "";
-}
-
-struct Source {
-  std::string text, name, bos_token, eos_token;
-};
-
-// Metadata of a GGUF file: a token id's text.
-std::string gguf_token(const Metadata& metadata, const char* name, const Tokenizer& tokenizer) {
-  const auto found = metadata.find(name);
-  if (found == metadata.end()) return "";
-  const auto* id = std::get_if<std::int64_t>(&found->second);
-  if (id == nullptr || *id < 0 || *id >= tokenizer.vocab_size()) return "";
-  const TokenId token = static_cast<TokenId>(*id);
-  return tokenizer.decode(std::span(&token, 1));
-}
-
-std::optional<Source> find_template(const std::string& model_path, const Tokenizer* tokenizer) {
-  Source source;
-  if (fs::is_directory(model_path)) {
-    const fs::path folder(model_path);
-    const auto config_text = read_text(folder / "tokenizer_config.json");
-    const ordered_json config = config_text ? ordered_json::parse(*config_text, nullptr, false) : ordered_json();
-    source.bos_token = token_text(config, "bos_token");
-    source.eos_token = token_text(config, "eos_token");
-    if (auto text = read_text(folder / "chat_template.jinja")) {
-      source.text = std::move(*text);
-      source.name = (folder / "chat_template.jinja").string();
-      return source;
-    }
-    if (!config_text) return std::nullopt;
-    source.name = (folder / "tokenizer_config.json").string();
-    auto text = chat_template_from_config(*config_text, source.name);
-    if (!text) return std::nullopt;
-    source.text = std::move(*text);
-    return source;
-  }
-  const auto file = TensorFile::open(model_path);
-  const Metadata& metadata = file->metadata();
-  const auto found = metadata.find("tokenizer.chat_template");
-  const auto* text = found == metadata.end() ? nullptr : std::get_if<std::string>(&found->second);
-  if (text == nullptr) return std::nullopt;
-  source.text = *text;
-  source.name = model_path + ": tokenizer.chat_template";
-  if (tokenizer != nullptr) {
-    source.bos_token = gguf_token(metadata, "tokenizer.ggml.bos_token_id", *tokenizer);
-    source.eos_token = gguf_token(metadata, "tokenizer.ggml.eos_token_id", *tokenizer);
-  }
-  return source;
-}
 
 // Every text inside the messages with its special tokens guarded; roles are the template's business and stay.
 ordered_json guarded(const ordered_json& value, const Tokenizer& tokenizer) {
@@ -106,28 +35,12 @@ void check_messages(const ordered_json& messages, const std::string& where) {
 
 }  // namespace
 
-bool ChatPrompts::has_template(const std::string& model_path) { return find_template(model_path, nullptr).has_value(); }
-
-ChatPrompts::ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer,
-                         bool special_tokens_in_messages)
-    : tokenizer_(tokenizer), trusted_(special_tokens_in_messages) {
-  std::optional<Source> source = find_template(model_path, &tokenizer);
-  if (override_path.find("{%") != std::string::npos || override_path.find("{{") != std::string::npos) {
-    if (!source) source.emplace();
-    source->text = override_path;
-    source->name = "model.chat_template";
-  } else if (!override_path.empty()) {
-    auto text = read_text(override_path);
-    MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput, "{}: there is no such file (model.chat_template names it); check the "
-                   "path", printable(override_path));
-    if (!source) source.emplace();
-    source->text = std::move(*text);
-    source->name = override_path;
-  }
-  MAGISTER_CHECK(source.has_value(), ExitCode::kConfig, "{}: the model has no chat template (chats cannot be written as it was "
-                 "trained on them); use a chat model, or name a template with model.chat_template", printable(model_path));
+ChatPrompts::ChatPrompts(Checkpoint& checkpoint, bool special_tokens_in_messages)
+    : tokenizer_(checkpoint.tokenizer()), trusted_(special_tokens_in_messages) {
+  const ChatSource* const source = checkpoint.chat_source();
+  MAGISTER_CHECK(source != nullptr, ExitCode::kConfig, "{}: the model has no chat template (chats cannot be written as it was "
+                 "trained on them); use a chat model, or name a template with model.chat_template", printable(checkpoint.path()));
   template_ = ChatTemplate::parse(source->text, source->name);
-  sha256_ = sha256_hex(source->text);
   bos_token_ = source->bos_token;
   eos_token_ = source->eos_token;
 }

@@ -13,6 +13,7 @@
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu.h"
 #include "magister/run/memory_plan.h"
+#include "magister/run/open_model.h"
 #include "magister/run/progress.h"
 
 namespace magister {
@@ -53,29 +54,24 @@ std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& la
 
 }  // namespace
 
-LayoutConfig sized_layout(const RunContext& context, const ModelSection& section, const PassShape& pass, int num_ranks) {
+LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks) {
   LayoutConfig layout = context.experiment.layout;
   const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
   if (free == 0) return layout;
-  const auto file = TensorFile::open(section.path);
-  const ModelDescription description = describe_model(section.path, *file);
-  const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
-  const at::ScalarType dtype = resolve_gpu_dtype(section.dtype);
+  const ModelDescription& description = checkpoint.description();
+  const QuantScheme scheme = quant_scheme_of(checkpoint.section());
+  const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
   const std::uint64_t one_text = pass.sequence_tokens == 0 ? 0 : pass.sequence_tokens / KvPages::kSlots + 2;
   for (const int size : working_tp_sizes(description.config, num_ranks)) {
     if (num_ranks % size != 0) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
-    const auto weights = [&](int shard) { return weight_bytes(description, *file, dtype, shard, size, scheme); };
+    const auto weights = [&](int shard) { return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme); };
     const GpuDemand demand{dtype, scheme.on()};
     if (fits(device_memory(description.config, weights, size, pass, one_text, demand), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",
            format_bytes(free));
   return layout;
-}
-
-GpuGroup resolve_group(const RunContext& context, const ModelSection& section, const PassShape& pass) {
-  return GpuGroup::resolve(context.world, sized_layout(context, section, pass, context.world.size()));
 }
 
 std::optional<gpu::Queue> queue_of(const GpuGroup& group) {

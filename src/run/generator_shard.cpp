@@ -13,8 +13,7 @@ void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& 
 
 void GeneratorShard::run_units() {
   while (fill() || !generator_->idle()) {
-    // Only a shard alone may stop between passes: several would have to agree at every pass.
-    if (base_.stop_wanted() && group_->tp_size() == 1) {
+    if (stop_agreed()) {
       base_.work.tickets.request_stop();
       break;
     }

@@ -159,7 +159,7 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
   const ModelDescription description = describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
   const ModelConfig& config = description.config;
   const at::ScalarType dtype = section.dtype == "f32" ? at::kFloat : section.dtype == "f16" ? at::kHalf : section.dtype == "fp8" ? at::kFloat8_e4m3fn : at::kBFloat16;
-  const QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
+  const QuantScheme scheme = quant_scheme_of(section);
   if (gpus_per_group > 0) partition_for(config, 0, gpus_per_group);  // refuses what cannot be divided
   const auto needed = [&](int size) {
     const auto weights = [&](int shard) { return weight_bytes(config, dtype, shard, size, scheme); };

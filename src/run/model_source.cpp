@@ -91,6 +91,15 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
   return vocabulary;
 }
 
+Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(model_path, error)) {
+    const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
+    return Tokenizer::from_json(read_tokenizer_json(path), path.string());
+  }
+  return Tokenizer::from_gguf(gguf_vocabulary(file.metadata(), model_path), model_path);
+}
+
 Tokenizer load_tokenizer(const std::string& model_path) {
   std::error_code error;
   if (std::filesystem::is_directory(model_path, error)) {
@@ -98,8 +107,7 @@ Tokenizer load_tokenizer(const std::string& model_path) {
     return Tokenizer::from_json(read_tokenizer_json(path), path.string());
   }
   if (model_path.ends_with(".json")) return Tokenizer::from_json(read_tokenizer_json(model_path), model_path);
-  const std::unique_ptr<TensorFile> file = TensorFile::open(model_path);
-  return Tokenizer::from_gguf(gguf_vocabulary(file->metadata(), model_path), model_path);
+  return load_tokenizer(model_path, *TensorFile::open(model_path));
 }
 
 }  // namespace magister

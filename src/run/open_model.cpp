@@ -2,8 +2,6 @@
 #include "magister/run/open_model.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
@@ -25,11 +23,18 @@ at::ScalarType table_dtype(const OpenModel& model) {
 
 }  // namespace
 
-OpenModel open_model(const Communicator& world, const ModelSection& section, const std::optional<gpu::Queue>& gpu) {
+QuantScheme quant_scheme_of(const ModelSection& section) {
+  QuantScheme scheme = quant_scheme(section.quantization, section.quantization_group.value_or(32));
+  scheme.group_given = section.quantization_group.has_value();
+  return scheme;
+}
+
+OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu) {
+  const ModelSection& section = checkpoint.section();
   OpenModel model;
   model.gpu = gpu;
-  model.file = TensorFile::open(section.path);
-  model.description = describe_model(section.path, *model.file);
+  model.file = &checkpoint.file();
+  model.description = checkpoint.description();
   model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
   if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
     const int capability = gpu_compute_capability(gpu->device);
@@ -39,8 +44,7 @@ OpenModel open_model(const Communicator& world, const ModelSection& section, con
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
-  model.quantization = quant_scheme(section.quantization, section.quantization_group.value_or(32));
-  model.quantization.group_given = section.quantization_group.has_value();
+  model.quantization = quant_scheme_of(section);
   model.dtype = model.quantization.on() && section.dtype == "auto" && !gpu ? table_dtype(model) : model.plain_dtype;
   model.products = quantized_products(model.description, *model.file, model.quantization);
   return model;
@@ -48,16 +52,19 @@ OpenModel open_model(const Communicator& world, const ModelSection& section, con
 
 namespace {
 
-Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization, ProcessGroup& group, ThreadPool& pool) {
-  if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu};
-  return {model.description, *model.file, group, pool, dtype, quantization};
+Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization, ProcessGroup& group, ThreadPool& pool,
+                       const LoadHook& hook) {
+  if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu, hook};
+  return {model.description, *model.file, group, pool, dtype, quantization, hook};
 }
 
 }  // namespace
 
-Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool) const { return load_model(*this, dtype, quantization, group, pool); }
-Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool) const {
-  return load_model(*this, plain_dtype, {}, group, pool);
+Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
+  return load_model(*this, dtype, quantization, group, pool, hook);
+}
+Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
+  return load_model(*this, plain_dtype, {}, group, pool, hook);
 }
 
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
@@ -100,29 +107,6 @@ nlohmann::ordered_json OpenModel::facts() const {
 
 std::string dtype_name(at::ScalarType dtype) {
   return dtype == at::kFloat ? "f32" : dtype == at::kBFloat16 ? "bf16" : dtype == at::kFloat8_e4m3fn ? "fp8" : "f16";
-}
-
-std::vector<TokenId> end_tokens(const std::string& model_path, const ModelConfig& config) {
-  std::vector<TokenId> ids;
-  const auto add = [&](const nlohmann::json& value) {
-    if (!value.is_number_integer()) return;
-    const auto id = value.get<std::int64_t>();
-    if (id >= 0 && id < config.vocab_size) ids.push_back(static_cast<TokenId>(id));
-  };
-  for (const char* name : {"generation_config.json", "config.json"}) {
-    std::ifstream file(std::filesystem::path(model_path) / name);
-    const nlohmann::json object = file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json();
-    if (!object.is_object() || !object.contains("eos_token_id")) continue;
-    const nlohmann::json& eos = object.at("eos_token_id");
-    if (eos.is_array()) {
-      for (const nlohmann::json& id : eos) add(id);
-    } else {
-      add(eos);
-    }
-    if (!ids.empty()) return ids;
-  }
-  if (config.eos_token_id >= 0) ids.push_back(static_cast<TokenId>(config.eos_token_id));
-  return ids;
 }
 
 }  // namespace magister

@@ -185,8 +185,9 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   return plan;
 }
 
-QuantizationLoss::QuantizationLoss(const LossPlan& plan, const OpenModel& model, ProcessGroup& group, ThreadPool& pool)
-    : plan_(plan), group_(group), pool_(pool) {
+QuantizationLoss::QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool,
+                                   std::function<void()> between)
+    : plan_(plan), group_(group), pool_(pool), between_(std::move(between)) {
   std::vector<std::vector<TokenId>> sequences;
   std::int64_t tokens = 0;
   for (const auto& sequence : plan.sequences) {
@@ -199,14 +200,16 @@ QuantizationLoss::QuantizationLoss(const LossPlan& plan, const OpenModel& model,
     tokens += count;
   }
   batches_.push_back(pack_sequences(sequences));
-  Transformer plain = model.load_unquantized(group, pool);
   hidden_ = run(plain);
   head_ = plain.lm_head();
 }
 
 std::vector<at::Tensor> QuantizationLoss::run(Transformer& model) const {
   std::vector<at::Tensor> hidden;
-  for (const PackedBatch& batch : batches_) hidden.push_back(model.forward(batch));
+  for (const PackedBatch& batch : batches_) {
+    between_();
+    hidden.push_back(model.forward(batch));
+  }
   return hidden;
 }
 
@@ -216,6 +219,7 @@ void QuantizationLoss::compare(Transformer& quantized) {
   for (std::size_t b = 0; b < batches_.size(); ++b) {
     const std::vector<TokenId> targets = targets_of(batches_[b]);
     for (std::int64_t begin = 0; begin < batches_[b].num_tokens(); begin += kRows) {
+      between_();
       const std::int64_t rows = std::min(kRows, batches_[b].num_tokens() - begin);
       const at::Tensor plain_RV = gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), group_).cpu();
       const at::Tensor other_RV = gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), group_).cpu();

@@ -60,12 +60,11 @@ std::uint64_t free_bytes_for(const std::string& results_path) {
 }
 
 void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes) {
-  constexpr std::uint64_t kMargin = 1 << 20;
   if (world.rank() == 0) {
     const std::uint64_t available = free_bytes_for(folder + "/x");
-    MAGISTER_CHECK(bytes + kMargin <= available, ExitCode::kInputOutput,
+    MAGISTER_CHECK(bytes + kFreeSpaceMargin <= available, ExitCode::kInputOutput,
                    "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space, lower "
-                   "top_k or choose another output.directory", folder, available, bytes + kMargin);
+                   "top_k or choose another output.directory", folder, available, bytes + kFreeSpaceMargin);
   }
   world.barrier();
 }
@@ -90,10 +89,27 @@ std::uint64_t available_memory_bytes() {
   return available;
 }
 
-void check_complete(const Communicator& world, const std::string& results_path,
-                    const std::vector<std::pair<std::string, AttributeValue>>& expected) {
-  if (world.rank() == 0) ResultsFile::check_attributes(results_path, expected);
+void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected) {
+  if (world.rank() == 0) ResultsFile::check_attributes(path, expected);
   world.barrier();
+}
+
+void remove_if_ours(const std::string& path, const Attributes& expected) {
+  if (!fs::is_regular_file(fs::symlink_status(path))) return;
+  try {
+    ResultsFile::check_attributes(path, expected);
+  } catch (const Error& error) {
+    log_warning("{} (it is left alone)", error.what());
+    return;
+  }
+  ::unlink(path.c_str());
+}
+
+UnitCounts unit_counts_everywhere(const Communicator& world, const std::string& path) {
+  UnitCounts counts;
+  if (world.rank() == 0) counts = ResultsFile::unit_counts(path);
+  world.broadcast(&counts, sizeof counts, 0);
+  return counts;
 }
 
 }  // namespace magister

@@ -1,6 +1,10 @@
 // The order of loading: the model without quantisation first, where its loss is measured, so that both never stand in memory.
 #include "magister/run/shard_model.h"
 
+#include <ATen/ATen.h>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/run/device_group.h"
 
 namespace magister {
@@ -14,13 +18,15 @@ ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group,
   std::optional<QuantizationLoss> loss;
   if (base_.loss) {
     const PhaseTimes::Span measuring(times_, "measure the loss");
-    watch("measure the loss of quantisation");
-    loss.emplace(*base_.loss, source, *group_, pool_);
+    const auto plain = [&](const LoadHook& hook) { return source.load_unquantized(*group_, pool_, hook); };
+    loss.emplace(*base_.loss, load_together("load the model without quantisation", plain), *group_, pool_, [this] {
+      watch("measure the loss of quantisation");
+      if (stop_agreed()) throw Error(ExitCode::kStopped, "stopped");
+    });
   }
   {
     const PhaseTimes::Span span(times_, "load");
-    watch("load the model");
-    model_.emplace(source.load(*group_, pool_));
+    model_.emplace(load_together("load the model", [&](const LoadHook& hook) { return source.load(*group_, pool_, hook); }));
     model_->self_test();
   }
   if (loss) {
@@ -31,7 +37,32 @@ ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group,
 }
 
 void ShardModel::watch(const char* phase, std::int64_t unit) const {
-  if (speaks_) base_.work.watchdog.enter(phase, unit);
+  if (!speaks_) return;
+  base_.work.watchdog.enter(phase, unit);
+  base_.work.tickets.beat();
+}
+
+bool ShardModel::stop_agreed() const {
+  const bool here = base_.stop_wanted();
+  return group_->tp_size() == 1 ? here : group_->broadcast_number(here, 0) != 0;
+}
+
+Transformer ShardModel::load_together(const char* phase, const std::function<Transformer(const LoadHook&)>& load) const {
+  watch(phase);
+  std::optional<Transformer> model;
+  try {
+    model.emplace(load([&] {
+      watch(phase);
+      fail_point("model.load.tensor");
+      if (base_.stop_wanted()) throw Error(ExitCode::kStopped, "stopped");
+    }));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kStopped) throw;
+  }
+  at::Tensor stopped = at::full({1}, model ? 0 : 1, at::TensorOptions().dtype(at::kInt).device(group_->device()));
+  if (group_->tp_size() > 1) group_->all_reduce_sum(stopped);
+  if (stopped.item<int>() > 0) throw Error(ExitCode::kStopped, "stopped");
+  return std::move(*model);
 }
 
 void ShardModel::drain() {

@@ -2,6 +2,7 @@
 #include "magister/run/unit_loop.h"
 
 #include <chrono>
+#include <utility>
 
 #include "magister/core/log.h"
 #include "magister/model/cpu_kernels.h"
@@ -10,17 +11,30 @@
 namespace magister {
 namespace {
 
-// Tokens of the units that are still to do.
-std::uint64_t pending_tokens(const ResultsFile& file) {
-  std::uint64_t tokens = 0;
-  for (const std::uint64_t index : file.pending_units()) tokens += file.unit(index).rows.size();
-  return tokens;
-}
+constexpr const char* kWaiting = "waiting for the other ranks";
 
 Watchdog make_watchdog(const RunContext& context) {
   const double seconds = context.experiment.run.watchdog_seconds;
   return Watchdog(std::chrono::milliseconds(static_cast<std::int64_t>((seconds > 0 ? seconds : 1e8) * 1000)),
                   context.world.rank() == 0);
+}
+
+// Waits until every rank has ended its work. As long as one of them shows a sign of life nobody is stuck, however long its unit
+// takes; and a stop that only this rank was told of reaches the others.
+void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdog, const std::function<void()>& tell) {
+  constexpr std::chrono::milliseconds kPause{100};
+  const PhaseTimes::Span span(loop.times, "wait for other ranks");
+  watchdog.enter(kWaiting);
+  std::uint64_t seen = 0;
+  auto next_look = std::chrono::steady_clock::now();
+  loop.context.world.wait_for_all([&] {
+    tell();
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look) return;
+    next_look = now + kPause;
+    if (loop.context.stop.raised()) tickets.request_stop();
+    if (const std::uint64_t beats = tickets.heartbeat(); beats != std::exchange(seen, beats)) watchdog.enter(kWaiting);
+  });
 }
 
 }  // namespace
@@ -30,11 +44,11 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   RunContext& context = loop.context;
   const std::uint64_t num_pending = loop.file.pending_units().size();
   const bool speaks = context.world.rank() == 0;
-  const std::uint64_t tokens_left = speaks ? pending_tokens(loop.file) : 0;
+  const std::uint64_t tokens_left = speaks ? loop.file.pending_rows() : 0;
   nlohmann::ordered_json fields = {{"task", loop.task}, {"ranks", context.world.size()}, {"groups", loop.group.num_groups()},
                                    {"tp_size", loop.group.tp_size()}, {"units", loop.file.num_units()},
                                    {"pending_units", num_pending}, {"cpu", cpu_features()}};
-  fields.update(loop.facts);
+  fields.update(loop.fields);
   context.log.event("start", fields);
   Watchdog watchdog = make_watchdog(context);
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule, loop.group.group_index(),
@@ -45,27 +59,21 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
     const UnitTickets::Progress done = tickets.progress();
     progress.update({done.units_done, done.tokens_done});
   };
-  work({tickets, watchdog, tell});
-  {
-    const PhaseTimes::Span span(loop.times, "wait for other ranks");
-    watchdog.enter("waiting for the other ranks");
-    context.world.wait_for_all(tell);
+  try {
+    work({tickets, watchdog, tell});
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kStopped) throw;
+    tickets.request_stop();
   }
+  wait_for_the_others(loop, tickets, watchdog, tell);
   const UnitTickets::Progress done = tickets.progress();
   tickets.free();
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
-  if (finished && loop.completes) {
-    const PhaseTimes::Span span(loop.times, "complete the file");
-    loop.file.complete(context.world);
-  }
   const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, done.tokens_done, wall_seconds, context.log);
-  if (finished) {
-    if (loop.completes) log_info("{}: {} is complete", loop.task, loop.path);
-    return ExitCode::kDone;
-  }
+  if (finished) return ExitCode::kDone;
   log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task, num_pending - done.units_done,
            loop.file.num_units());
   return ExitCode::kStopped;

@@ -52,18 +52,15 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   ConstraintConfig config;
   int kinds = 0;
   const auto take = [&](const char* key, Kind kind) {
-    if (!section->has(key)) {
-      section->optional_text(key);  // known now, for the hint at what a misspelt key was to be
-      return;
-    }
+    const std::vector<std::string> texts = kind == Kind::kChoice ? section->optional_texts(key) : std::vector<std::string>();
+    const std::optional<std::string> text = kind == Kind::kChoice ? std::nullopt : section->optional_text(key);
+    if (!section->has(key)) return;
     ++kinds;
     config.kind = kind;
     config.key = key;
-    if (kind != Kind::kChoice) {
-      config.text = section->text(key);
-      return;
-    }
-    config.choices = section->texts(key);
+    config.place = section->place(key);
+    config.text = text.value_or("");
+    config.choices = texts;
     for (std::size_t i = 0; i < config.choices.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (config.choices[i] == config.choices[j]) {
@@ -77,6 +74,10 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   take("regex", Kind::kRegex);
   take("choice", Kind::kChoice);
   take("grammar", Kind::kGrammar);
+  section->also_called("json_schema", {"json", "guided_json", "schema"});
+  section->also_called("regex", {"guided_regex", "pattern"});
+  section->also_called("choice", {"guided_choice", "choices"});
+  section->also_called("grammar", {"guided_grammar", "gbnf", "ebnf"});
   if (kinds != 1) {
     section->reject("", "{} of json_schema, regex, choice and grammar (a text keeps to exactly one rule); write one of them",
                     kinds == 0 ? "none" : "several");

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 
 namespace magister {
 namespace {
@@ -44,9 +46,12 @@ std::uint64_t block_records(const GenerateShape& shape) {
   return std::clamp<std::uint64_t>(kBlockBytes / record_bytes, 1, kBlock);
 }
 
+// False: poll said that the job should stop.
 template <typename Body>
-void for_blocks(const ResultsFile& running, const GenerateShape& shape, const Body& body) {
+bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const StopPoll& poll, const Body& body) {
   for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
+    fail_point("task.pack.block");
+    if (poll()) return false;
     Block block;
     block.records = std::min(block_records(shape), shape.num_records - first);
     block.lengths = read_column<std::uint32_t>(running, "/generate/length", first, block.records, shape.texts);
@@ -57,6 +62,7 @@ void for_blocks(const ResultsFile& running, const GenerateShape& shape, const Bo
     }
     body(first, block);
   }
+  return true;
 }
 
 struct Totals {
@@ -92,8 +98,9 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
 
 }  // namespace
 
-std::uint64_t GenerateShape::file_bytes() const {
-  return num_tokens * 4 + num_records * (key_bytes + 16 + texts * (slots * (8 + 8 * top) + 5)) + 8 + num_units * 13 + 8;
+std::uint64_t packed_bytes(const GenerateShape& shape) {
+  const std::uint64_t a_text = shape.slots * (8 + 8 * shape.top) + 5;
+  return shape.num_tokens * 4 + shape.num_records * (shape.key_bytes + 16 + shape.texts * a_text + 13) + 16;
 }
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
@@ -159,15 +166,16 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
 
 namespace {
 
-Totals totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules) {
+std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
+                                const StopPoll& poll) {
   Totals totals;
-  for_blocks(running, shape, [&](std::uint64_t, const Block& block) {
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t, const Block& block) {
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
       totals.tokens += block.lengths[i];
       totals.text_bytes = std::max<std::uint64_t>(totals.text_bytes, text_of(tokenizer, block.text(i, shape), rules).size());
     }
   });
-  return totals;
+  return all ? std::optional(totals) : std::nullopt;
 }
 
 std::vector<std::uint64_t> unit_begins(std::uint64_t num_texts) {
@@ -179,9 +187,11 @@ std::vector<std::uint64_t> unit_begins(std::uint64_t num_texts) {
 
 }  // namespace
 
-void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules) {
-  const Totals totals = totals_of(running, shape, tokenizer, rules);
+bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll) {
+  const std::optional<Totals> found = totals_of(running, shape, tokenizer, rules, poll);
+  if (!found) return false;
+  const Totals totals = *found;
   const std::uint64_t num_texts = shape.num_records * shape.texts;
   ResultsSpec spec;
   spec.columns = packed_columns(shape, totals);
@@ -196,7 +206,7 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
 
   file.write("/commit/unit_begin", 0, bytes_of(unit_begins(num_texts)));
   std::uint64_t row = 0;
-  for_blocks(running, shape, [&](std::uint64_t first, const Block& block) {
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) {
     const auto keys = read_column<char>(running, "/samples/key", first, block.records, shape.key_bytes);
     const auto source = read_column<std::uint64_t>(running, "/samples/source_index", first, block.records, 1);
     const auto prompt = read_column<std::uint64_t>(running, "/samples/offset", first, block.records + 1, 1);
@@ -232,12 +242,20 @@ void pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
       row += ids.size();
     }
   });
+  if (!all) return false;  // what is left behind has no name that counts, and is made anew
   file.write("/samples/offset", num_texts, bytes_of(std::vector<std::uint64_t>{row}));
   file.freeze();
+  constexpr std::size_t kUnitsACommit = 1024;
   std::vector<Unit> units;
-  for (const std::uint64_t index : file.pending_units()) units.push_back(file.unit(index));
+  for (const std::uint64_t index : file.pending_units()) {
+    units.push_back(file.unit(index));
+    if (units.size() < kUnitsACommit) continue;
+    file.commit(units);
+    units.clear();
+  }
   file.commit(units);
   file.complete(alone);
+  return true;
 }
 
 }  // namespace magister

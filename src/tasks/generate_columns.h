@@ -11,6 +11,7 @@
 #include "magister/engine/generator.h"
 #include "magister/io/results_file.h"
 #include "magister/text/tokenizer.h"
+#include "magister/run/run_context.h"
 #include "magister/run/unit_writer.h"
 
 namespace magister {
@@ -18,8 +19,7 @@ namespace magister {
 // n records, T prompt tokens, `texts` texts a record of at most `slots` tokens each, `top` entries kept of every token's row;
 // key_bytes: width of /samples/key.
 struct GenerateShape {
-  std::uint64_t num_records = 0, num_tokens = 0, num_units = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
-  std::uint64_t file_bytes() const;
+  std::uint64_t num_records = 0, num_tokens = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
 };
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
@@ -37,11 +37,13 @@ struct StopRules {
 // The text of generated tokens without special tokens, cut where the first stop text begins.
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules);
 
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+// Bytes of the packed file, upper bound.
+std::uint64_t packed_bytes(const GenerateShape& shape);
 
 // Writes results_path from a running file whose units are all committed. `attributes`: the root's in order, without
-// num_samples and num_tokens. A file of an earlier attempt is made anew. Local, one process.
-void pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules);
+// num_samples and num_tokens. A file of an earlier attempt, which the caller knows to be its own, is made anew. False: poll, asked a
+// block at a time, said that the job should stop. Local, one process.
+bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll);
 
 }  // namespace magister

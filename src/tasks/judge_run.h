@@ -11,10 +11,7 @@ namespace magister {
 
 // n samples of T prompt tokens in all; C verdicts; replies of at most reply_tokens, 0: none are written.
 struct JudgeShape {
-  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, classes = 2, key_bytes = 1, reply_tokens = 0;
-  std::uint64_t file_bytes() const {
-    return num_tokens * 4 + num_samples * (key_bytes + 16 + 35 + 4 * classes + 4 * reply_tokens) + 8 + num_units * 13 + 8;
-  }
+  std::uint64_t num_samples = 0, num_tokens = 0, classes = 2, key_bytes = 1, reply_tokens = 0;
 };
 
 std::vector<ColumnSpec> judge_columns(const JudgeShape& shape);

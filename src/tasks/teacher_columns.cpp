@@ -10,12 +10,6 @@
 
 namespace magister {
 
-std::uint64_t TeacherShape::row_bytes() const { return 4 + top_k * (4 + (half ? 2 : 4)) + 4 * 4 + (marked ? 1 : 0); }
-
-std::uint64_t TeacherShape::file_bytes() const {
-  return num_tokens * row_bytes() + num_samples * (key_bytes + 16) + 8 + num_units * 13 + 8;
-}
-
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
   using Extent = ColumnSpec::Extent;
   const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.top_k;

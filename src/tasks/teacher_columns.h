@@ -13,12 +13,9 @@ namespace magister {
 
 // n samples, T tokens, top_k entries a row; key_bytes: width of /samples/key; half: log-probabilities as f16.
 struct TeacherShape {
-  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0, top_k = 0, key_bytes = 1;
+  std::uint64_t num_samples = 0, num_tokens = 0, top_k = 0, key_bytes = 1;
   bool half = false;
   bool marked = false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
-  // Bytes of the rows of one token, and of the whole file's datasets.
-  std::uint64_t row_bytes() const;
-  std::uint64_t file_bytes() const;
 };
 
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);

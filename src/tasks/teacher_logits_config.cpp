@@ -30,6 +30,11 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
                 "remove it");
   }
   config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
+  node.also_called("max_length", {"max_model_len", "max_seq_length", "max_seq_len", "block_size", "context_length"});
+  node.also_called("overflow", {"truncation"});
+  node.also_called("stride", {"overlap"});
+  node.also_called("top_k", {"top_logprobs", "logprobs", "prompt_logprobs", "k", "num_logits"});
+  node.also_called("unit_tokens", {"batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_num_batched_tokens"});
   return config;
 }
 

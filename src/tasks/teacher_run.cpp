@@ -116,7 +116,8 @@ class Shard final : public ShardModel {
 
   void run_units() {
     while (const std::optional<std::uint64_t> index = next_unit()) {
-      watch("compute", static_cast<std::int64_t>(*index));
+      unit_ = static_cast<std::int64_t>(*index);
+      watch("compute", unit_);
       fail_point("teacher.unit.begin");
       if (!start_unit(base_.file.unit(*index))) break;
     }
@@ -189,8 +190,11 @@ class Shard final : public ShardModel {
     at::Tensor hidden_TD;
     {
       const PhaseTimes::Span span(times_, "compute body");
-      // Only a shard alone may stop between layers: several would have to agree at every layer.
-      hidden_TD = group_->tp_size() == 1 ? model_->forward(batch, base_.stop_wanted) : model_->forward(batch);
+      hidden_TD = model_->forward(batch, [this] {
+        fail_point("teacher.layer");
+        watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
+        return stop_agreed();
+      });
       if (!hidden_TD.defined()) return std::nullopt;
     }
     const PhaseTimes::Span span(times_, "compute head");
@@ -231,6 +235,7 @@ class Shard final : public ShardModel {
   const TeacherRun& run_;
   std::optional<LogitReducer> reducer_;
   std::optional<Pending> pending_;
+  std::int64_t unit_ = -1;  // that is computed
   std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // of a pass, as far as is known
 };
 

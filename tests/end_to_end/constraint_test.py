@@ -134,7 +134,7 @@ class Constraint(unittest.TestCase):
         for ranks in (1, 2, 3):
             self.world.forget("same")
             self.assertEqual(hashlib.sha256(self.run_it("same", keys, ranks=ranks).read_bytes()).hexdigest(), want)
-        for point in ("generate.pass@40", "generate.record.done@5", "generate.pack.begin"):
+        for point in ("generate.pass@40", "generate.record.done@5", "task.pack.begin"):
             self.world.forget("same")
             self.run_it("same", keys, code=-signal.SIGKILL, MAGISTER_FAIL_POINT=f"{point}:kill")
             self.assertEqual(hashlib.sha256(self.run_it("same", keys, ranks=2).read_bytes()).hexdigest(), want, point)

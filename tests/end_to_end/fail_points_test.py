@@ -31,7 +31,7 @@ class FailPoints(unittest.TestCase):
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
-        self.world = self.chain if name.startswith(("generate.", "judge.")) else self.teacher
+        self.world = self.chain if name.startswith(("generate.", "judge.", "task.pack.")) else self.teacher
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):

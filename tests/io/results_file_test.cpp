@@ -47,6 +47,8 @@ void put(ResultsFile& file, const char* column, std::uint64_t row, const std::ve
   file.write(column, row, std::as_bytes(std::span(values)));
 }
 
+std::vector<std::uint64_t> list_of(const UnitSet& units) { return {units.begin(), units.end()}; }
+
 class ResultsFileTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -131,7 +133,8 @@ TEST_F(ResultsFileTest, FromNothingToComplete) {
   ResultsFile file = create();
   EXPECT_EQ(ResultsFile::state_on_disk(path_), ResultsFile::State::kPartial);
   EXPECT_FALSE(fs::exists(path_ + ".creating"));
-  EXPECT_EQ(file.pending_units(), (std::vector<std::uint64_t>{0, 1, 2}));
+  EXPECT_EQ(list_of(file.pending_units()), (std::vector<std::uint64_t>{0, 1, 2}));
+  EXPECT_EQ(file.pending_rows(), 10u);
   const Unit unit = file.unit(1);
   EXPECT_EQ(unit.samples, (IndexRange{2, 4}));
   EXPECT_EQ(unit.rows, (IndexRange{3, 9}));
@@ -183,7 +186,7 @@ TEST_F(ResultsFileTest, ResumeKeepsWhatIsCommittedAndGivesTheSameBytes) {
     world_.barrier();
   }
   ResultsFile file = ResultsFile::resume(world_, path_, kIdentity);
-  EXPECT_EQ(file.pending_units(), (std::vector<std::uint64_t>{0, 1}));
+  EXPECT_EQ(list_of(file.pending_units()), (std::vector<std::uint64_t>{0, 1}));
   fill_pending(file);
   file.complete(world_);
   if (speaks()) EXPECT_EQ(sha256_hex(bytes_of(path_)), whole);

@@ -201,7 +201,7 @@ void run(const Communicator& world, const std::string& path, const Options& opti
     return made;
   };
   ResultsFile file = open();
-  if (world.rank() == 0) std::printf("%zu of %lu units to do\n", file.pending_units().size(), file.num_units());
+  if (world.rank() == 0) std::printf("%lu of %lu units to do\n", file.pending_units().size(), file.num_units());
   std::uint64_t turn = 0;
   for (const std::uint64_t index : file.pending_units()) {
     if (turn++ % static_cast<std::uint64_t>(world.size()) != static_cast<std::uint64_t>(world.rank())) continue;

@@ -52,14 +52,5 @@ TEST_F(Rows, LogitsThatAreNotFiniteAreRefused) {
   EXPECT_THROW(teacher_rows(logits_, batch_, false), Error);
 }
 
-TEST_F(Rows, TheFileIsAsLargeAsItsShapeSays) {
-  const TeacherShape shape{4, 9, 2, 50, 5, false};
-  std::uint64_t bytes = 3 * 8 + 2 * 1 + 2 * 4;  // commit
-  for (const ColumnSpec& column : teacher_columns(shape)) {
-    bytes += column.num_rows * std::max<std::uint64_t>(column.width, 1) * size_of(column.type);
-  }
-  EXPECT_EQ(shape.file_bytes(), bytes);
-}
-
 }  // namespace
 }  // namespace magister

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "magister/parallel/communicator.h"
-#include "magister/run/task.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 

@@ -41,7 +41,8 @@ class Dataset {
  public:
   // Expands globs, checks the files, counts the records (each rank counts its byte ranges; memory is bounded: a line
   // count per block of 4 MiB). Refuses .parquet, .h5 by name until they are supported. Collective over world.
-  static Dataset open(const Communicator& world, const DatasetConfig& config);
+  // poll: whether the job should stop, asked a block at a time; then every rank throws Error(kStopped).
+  static Dataset open(const Communicator& world, const DatasetConfig& config, const std::function<bool()>& poll = {});
   Dataset(Dataset&&) noexcept;
   ~Dataset();
 
@@ -52,8 +53,8 @@ class Dataset {
   const std::string& sha256() const;
 
   // Calls visit for records [range.begin, range.end) in order. Local: each rank reads its own part.
-  // visit may throw; bad lines throw Error(kData) with file:line.
-  void for_each(IndexRange range, const std::function<void(Record&&)>& visit) const;
+  // visit may throw; bad lines throw Error(kData) with file:line. Returns early when poll, asked before every record, says so.
+  void for_each(IndexRange range, const std::function<void(Record&&)>& visit, const std::function<bool()>& poll = {}) const;
 
  private:
   struct Index;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/core/unit_set.h"
 #include "magister/parallel/communicator.h"
 
 namespace magister {
@@ -35,6 +36,7 @@ struct ColumnSpec {
 };
 
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;  // of a file's root, in order
 struct ResultsSpec {
   std::vector<ColumnSpec> columns;          // without /commit, which the writer adds
   std::vector<std::pair<std::string, AttributeValue>> attributes;  // root attributes in order, without `complete`
@@ -44,6 +46,9 @@ struct ResultsSpec {
   // Reserve the file's blocks before any work: a full disk then shows at once (else the file is sparse).
   bool preallocate = false;
 };
+
+// Bytes of all datasets of the file that create() would make, without HDF5's own few thousand.
+std::uint64_t results_bytes(const ResultsSpec& spec);
 
 // The lock that refuses a second run on the same results within a second and waits out the orphans of a killed one.
 class ResultsLock {
@@ -57,6 +62,10 @@ class ResultsLock {
  private:
   std::string path_;
   int descriptor_ = -1;
+};
+
+struct UnitCounts {
+  std::uint64_t units = 0, done = 0;
 };
 
 class ResultsFile {
@@ -85,6 +94,12 @@ class ResultsFile {
   // A root attribute that is a number, read by rank 0; Error(kData) when there is none of that name. Collective over world.
   static std::uint64_t read_number(const Communicator& world, const std::string& path, const std::string& attribute);
 
+  // A root attribute that is text; Error(kData) when there is none of that name. Local.
+  static std::string read_text(const std::string& path, const std::string& attribute);
+
+  // How much of the file at `path` is committed; Error(kData) for what is no results file. Local.
+  static UnitCounts unit_counts(const std::string& path);
+
   // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, any thread, disjoint ranges.
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
@@ -94,7 +109,9 @@ class ResultsFile {
   void freeze();
 
   // Units not committed yet, equal on every rank (read once at resume; all units after create).
-  const std::vector<std::uint64_t>& pending_units() const;
+  const UnitSet& pending_units() const;
+  // Their rows in all. Local; reads 16 bytes a unit at most.
+  std::uint64_t pending_rows() const;
   std::uint64_t num_units() const;
   // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.
   Unit unit(std::uint64_t unit_index) const;

@@ -19,6 +19,7 @@
 #include "magister/model/matmul.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
+#include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
 
@@ -40,11 +41,11 @@ class Transformer {
   // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32. With a quantization that is on, the layers'
   // weights are quantised while loading and `dtype` is that of embeddings and head.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype, const QuantScheme& quantization = {});
+              at::ScalarType dtype, const QuantScheme& quantization = {}, const LoadHook& hook = {});
   // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue);
+              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook = {});
   // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
   Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
               const gpu::Queue& queue);

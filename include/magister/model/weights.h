@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
@@ -27,12 +28,16 @@ struct RowBlock;  // src/model/kept_codes.h
 // (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
 // products come quantised and packed: with the file's own codes where all tensors of a product hold codes that the scheme
 // keeps, else made from the file's numbers in f32; embeddings and head stay in `dtype`.
+// Called before each large tensor is read, on the loading thread: a load of hours shows that it goes on, and ends early by
+// throwing.
+using LoadHook = std::function<void()>;
+
 class WeightSource {
  public:
   // File, description and pool are kept by reference. The partition is that of tp_rank. The pool's threads share the rows
   // of a product; the bits are the same.
   WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition, int tp_rank,
-               at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr);
+               at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr, LoadHook before_product = {});
 
   at::Tensor load_embeddings();                                // [v, D]
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);    // [v, D]; the embeddings themselves when tied
@@ -76,6 +81,7 @@ class WeightSource {
   at::ScalarType dtype_;
   QuantScheme quantization_;
   ThreadPool* pool_;
+  LoadHook before_product_;
   mutable std::mutex mutex_;  // of the two below
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;

@@ -8,7 +8,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
+
+#include "magister/core/unit_set.h"
 
 namespace magister {
 
@@ -18,9 +19,9 @@ enum class Schedule { kDynamic, kStatic };
 
 class UnitTickets {
  public:
-  // Collective over world. `pending`: indices of the units still to do, equal on all ranks.
+  // Collective over world. `pending`: the units still to do, equal on all ranks.
   // kStatic gives group g the entries g, g + num_groups, ... and needs no communication to draw.
-  UnitTickets(const Communicator& world, std::vector<std::uint64_t> pending, Schedule schedule, int group_index,
+  UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index,
               int num_groups);
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;
@@ -32,6 +33,10 @@ class UnitTickets {
   std::optional<std::uint64_t> draw();
   // One more unit is committed; adds its tokens to the shared progress.
   void report_done(std::uint64_t num_tokens);
+  // This rank still makes progress; cheap, so often called: at most 10 times a second it reaches the others. A rank that waits for
+  // them sees heartbeat() move and knows that nobody is stuck.
+  void beat();
+  std::uint64_t heartbeat();
   // From any rank: no further unit is drawn by anyone.
   void request_stop();
   bool stop_requested();

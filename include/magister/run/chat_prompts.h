@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "magister/run/checkpoint.h"
 #include "magister/text/chat_template.h"
 #include "magister/text/tokenizer.h"
 
@@ -13,15 +14,9 @@ namespace magister {
 
 class ChatPrompts {
  public:
-  // The template of the model at `model_path`: chat_template.jinja or tokenizer_config.json of a folder, the metadata of a
-  // GGUF file; `override_path` (a file, or the template itself: a text with {{ or {%) instead when not empty. Throws Error(kConfig) naming the places when there is none.
-  // special_tokens_in_messages: what stands inside messages is trusted, and a special token written there is one.
-  // tokenizer is kept by reference.
-  ChatPrompts(const std::string& model_path, const std::string& override_path, const Tokenizer& tokenizer,
-              bool special_tokens_in_messages = false);
-
-  // True when the model has a template. Local.
-  static bool has_template(const std::string& model_path);
+  // The checkpoint's chat template. Throws Error(kConfig) when it has none. special_tokens_in_messages: what stands inside
+  // messages is trusted, and a special token written there is one. The checkpoint's tokenizer is kept by reference.
+  explicit ChatPrompts(Checkpoint& checkpoint, bool special_tokens_in_messages = false);
 
   // messages: a list of objects with role and content. With answer_follows the text ends where the assistant is to begin.
   // Throws Error(kData) with `where`. Thread-safe.
@@ -37,9 +32,6 @@ class ChatPrompts {
   };
   MarkedTokens encode_marked(const nlohmann::ordered_json& messages, const std::string& where) const;
 
-  // sha256 of the template's text: a part of what determines the prompts.
-  const std::string& sha256() const { return sha256_; }
-
  private:
   nlohmann::ordered_json safe(const nlohmann::ordered_json& messages) const;
   RenderedChat render(const nlohmann::ordered_json& guarded_messages, bool answer_follows) const;
@@ -49,7 +41,7 @@ class ChatPrompts {
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
   bool trusted_;
-  std::string sha256_, bos_token_, eos_token_;
+  std::string bos_token_, eos_token_;
 };
 
 // The field of a JSONL line (an object) as JSON; throws Error(kData) naming the fields that are there.

@@ -7,7 +7,8 @@
 #include "magister/parallel/layout.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
-#include "magister/run/task.h"
+#include "magister/run/checkpoint.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
@@ -15,10 +16,8 @@ namespace magister {
 constexpr double kUsableGpuShare = 0.92;
 
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
-// than copies of the model save); elsewhere as GpuGroup::resolve does. Throws as it does. Collective over the world.
-GpuGroup resolve_group(const RunContext& context, const ModelSection& model, const PassShape& pass);
-// The layout that it resolves, for `plan` of so many ranks like these. Collective over the world.
-LayoutConfig sized_layout(const RunContext& context, const ModelSection& model, const PassShape& pass, int num_ranks);
+// than copies of the model save); elsewhere as the experiment says. For so many ranks like these. Collective over the world.
+LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks);
 
 // Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a lever
 // of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.

@@ -50,8 +50,6 @@ struct ExperimentConfig {
   std::string folder() const { return output_directory + "/" + name; }
 };
 
-// The section `model` of this map (the experiment or a task), which must be there.
-ModelSection read_model(ConfigNode& node);
 // A task's own `model:`, or the experiment's; a fault when neither is there.
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment);
 // A task's `name:`, made sure to be fit for a file name.

@@ -14,7 +14,7 @@
 #include "magister/model/model_config.h"
 #include "magister/model/quantize.h"
 #include "magister/run/experiment_config.h"
-#include "magister/run/task.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 

@@ -6,13 +6,14 @@
 
 #include "magister/io/tensor_file.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
-// Equal on every rank. Collective over world.
-std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file);
+// Equal on every rank. Ends early when poll says so: what it returns then means nothing. Collective over world.
+std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file, const StopPoll& poll = {});
 
-// sha256 of one file, in hex. Throws Error(kInputOutput). Local.
-std::string file_sha256(const std::string& path);
+// sha256 of one file, in hex. Throws Error(kInputOutput). Ends early when poll says so. Local.
+std::string file_sha256(const std::string& path, const StopPoll& poll = {});
 
 }  // namespace magister

@@ -9,8 +9,10 @@
 
 namespace magister {
 
-// model_path: a .gguf file, or a folder with tokenizer.json. Errors name the file and the missing piece.
+// model_path: a .gguf file, a folder with tokenizer.json, or a .json file. Errors name the file and the missing piece.
 Tokenizer load_tokenizer(const std::string& model_path);
+// The same where the model's tensors are open already.
+Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file);
 // The vocabulary in an open GGUF file's metadata.
 GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source);
 

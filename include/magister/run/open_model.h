@@ -17,6 +17,7 @@
 #include "magister/model/quantize.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/checkpoint.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
 
@@ -27,7 +28,7 @@ class ThreadPool;
 class Transformer;
 
 struct OpenModel {
-  std::unique_ptr<TensorFile> file;
+  const TensorFile* file = nullptr;  // of the checkpoint, which outlives this
   ModelDescription description;
   at::ScalarType dtype = at::kFloat;
   at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
@@ -37,9 +38,9 @@ struct OpenModel {
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
-  // This shard's model. Collective over the group, as its constructor is.
-  Transformer load(ProcessGroup& group, ThreadPool& pool) const;
-  Transformer load_unquantized(ProcessGroup& group, ThreadPool& pool) const;
+  // This shard's model. hook: see WeightSource. Local.
+  Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {}) const;
+  Transformer load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {}) const;
 
   // "layers int4: 118 products with the file's own codes, 2 made in groups of 32"; empty without quantisation.
   std::string layers() const;
@@ -55,13 +56,12 @@ struct OpenModel {
   nlohmann::ordered_json facts() const;
 };
 
-// gpu: see queue_of (device_group.h). Collective over world.
-OpenModel open_model(const Communicator& world, const ModelSection& section, const std::optional<gpu::Queue>& gpu);
+// gpu: see queue_of (device_group.h). The checkpoint is kept by reference. Collective over world.
+OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu);
+
+// The scheme that model.quantization and model.quantization_group ask for: one place, so that sizing and loading agree.
+QuantScheme quant_scheme_of(const ModelSection& section);
 
 std::string dtype_name(at::ScalarType dtype);
-
-// Tokens that end a text: eos_token_id of generation_config.json, else of config.json (a number or a list), else of the
-// GGUF file; empty when the model names none. Local.
-std::vector<TokenId> end_tokens(const std::string& model_path, const ModelConfig& config);
 
 }  // namespace magister

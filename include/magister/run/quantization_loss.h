@@ -16,7 +16,7 @@
 #include "magister/io/results_file.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/task.h"
+#include "magister/run/run_context.h"
 #include "magister/run/open_model.h"
 
 namespace magister {
@@ -55,8 +55,9 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
 // The two passes of one shard. Plan, group and pool are kept by reference.
 class QuantizationLoss {
  public:
-  // Loads the model without quantisation, runs it and frees it; its head stays. Collective over the group.
-  QuantizationLoss(const LossPlan& plan, const OpenModel& model, ProcessGroup& group, ThreadPool& pool);
+  // Runs the model without quantisation and frees it; its head stays. between: called on every shard before each pass, throws on all
+  // of them or none. Collective over the group.
+  QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool, std::function<void()> between);
   // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.
   void compare(Transformer& quantized);
 
@@ -66,6 +67,7 @@ class QuantizationLoss {
   const LossPlan& plan_;
   ProcessGroup& group_;
   ThreadPool& pool_;
+  std::function<void()> between_;
   std::vector<PackedBatch> batches_;
   std::vector<at::Tensor> hidden_;  // of each batch, [T, D] f32
   LmHead head_;

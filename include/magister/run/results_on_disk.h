@@ -18,7 +18,8 @@ void make_folder(const Communicator& world, const std::string& folder);
 void put_aside(const Communicator& world, const std::string& results_path);
 // Rank 0's look at the disk. Collective over world.
 ResultsFile::State state_everywhere(const Communicator& world, const std::string& results_path);
-// Refuses a plan that does not fit the file system, with a margin of 1 MiB. Collective over world.
+constexpr std::uint64_t kFreeSpaceMargin = 1 << 20;
+// Refuses a plan that does not fit the file system, with this margin. Collective over world.
 void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes);
 // Free bytes for an unprivileged user where results_path would be made; its folder need not exist yet. Local.
 std::uint64_t free_bytes_for(const std::string& results_path);
@@ -26,8 +27,11 @@ std::uint64_t free_bytes_for(const std::string& results_path);
 std::uint64_t memory_share_bytes();
 // Memory that this host can still give: what the kernel calls available, or less where a cgroup limits it. Local.
 std::uint64_t available_memory_bytes();
-// A complete file that belongs to another experiment is Error(kConfig) naming what differs. Collective over world.
-void check_complete(const Communicator& world, const std::string& results_path,
-                    const std::vector<std::pair<std::string, AttributeValue>>& expected);
+// A file that belongs to another experiment is Error(kConfig) naming what differs. Collective over world.
+void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected);
+// Removes the file at `path` when it is there and its attributes are these; else leaves it alone. Local.
+void remove_if_ours(const std::string& path, const Attributes& expected);
+// Rank 0's look into the file. Collective over world.
+UnitCounts unit_counts_everywhere(const Communicator& world, const std::string& path);
 
 }  // namespace magister

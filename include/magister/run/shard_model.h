@@ -23,7 +23,7 @@ struct ModelRun {
   ResultsFile& file;
   const UnitWork& work;
   const OpenModel& model;
-  std::function<bool()> stop_wanted;    // signal or wall time: asked often
+  StopPoll stop_wanted;                 // signal or wall time: asked often
   const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;                    // of this rank's first shard
   PassShape pass{};                     // for the check of a GPU's memory before the weights come
@@ -39,7 +39,12 @@ class ShardModel {
   ShardModel& operator=(const ShardModel&) = delete;
 
  protected:
+  // load(hook) on every shard. Throws Error(kStopped) on all of them when one was asked to stop meanwhile. Collective over the group.
+  Transformer load_together(const char* phase, const std::function<Transformer(const LoadHook&)>& load) const;
+  // A sign of life: the watchdog's clock begins anew, and ranks that wait see it.
   void watch(const char* phase, std::int64_t unit = -1) const;
+  // Whether the job should stop, the same on every shard. Collective over the group.
+  bool stop_agreed() const;
   // Waits until everything is committed. Local.
   void drain();
 

@@ -27,6 +27,8 @@ class Spool {
   // of bytes.
   void rewind();
   std::size_t read(std::span<std::byte> out);
+  // The same from a byte of the file, without moving the place of read(). Needs rewind() before, too.
+  std::size_t read_at(std::uint64_t position, std::span<std::byte> out) const;
 
  private:
   void flush();

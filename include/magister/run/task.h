@@ -1,66 +1,84 @@
-// Task: one step of an experiment, between the experiment's text and its results file. The registry is an explicit list
-// (src/tasks/registry.cpp): a new task is one file, one line there, one example in configs/.
+// Task: one step of an experiment. What all tasks do alike - lock, identity, resume or create, the loop over units, the finish -
+// is TaskRunner's (task_runner.h); a task says here what is its own: how records become samples, which columns its results
+// have, how units are computed, and what remains to be done when all are there.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "magister/core/error.h"
-#include "magister/parallel/communicator.h"
-#include "magister/parallel/layout.h"
-#include "magister/run/experiment_config.h"
+#include "magister/io/dataset.h"
+#include "magister/io/results_file.h"
+#include "magister/run/checkpoint.h"
+#include "magister/run/quantization_loss.h"
+#include "magister/run/run_context.h"
+#include "magister/run/sample_plan.h"
 
 namespace magister {
 
-class RunLog;
+struct ModelRun;
+struct OpenModel;
 
-// Why a run should stop cleanly before its next unit; set from signal handlers, so only lock-free atomics.
-struct StopSign {
-  std::atomic<int> signal{0};                  // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
-  std::atomic<std::int64_t> deadline_nanoseconds{0};  // steady clock, from --max-wall; 0: none
-  bool raised() const;
-  // "signal 15 (Terminated)" or "the end of the wall time"; empty when not raised.
-  std::string reason() const;
+// What a task works with: opened by the runner, equal on every rank, and there as long as the job is.
+struct TaskInputs {
+  const RunContext& context;
+  Checkpoint& checkpoint;
+  const OpenModel& model;
+  const Dataset& dataset;
+  int tp_size = 1;
 };
 
-// What a task may use of the run it is part of. Equal on all ranks but for `world`.
-struct RunContext {
-  const Communicator& world;
-  const ExperimentConfig& experiment;
-  std::string results_path;     // runs/<name>/<task name>.h5
-  std::string experiment_yaml;  // for the results file: as resolved, this task alone, without `output` and `run`
-  std::string config_yaml;      // for config_sha256: that without names and `slice`, so equal for all parts of a job array
-  bool fresh = false;           // --fresh: put an earlier result aside
-  const StopSign& stop;
-  RunLog& log;
+// The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
+struct PlanNumbers {
+  std::uint64_t num_samples = 0, num_tokens = 0, num_units = 0;
+  std::uint64_t key_bytes = 1;       // width of /samples/key
+  std::uint64_t longest_sample = 0;  // tokens
 };
 
-// What `plan` prints of a task. Bytes are exact where they follow from the data, else an upper bound.
-struct PlanReport {
-  std::vector<DeviceRow> devices;
-  int num_groups = 0;
-  int tp_size = 0;
-  std::string model;                 // "llama, 134.5 M parameters, f32"
-  std::uint64_t device_bytes = 0;    // memory a device: weights, activations, tiles
-  std::vector<std::pair<std::string, std::uint64_t>> device_parts;  // the same by part, in bytes
-  std::uint64_t num_samples = 0;
-  std::uint64_t num_units = 0;
-  std::uint64_t num_units_done = 0;  // committed by an earlier run
-  std::uint64_t num_tokens = 0;
-  std::uint64_t results_bytes = 0;
-  std::uint64_t free_bytes = 0;      // of the results' file system
-  std::vector<std::pair<std::string, std::string>> notes;  // more lines, name and value
+// The results file of a plan, without the attributes that all tasks have.
+struct TaskResults {
+  std::uint64_t format_version = 1;
+  std::vector<ColumnSpec> columns;
+  std::string default_plot_column;  // empty: none
+  std::uint64_t packed_bytes = 0;   // of a job that packs: the final file's, upper bound
 };
 
-// What a forward pass of a task works on, from its keys alone.
-struct PassShape {
-  std::uint64_t tokens = 0;           // at most, in one pass
-  std::uint64_t sequence_tokens = 0;  // of the longest sequence whose keys and values are kept; 0: none are
-  std::uint64_t row_bytes = 0;        // results waiting to be written
+// A task's job of one run. Local unless it says otherwise.
+class TaskJob {
+ public:
+  virtual ~TaskJob() = default;
+
+  // What must be there before work begins and is made by earlier tasks: other tasks' results. Called when they have run.
+  virtual void open_results() {}
+  // What decides the content besides config, checkpoint, data set, dtype, device and tp_size. After open_results().
+  // Collective over the world.
+  virtual Attributes identity() { return {}; }
+  // How records become samples and units. Throws Error(kConfig) for what the model cannot do. What it refers to is the job's.
+  virtual SampleRules rules() = 0;
+  // Whether open_results() would find them.
+  virtual bool inputs_exist() const { return true; }
+  virtual TaskResults results(const PlanNumbers& plan) const = 0;
+  // Pages of keys and values that the work takes of each shard; 0: it keeps none.
+  virtual std::uint64_t cache_pages(std::uint64_t longest_sample) const { return 0; }
+  // What is read from the row after a prompt, where `model.quantization_loss` is to count how often quantisation changes it.
+  virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
+  // More lines of `plan`.
+  virtual std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const { return {}; }
+
+  // Computes units until none is left or the job stops. Collective over the group.
+  virtual void work(const ModelRun& run, const PlanNumbers& plan) = 0;
+
+  // When every unit is committed, on rank 0 alone and as often as a kill makes necessary: what stands beside the results, before
+  // they are called complete. False: the job was asked to stop meanwhile.
+  virtual bool report(const ResultsFile& file, const PlanNumbers& plan) { return true; }
+  // A job that packs works in <name>.running.h5 and makes the final file of it at the end, on rank 0 alone, whole or not at all.
+  // root: its attributes in order but for num_samples and num_tokens. False: asked to stop.
+  virtual bool packs() const { return false; }
+  virtual bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root) { return true; }
 };
 
 class Task {
@@ -73,22 +91,21 @@ class Task {
   const std::string& name() const { return name_; }  // names the results file
 
   const ModelSection& model_section() const { return model_; }
+  const DatasetConfig& dataset() const { return dataset_; }
   virtual PassShape pass_shape() const = 0;
-
-  // Everything but compute, for num_ranks ranks (world.size() unless `plan --ranks N`). Writes nothing.
-  // Collective over context.world; the result is complete on rank 0.
-  virtual PlanReport plan(RunContext& context, int num_ranks) = 0;
-  // Runs or resumes; kDone or kStopped, the same on every rank. Collective over context.world.
-  virtual ExitCode run(RunContext& context) = 0;
+  // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.
+  // Collective over the world.
+  virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const = 0;
 
  protected:
-  Task(std::string kind, std::string name, ModelSection model)
-      : kind_(std::move(kind)), name_(std::move(name)), model_(std::move(model)) {}
+  Task(std::string kind, std::string name, ModelSection model, DatasetConfig dataset)
+      : kind_(std::move(kind)), name_(std::move(name)), model_(std::move(model)), dataset_(std::move(dataset)) {}
 
  private:
   std::string kind_;
   std::string name_;
   ModelSection model_;
+  DatasetConfig dataset_;
 };
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// What every task does around its units: tickets, progress, watchdog, the wait for the others, completion and the report.
+// What every task does around its units: tickets, progress, watchdog, the wait for the others and the report.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 #include "magister/parallel/unit_tickets.h"
 #include "magister/parallel/watchdog.h"
 #include "magister/run/progress.h"
-#include "magister/run/task.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
@@ -19,10 +19,8 @@ struct UnitLoop {
   const GpuGroup& group;
   ResultsFile& file;
   const std::string& task;       // its name
-  std::string path;              // of the file, for messages
   PhaseTimes& times;
-  nlohmann::ordered_json facts;  // more fields of the event "start"
-  bool completes = true;         // false: the file stays partial when all is done, for a last step of the task's own
+  nlohmann::ordered_json fields;  // more of the event "start"
 };
 
 // What the work may use. tell(): progress, from the thread that draws.
@@ -32,7 +30,7 @@ struct UnitWork {
   const std::function<void()>& tell;
 };
 
-// Runs `work` on every rank until it returns, then waits for all. kDone: every unit is committed, and the file complete;
+// Runs `work` on every rank until it returns or throws Error(kStopped), then waits for all. kDone: every unit is committed;
 // kStopped otherwise. Collective over context.world.
 ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>& work);
 

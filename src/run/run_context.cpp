@@ -1,5 +1,5 @@
-// The stop sign; see task.h.
-#include "magister/run/task.h"
+// The stop sign, and how ranks agree on it; see run_context.h.
+#include "magister/run/run_context.h"
 
 #include <chrono>
 #include <cstring>
@@ -16,6 +16,10 @@ std::string StopSign::reason() const {
   const int number = signal.load(std::memory_order_relaxed);
   if (number != 0) return fmt::format("signal {} ({})", number, strsignal(number));
   return raised() ? "the end of the wall time" : "";
+}
+
+void leave_if_stopped(const Communicator& world, const StopSign& stop) {
+  if (world.max(static_cast<std::uint64_t>(stop.raised())) != 0) throw Error(ExitCode::kStopped, "stopped");
 }
 
 }  // namespace magister

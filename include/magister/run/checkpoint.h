@@ -1,0 +1,66 @@
+// Checkpoint: all that a task reads of a model's folder or GGUF file - config, tensors, tokenizer, chat template, the tokens
+// that end a text - and the identity of what was read. Nothing else in the program opens a model's files for a task, so
+// nothing that decides a result can be left out of its identity.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/io/results_file.h"
+#include "magister/io/tensor_file.h"
+#include "magister/model/model_config.h"
+#include "magister/parallel/communicator.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/run_context.h"
+#include "magister/text/tokenizer.h"
+
+namespace magister {
+
+// A chat template where it was found, and the tokens that it may write.
+struct ChatSource {
+  std::string text;
+  std::string name;  // for messages: the file, or the key
+  std::string bos_token, eos_token;
+  std::string sha256() const;  // of all that decides a rendered chat: text and both tokens
+};
+
+class Checkpoint {
+ public:
+  // Opens the tensors and reads the config; the rest is read when it is asked for. section is copied. Local.
+  explicit Checkpoint(const ModelSection& section);
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+
+  const ModelSection& section() const { return section_; }
+  const std::string& path() const { return section_.path; }
+  const TensorFile& file() const { return *file_; }
+  const ModelDescription& description() const { return description_; }
+  const ModelConfig& config() const { return description_.config; }
+
+  // Each of these reads once, and makes what it read a part of identity(). One thread; what they return stays.
+  // Throws Error(kData) where the checkpoint has no tokenizer.
+  const Tokenizer& tokenizer();
+  // model.chat_template, else the model's own; null where there is neither.
+  const ChatSource* chat_source();
+  // Tokens that end a text: eos_token_id of generation_config.json, else of config.json (a number or a list), else of the GGUF
+  // file; empty when the model names none.
+  const std::vector<TokenId>& end_tokens();
+
+  // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
+  // not. Ends early when poll says so: the caller then leaves (leave_if_stopped). Equal on every rank. Collective over world.
+  Attributes identity(const Communicator& world, const StopPoll& poll) const;
+
+ private:
+  ModelSection section_;
+  std::unique_ptr<TensorFile> file_;
+  ModelDescription description_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::optional<std::optional<ChatSource>> chat_;  // outer: asked for
+  std::optional<std::vector<TokenId>> end_tokens_;
+};
+
+}  // namespace magister

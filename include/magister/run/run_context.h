@@ -1,0 +1,78 @@
+// What a task may use of the run it is part of, and why a run stops cleanly before its end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/layout.h"
+#include "magister/run/experiment_config.h"
+
+namespace magister {
+
+class RunLog;
+
+// Why a run should stop cleanly; set from signal handlers, so only lock-free atomics.
+struct StopSign {
+  std::atomic<int> signal{0};                  // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
+  std::atomic<std::int64_t> deadline_nanoseconds{0};  // steady clock, from --max-wall; 0: none
+  bool raised() const;
+  // "signal 15 (Terminated)" or "the end of the wall time"; empty when not raised.
+  std::string reason() const;
+};
+
+// Asked between the small steps of everything that can take long: records, blocks of a file, tensors, passes.
+using StopPoll = std::function<bool()>;
+
+// Throws Error(kStopped), whose text nobody sees, on every rank when one of them was asked to stop. A loop that polls ends early
+// on its own rank first and then comes here, so that all ranks leave at the same place. Collective over world.
+void leave_if_stopped(const Communicator& world, const StopSign& stop);
+
+// Equal on all ranks but for `world`.
+struct RunContext {
+  const Communicator& world;
+  const ExperimentConfig& experiment;
+  std::string results_path;     // runs/<name>/<task name>.h5
+  std::string experiment_yaml;  // for the results file: as resolved, this task alone, without `output` and `run`
+  std::string config_yaml;      // for config_sha256: that without names and `slice`, so equal for all parts of a job array
+  bool fresh = false;           // --fresh: put an earlier result aside
+  const StopSign& stop;
+  RunLog& log;
+  std::vector<std::pair<std::string, std::string>> earlier_tasks;  // of this experiment, in order: name and kind
+  StopPoll stop_poll() const {
+    return [sign = &stop] { return sign->raised(); };
+  }
+};
+
+// What a forward pass of a task works on, from its keys alone.
+struct PassShape {
+  std::uint64_t tokens = 0;           // at most, in one pass
+  std::uint64_t sequence_tokens = 0;  // of the longest sequence whose keys and values are kept; 0: none are
+  std::uint64_t row_bytes = 0;        // results waiting to be written
+};
+
+// What `plan` prints of a task. Bytes are exact where they follow from the data, else an upper bound.
+struct PlanReport {
+  std::vector<DeviceRow> devices;
+  int num_groups = 0;
+  int tp_size = 0;
+  std::string model;                 // "llama, 134.5 M parameters, f32"
+  std::uint64_t device_bytes = 0;    // memory a device: weights, activations, tiles
+  std::vector<std::pair<std::string, std::uint64_t>> device_parts;  // the same by part, in bytes
+  std::uint64_t num_samples = 0;
+  std::uint64_t num_units = 0;
+  std::uint64_t num_units_done = 0;  // committed by an earlier run
+  std::uint64_t num_tokens = 0;
+  std::uint64_t longest_sample = 0;  // tokens
+  std::uint64_t results_bytes = 0;   // of the files when all is done
+  std::uint64_t needed_bytes = 0;    // of the file system from now on: without what stands there already
+  std::uint64_t free_bytes = 0;      // of the results' file system
+  std::vector<std::pair<std::string, std::string>> notes;  // more lines, name and value
+};
+
+}  // namespace magister

@@ -1,0 +1,62 @@
+// TaskRunner: the life of a task, once for all of them: open and check -> lock -> identity -> resume or create -> loop over units ->
+// finish. `run` and `plan` both go through it, so they refuse the same things with the same exit codes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "magister/io/dataset.h"
+#include "magister/io/results_file.h"
+#include "magister/parallel/layout.h"
+#include "magister/run/checkpoint.h"
+#include "magister/run/open_model.h"
+#include "magister/run/progress.h"
+#include "magister/run/run_context.h"
+#include "magister/run/task.h"
+
+namespace magister {
+
+class TaskRunner {
+ public:
+  // Opens model, tokenizer, data set and all that is the task's own, and checks them against each other and the first record: after
+  // this only records, disks and machines can be at fault. plan_ranks: the layout of so many ranks like these is planned and run() is
+  // not called. Throws Error(kStopped) on every rank when the job is asked to stop meanwhile. task is kept by reference.
+  // Collective over context.world.
+  TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks = {});
+  TaskRunner(const TaskRunner&) = delete;
+  TaskRunner& operator=(const TaskRunner&) = delete;
+
+  // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
+  ExitCode run();
+  // Everything but compute. Writes nothing. Complete on rank 0. Collective over context.world.
+  PlanReport plan();
+
+ private:
+  std::string working_path() const;
+  Attributes identity();
+  void refuse_foreign_pack(const Attributes& expected) const;
+  bool is_complete(const Attributes& expected);
+  ResultsFile create(const Attributes& expected);
+  PlanNumbers stored_numbers(const std::string& path, std::uint64_t num_units) const;
+  ExitCode compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
+  ExitCode finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
+  bool finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
+  void check_first_record();
+  void plan_samples(PlanReport& report);
+  bool plan_from_file(PlanReport& report);
+
+  const Task& task_;
+  RunContext context_;
+  Checkpoint checkpoint_;
+  LayoutConfig layout_;
+  int num_ranks_;
+  std::optional<GpuGroup> group_;  // of a run
+  OpenModel model_;
+  Dataset dataset_;
+  int tp_size_ = 1;
+  std::unique_ptr<TaskJob> job_;
+  PhaseTimes times_;
+};
+
+}  // namespace magister

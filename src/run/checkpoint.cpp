@@ -1,0 +1,163 @@
+// Where a model keeps what: a folder as transformers writes it, or one GGUF file; see checkpoint.h.
+#include "magister/run/checkpoint.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/core/sha256.h"
+#include "magister/run/model_hash.h"
+#include "magister/run/model_source.h"
+#include "magister/text/chat_template.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+constexpr std::uintmax_t kMaxTemplateBytes = 16 << 20;
+
+// The file's bytes; nothing where no regular file stands there.
+std::optional<std::string> read_text(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxTemplateBytes, ExitCode::kData, "{}: has more than {} bytes (no chat template or "
+                 "configuration has); name another file", printable(path.string()), kMaxTemplateBytes);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  MAGISTER_CHECK(!file.bad() && file.is_open(), ExitCode::kInputOutput, "{}: cannot be read (it decides what the model is given); "
+                 "check its permissions", printable(path.string()));
+  return text;
+}
+
+// A token of tokenizer_config.json: a text, or an object with its content.
+std::string token_text(const ordered_json& config, const char* name) {
+  if (!config.is_object() || !config.contains(name)) return "";
+  const ordered_json& token = config.at(name);
+  if (token.is_string()) return token.get<std::string>();
+  return token.is_object() && token.contains("content") && token.at("content").is_string() ? token.at("content").get<std::string>() : "";
+}
+
+// Metadata of a GGUF file: a token id's text.
+std::string gguf_token(const Metadata& metadata, const char* name, const Tokenizer& tokenizer) {
+  const auto found = metadata.find(name);
+  if (found == metadata.end()) return "";
+  const auto* id = std::get_if<std::int64_t>(&found->second);
+  if (id == nullptr || *id < 0 || *id >= tokenizer.vocab_size()) return "";
+  const TokenId token = static_cast<TokenId>(*id);
+  return tokenizer.decode(std::span(&token, 1));
+}
+
+// bos_token and eos_token are there whether or not the folder has a template: one of the user's own may write them.
+ChatSource source_in_folder(const fs::path& folder) {
+  ChatSource source;
+  const auto config_text = read_text(folder / "tokenizer_config.json");
+  const ordered_json config = config_text ? ordered_json::parse(*config_text, nullptr, false) : ordered_json();
+  source.bos_token = token_text(config, "bos_token");
+  source.eos_token = token_text(config, "eos_token");
+  if (auto text = read_text(folder / "chat_template.jinja")) {
+    source.text = std::move(*text);
+    source.name = (folder / "chat_template.jinja").string();
+  } else if (config_text) {
+    const std::string name = (folder / "tokenizer_config.json").string();
+    if (auto inside = chat_template_from_config(*config_text, name)) {
+      source.text = std::move(*inside);
+      source.name = name;
+    }
+  }
+  return source;
+}
+
+ChatSource source_in_gguf(const std::string& path, const Metadata& metadata, const Tokenizer& tokenizer) {
+  ChatSource source;
+  source.bos_token = gguf_token(metadata, "tokenizer.ggml.bos_token_id", tokenizer);
+  source.eos_token = gguf_token(metadata, "tokenizer.ggml.eos_token_id", tokenizer);
+  const auto found = metadata.find("tokenizer.chat_template");
+  const auto* text = found == metadata.end() ? nullptr : std::get_if<std::string>(&found->second);
+  if (text == nullptr) return source;
+  source.text = *text;
+  source.name = path + ": tokenizer.chat_template";
+  return source;
+}
+
+// model.chat_template: a file, or the template itself (a text with {{ or {%).
+void take_override(const std::string& given, ChatSource& source) {
+  if (given.empty()) return;
+  source.name = "model.chat_template";
+  source.text = given;
+  if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) return;
+  auto text = read_text(given);
+  MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput, "{}: there is no such file (model.chat_template names it); check the path",
+                 printable(given));
+  source.text = std::move(*text);
+  source.name = given;
+}
+
+std::vector<TokenId> ids_of(const nlohmann::json& value, std::int64_t vocab_size) {
+  std::vector<TokenId> ids;
+  const auto add = [&](const nlohmann::json& one) {
+    if (!one.is_number_integer()) return;
+    const auto id = one.get<std::int64_t>();
+    if (id >= 0 && id < vocab_size) ids.push_back(static_cast<TokenId>(id));
+  };
+  if (value.is_array()) {
+    for (const nlohmann::json& one : value) add(one);
+  } else {
+    add(value);
+  }
+  return ids;
+}
+
+std::vector<TokenId> read_end_tokens(const std::string& model_path, const ModelConfig& config) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const auto text = fs::is_directory(model_path) ? read_text(fs::path(model_path) / name) : std::nullopt;
+    const nlohmann::json object = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
+    MAGISTER_CHECK(!object.is_discarded(), ExitCode::kData, "{}: is not JSON (it names the tokens that end a text); fetch the file again",
+                   printable((fs::path(model_path) / name).string()));
+    if (!object.is_object() || !object.contains("eos_token_id")) continue;
+    std::vector<TokenId> ids = ids_of(object.at("eos_token_id"), config.vocab_size);
+    if (!ids.empty()) return ids;
+  }
+  return config.eos_token_id >= 0 ? std::vector<TokenId>{static_cast<TokenId>(config.eos_token_id)} : std::vector<TokenId>{};
+}
+
+}  // namespace
+
+std::string ChatSource::sha256() const { return sha256_hex(text + '\0' + bos_token + '\0' + eos_token); }
+
+Checkpoint::Checkpoint(const ModelSection& section)
+    : section_(section), file_(TensorFile::open(section.path)), description_(describe_model(section.path, *file_)) {}
+
+const Tokenizer& Checkpoint::tokenizer() {
+  if (!tokenizer_) tokenizer_ = std::make_unique<const Tokenizer>(load_tokenizer(path(), *file_));
+  return *tokenizer_;
+}
+
+const ChatSource* Checkpoint::chat_source() {
+  if (!chat_) {
+    ChatSource source = fs::is_directory(path()) ? source_in_folder(path()) : source_in_gguf(path(), file_->metadata(), tokenizer());
+    take_override(section_.chat_template, source);
+    chat_.emplace();
+    if (!source.name.empty()) *chat_ = std::move(source);
+  }
+  return chat_->has_value() ? &**chat_ : nullptr;
+}
+
+const std::vector<TokenId>& Checkpoint::end_tokens() {
+  if (!end_tokens_) end_tokens_ = read_end_tokens(path(), config());
+  return *end_tokens_;
+}
+
+Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll) const {
+  const std::string ends = end_tokens_ ? fmt::format("{}", fmt::join(*end_tokens_, " ")) : "none";
+  return {{"model_sha256", model_sha256(world, path(), *file_, poll)},
+          {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
+          {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
+          {"end_tokens", ends.empty() ? std::string("none") : ends}};
+}
+
+}  // namespace magister

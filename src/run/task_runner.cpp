@@ -1,0 +1,319 @@
+// The life of a task in the order in which it is lived; see task_runner.h.
+#include "magister/run/task_runner.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/core/sha256.h"
+#include "magister/model/partition.h"
+#include "magister/run/device_group.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/run_log.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/unit_loop.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+
+PlanNumbers numbers_of(const SamplePlan& plan) {
+  return {plan.num_samples, plan.num_tokens, plan.num_units, plan.max_key_bytes, plan.longest_sample};
+}
+
+// Equal for any number of ranks and any restart.
+std::string plan_sha256(const SamplePlan& plan, const SampleRules& rules) {
+  return sha256_hex(fmt::format("samples {} tokens {} units {} unit_tokens {} lengths {:016x}", plan.num_samples, plan.num_tokens,
+                                plan.num_units, rules.unit_tokens, plan.lengths_digest));
+}
+
+Attributes root_attributes(const Task& task, const RunContext& context, std::uint64_t format_version, const Attributes& identity,
+                           const std::string& plan) {
+  Attributes root = {{"format", "magister." + task.kind()},
+                     {"format_version", format_version},
+                     {"software", "magister"},
+                     {"software_version", MAGISTER_VERSION},
+                     {"experiment", context.experiment_yaml}};
+  root.insert(root.end(), identity.begin(), identity.end());
+  root.emplace_back("plan_sha256", plan);
+  return root;
+}
+
+// What the file system must still give to a file that was made sparse. Local.
+std::uint64_t missing_bytes(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  const auto size = static_cast<std::uint64_t>(status.st_size), there = static_cast<std::uint64_t>(status.st_blocks) * 512;
+  return size - std::min(size, there);
+}
+
+// Local signs, and at most ten times a second what other ranks were told: a stop reaches every rank between two passes.
+StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
+  constexpr std::int64_t kPause = 100'000'000;
+  struct State {
+    std::atomic<std::int64_t> next_look{0};
+    std::atomic<bool> told{false};
+  };
+  return [&stop, &tickets, state = std::make_shared<State>()] {
+    if (stop.raised() || state->told.load(std::memory_order_relaxed)) return true;
+    const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    std::int64_t next = state->next_look.load(std::memory_order_relaxed);
+    if (now < next || !state->next_look.compare_exchange_strong(next, now + kPause)) return false;
+    if (tickets.stop_requested()) state->told = true;
+    return state->told.load();
+  };
+}
+
+std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int num_ranks, const LayoutConfig& layout) {
+  return group ? queue_of(*group) : queue_of(plan_layout(num_ranks, layout));
+}
+
+}  // namespace
+
+TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks)
+    : task_(task), context_(std::move(context)), checkpoint_(task.model_section()),
+      layout_(sized_layout(context_, checkpoint_, task.pass_shape(), plan_ranks.value_or(context_.world.size()))),
+      num_ranks_(plan_ranks.value_or(context_.world.size())),
+      group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
+      model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
+      dataset_(Dataset::open(context_.world, task.dataset(), context_.stop_poll())) {
+  if (group_) {
+    tp_size_ = group_->tp_size();
+  } else {
+    for (const DeviceRow& row : plan_layout(num_ranks_, layout_)) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
+  }
+  partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);  // refuses what cannot be divided
+  job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
+  check_first_record();
+}
+
+// A field that is missing, a template that does not fit: every record has them, so the first one tells before any work.
+void TaskRunner::check_first_record() {
+  const SampleRules rules = job_->rules();
+  const IndexRange records = dataset_.records();
+  if (!rules.encode || records.size() == 0) return;
+  dataset_.for_each({records.begin, records.begin + 1}, [&](Record&& record) { rules.encode(record); });
+}
+
+std::string TaskRunner::working_path() const {
+  const fs::path results(context_.results_path);
+  return job_->packs() ? (results.parent_path() / results.stem()).string() + ".running.h5" : context_.results_path;
+}
+
+// What must be equal for two runs to belong to one results file. Collective over the world.
+Attributes TaskRunner::identity() {
+  Attributes all = {{"config_sha256", sha256_hex(context_.config_yaml)}};
+  const auto add = [&all](const Attributes& more) { all.insert(all.end(), more.begin(), more.end()); };
+  add(checkpoint_.identity(context_.world, context_.stop_poll()));
+  leave_if_stopped(context_.world, context_.stop);
+  const IndexRange slice = dataset_.records();
+  add({{"dataset_sha256", dataset_.sha256()}});
+  add(job_->identity());
+  add({{"dtype", dtype_name(model_.dtype)},
+       {"device", model_.device_kind()},
+       {"tp_size", static_cast<std::uint64_t>(tp_size_)},
+       {"source_records", dataset_.num_source_records()},
+       {"slice_begin", slice.begin},
+       {"slice_end", slice.end}});
+  return all;
+}
+
+// The final file of a job that packs is made anew when the packing was cut short: only if what stands there is this task's.
+void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
+  if (!job_->packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
+  Attributes ours = {{"format", "magister." + task_.kind()}};
+  ours.insert(ours.end(), expected.begin(), expected.end());
+  check_attributes_everywhere(context_.world, context_.results_path + ".partial", ours);
+}
+
+bool TaskRunner::is_complete(const Attributes& expected) {
+  if (state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kComplete) return false;
+  check_attributes_everywhere(context_.world, context_.results_path, expected);
+  return true;
+}
+
+ExitCode TaskRunner::run() {
+  const Communicator& world = context_.world;
+  const std::string working = working_path();
+  make_folder(world, fs::path(context_.results_path).parent_path().string());
+  const ResultsLock lock(world, context_.results_path);
+  if (context_.fresh) {
+    put_aside(world, context_.results_path);
+    if (job_->packs()) put_aside(world, working);
+  }
+  job_->open_results();
+  const Attributes expected = identity();
+  if (is_complete(expected)) {
+    // Of a run that was killed between the last two steps.
+    if (job_->packs() && world.rank() == 0) remove_if_ours(working + ".partial", expected);
+    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", task_.name(), context_.results_path);
+    return ExitCode::kDone;
+  }
+  refuse_foreign_pack(expected);
+  const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
+  if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
+  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected) : create(expected);
+  const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
+  const ExitCode code = compute(file, numbers, expected);
+  return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
+}
+
+ResultsFile TaskRunner::create(const Attributes& expected) {
+  const Communicator& world = context_.world;
+  const std::string path = working_path(), folder = fs::path(path).parent_path().string();
+  const SampleRules rules = job_->rules();
+  const auto tokenized = [&] {
+    const PhaseTimes::Span span(times_, "tokenise");
+    return SamplePlan::make(world, dataset_, rules, folder, context_.stop);
+  };
+  SamplePlan plan = tokenized();
+  const PhaseTimes::Span span(times_, "create the file");
+  if (plan.num_cut > 0) {
+    log_info("{}: {} records are longer than max_length {} and were {}", task_.name(), plan.num_cut, rules.max_length,
+             rules.overflow == Overflow::kWindow ? "cut into windows" : "truncated");
+  }
+  TaskResults results = job_->results(numbers_of(plan));
+  ResultsSpec spec;
+  spec.columns = std::move(results.columns);
+  spec.num_units = plan.num_units;
+  spec.default_plot_column = results.default_plot_column;
+  spec.attributes = root_attributes(task_, context_, results.format_version, expected, plan_sha256(plan, rules));
+  spec.attributes.emplace_back("num_samples", plan.num_samples);
+  spec.attributes.emplace_back("num_tokens", plan.num_tokens);
+  if (job_->packs()) {
+    spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
+    spec.attributes.emplace_back("longest_sample", plan.longest_sample);
+  }
+  const std::uint64_t bytes = results_bytes(spec);
+  check_free_space(world, folder, bytes + results.packed_bytes);
+  leave_if_stopped(world, context_.stop);
+  ResultsFile file = ResultsFile::create(world, path, spec);
+  plan.write_fixed_columns(file);
+  file.freeze();
+  context_.log.event("plan", {{"task", task_.name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},
+                              {"units", plan.num_units}, {"bytes", bytes}});
+  return file;
+}
+
+PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t num_units) const {
+  const auto number = [&](const char* of) { return ResultsFile::read_number(context_.world, path, of); };
+  PlanNumbers numbers{number("num_samples"), number("num_tokens"), num_units};
+  if (!job_->packs()) return numbers;
+  numbers.key_bytes = number("key_bytes");
+  numbers.longest_sample = number("longest_sample");
+  return numbers;
+}
+
+ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  const auto num_pages = static_cast<std::int64_t>(context_.world.min(job_->cache_pages(numbers.longest_sample)));
+  const std::optional<LossPlan> loss = plan_quantization_loss(
+      context_, *group_, {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
+  return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.facts()}, [&](const UnitWork& work) {
+    const ModelRun run{*group_, file, work, model_, shared_stop(context_.stop, work.tickets), loss, times_, task_.pass_shape(), num_pages};
+    job_->work(run, numbers);
+  });
+}
+
+// False: the job was asked to stop; all of it is done again by the next run.
+bool TaskRunner::finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  if (!job_->report(file, numbers)) return false;
+  if (!job_->packs()) return true;
+  const std::string running = working_path() + ".partial";
+  fail_point("task.pack.begin");
+  const Attributes root = root_attributes(task_, context_, job_->results(numbers).format_version, expected,
+                                          ResultsFile::read_text(running, "plan_sha256"));
+  if (!job_->pack(file, numbers, context_.results_path, root)) return false;
+  fail_point("task.pack.done");
+  ::unlink(running.c_str());
+  return true;
+}
+
+ExitCode TaskRunner::finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  const Communicator& world = context_.world;
+  std::uint64_t finished = 0;
+  if (world.rank() == 0) finished = finish_on_rank_zero(file, numbers, expected) ? 1 : 0;
+  world.wait_for_all();  // sleeps: packing may take long
+  world.broadcast(&finished, sizeof finished, 0);
+  if (finished == 0) {
+    log_info("{}: stopped cleanly, all units are there; run the same command again for the last step", task_.name());
+    return ExitCode::kStopped;
+  }
+  if (!job_->packs()) file.complete(world);
+  log_info("{}: {} is complete", task_.name(), context_.results_path);
+  return ExitCode::kDone;
+}
+
+PlanReport TaskRunner::plan() {
+  PlanReport report;
+  plan_devices(report, num_ranks_, layout_, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
+  report.free_bytes = free_bytes_for(context_.results_path);
+  std::uint64_t longest = task_.pass_shape().sequence_tokens;
+  if (!job_->inputs_exist()) {
+    report.num_samples = dataset_.records().size();
+    report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
+  } else {
+    job_->open_results();
+    if (!plan_from_file(report)) plan_samples(report);
+    longest = report.longest_sample;
+  }
+  report.device_parts = model_.device_memory(report.tp_size, task_.pass_shape(), job_->cache_pages(longest));
+  report.device_bytes = sum_of(report.device_parts);
+  check_device_memory(report);
+  return report;
+}
+
+void TaskRunner::plan_samples(PlanReport& report) {
+  const SampleRules rules = job_->rules();
+  const SamplePlan samples = SamplePlan::measure(context_.world, dataset_, rules, context_.stop);
+  const PlanNumbers numbers = numbers_of(samples);
+  const TaskResults results = job_->results(numbers);
+  report.num_samples = samples.num_samples;
+  report.num_units = samples.num_units;
+  report.num_tokens = samples.num_tokens;
+  report.longest_sample = samples.longest_sample;
+  report.results_bytes = report.needed_bytes = results_bytes({results.columns, {}, samples.num_units, {}}) + results.packed_bytes;
+  report.notes = {{"records", std::to_string(dataset_.records().size())},
+                  {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
+                  {"longer than max_length", std::to_string(samples.num_cut)}};
+  for (auto& note : job_->notes(numbers)) report.notes.push_back(std::move(note));
+}
+
+// An earlier run's file says what is left to do, and is refused here as `run` would refuse it. False: there is none.
+bool TaskRunner::plan_from_file(PlanReport& report) {
+  const Communicator& world = context_.world;
+  const std::string working = working_path();
+  const ResultsFile::State final_file = state_everywhere(world, context_.results_path);
+  const bool done = final_file == ResultsFile::State::kComplete;
+  const bool resumes = !done && state_everywhere(world, working) == ResultsFile::State::kPartial;
+  if (!resumes && final_file == ResultsFile::State::kAbsent) return false;
+  const Attributes expected = identity();
+  refuse_foreign_pack(expected);
+  if (!done && !resumes) return false;
+  const std::string path = done ? context_.results_path : working + ".partial";
+  check_attributes_everywhere(world, path, expected);
+  report.num_samples = ResultsFile::read_number(world, path, "num_samples");
+  report.num_tokens = ResultsFile::read_number(world, path, "num_tokens");
+  const UnitCounts counts = unit_counts_everywhere(world, path);
+  report.num_units = counts.units;
+  report.num_units_done = counts.done;
+  report.results_bytes = fs::file_size(path);
+  report.needed_bytes = done ? 0 : missing_bytes(path);
+  if (!done) {
+    const PlanNumbers numbers = stored_numbers(path, counts.units);
+    report.longest_sample = numbers.longest_sample;
+    report.needed_bytes += job_->results(numbers).packed_bytes;
+  }
+  report.notes = {{"earlier run", done ? "complete: nothing to do" : "is resumed"}};
+  return true;
+}
+
+}  // namespace magister
