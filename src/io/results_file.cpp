@@ -10,7 +10,7 @@
 #include <optional>
 #include <nlohmann/json.hpp>
 
-#include "io/agreed_errors.h"
+#include "magister/io/agreed_errors.h"
 #include "io/mpio_file.h"
 #include "io/results_columns.h"
 #include "io/text_heap.h"

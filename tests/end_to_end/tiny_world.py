@@ -115,7 +115,7 @@ class World:
         return subprocess.Popen(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
-    def run(self, name, ranks, *arguments, seconds=1200, **environment):
+    def run(self, name, ranks, *arguments, seconds=600, **environment):
         """-> CompletedProcess; never raises for the exit code."""
         return subprocess.run(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                               capture_output=True, text=True, check=False, timeout=seconds)
