@@ -210,7 +210,8 @@ ExitCode plan_command(Invocation& call) {
     if (world.rank() == 0) say(experiment.resolved_yaml());
     return ExitCode::kDone;
   }
-  refuse_singleton_launch(world.size());
+  // Who says how many ranks are meant may ask from one process, as in the shell of an allocation.
+  if (call.line.options.count("--ranks") == 0 && !call.line.has("--config-only")) refuse_singleton_launch(world.size());
   const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
   if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
   RunLog silent;

@@ -12,17 +12,17 @@
 
 namespace magister {
 
+// configs/README.md; scripts/cmake/EmbedFile.cmake writes the source.
+extern const unsigned char kConfigsReadme[];
+extern const std::size_t kConfigsReadmeBytes;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr unsigned char kReadmeBytes[] = {
-#include "configs_readme.inc"
-};
-
 // The key table's rows: key -> meaning, without Markdown's marks.
 std::map<std::string, std::string> meanings() {
-  const std::string text(reinterpret_cast<const char*>(kReadmeBytes), sizeof kReadmeBytes);
+  const std::string text(reinterpret_cast<const char*>(kConfigsReadme), kConfigsReadmeBytes);
   std::map<std::string, std::string> meanings;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());

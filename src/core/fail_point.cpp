@@ -42,8 +42,8 @@ std::unique_ptr<Point> parse_entry(std::string_view whole) {
   auto point = std::make_unique<Point>();
   const std::size_t colon = whole.rfind(':');
   point->action = colon == std::string_view::npos ? "" : whole.substr(colon + 1);
-  const bool known = point->action == "kill" || point->action == "hang" || point->action == "throw" || point->action == "enospc" ||
-                     point->action == "slow" || point->action == "stop";
+  constexpr std::string_view kActions[] = {"kill", "hang", "stop", "slow", "throw", "enospc"};
+  const bool known = std::find(std::begin(kActions), std::end(kActions), point->action) != std::end(kActions);
   MAGISTER_CHECK(known, ExitCode::kUsage, "MAGISTER_FAIL_POINT: \"{}\" has no action (nothing would happen); end it with :kill, "
                  ":hang, :stop, :slow, :throw or :enospc", printable(whole));
   std::string_view entry = whole.substr(0, colon);

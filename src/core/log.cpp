@@ -117,16 +117,18 @@ void show_live_line(const std::string& text) {
   LogState& log = state();
   const std::lock_guard lock(log.mutex);
   if (text.empty() && log.live_line.empty()) return;
-  log.live_line = text;
-  write_stderr("\r\x1b[K" + text);
+  log.live_line = terminal_safe(text);
+  write_stderr("\r\x1b[K" + log.live_line);
 }
 
 bool stderr_is_terminal() noexcept { return ::isatty(STDERR_FILENO) == 1; }
 
 namespace detail {
 
-void write_log(LogLevel level, bool once_for_world, const std::string& text) noexcept {
+// The last place before a terminal or a file: whatever foreign text got into a message, no control character leaves here.
+void write_log(LogLevel level, bool once_for_world, const std::string& message) noexcept {
   try {
+    const std::string text = terminal_safe(message);
     LogState& log = state();
     const std::lock_guard lock(log.mutex);
     if (log.rank_log) log.rank_log->log(spdlog_level(level), "{}", text);

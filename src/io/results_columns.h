@@ -76,6 +76,8 @@ class ResultsColumns {
     return column.spec.extent == ColumnSpec::Extent::kSamples ? unit.samples : unit.rows;
   }
   std::uint32_t checksum(const Unit& unit) const;
+  // `crc` gone on with some rows of a column; of strings of any length their lengths and bytes.
+  std::uint32_t checksum(std::uint32_t crc, const PlacedColumn& column, IndexRange rows) const;
   // Of what planning wrote: every fixed column but the commit record itself.
   std::uint32_t plan_checksum() const;
 

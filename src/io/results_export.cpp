@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "io/results_reader.h"
+#include "io/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results_tools.h"
 #include "magister/io/whole_file.h"
@@ -82,10 +84,12 @@ class JsonlWriter {
   struct Member {
     std::string prefix;  // ,"name":
     const PlacedColumn* column;
+    std::unique_ptr<TextHeap> text;  // of strings of any length
   };
 
   void add(const std::string& name, const PlacedColumn& column) {
-    members_.push_back({"," + json_text(name) + ":", &column});
+    members_.push_back({"," + json_text(name) + ":", &column, nullptr});
+    if (column.spec.type == ColumnType::kText) members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
   }
 
   void write_sample(std::uint64_t sample, IndexRange rows) {
@@ -98,6 +102,11 @@ class JsonlWriter {
       line_ += member.prefix;
       const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
       if (!of_samples) line_ += '[';
+      if (member.text) {
+        line_ += json_text(member.text->text(sample));
+        flush_if_long();
+        continue;
+      }
       bool first_row = true;
       file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
                                      [&](std::uint64_t, std::span<const std::byte> bytes) {
@@ -123,6 +132,7 @@ class JsonlWriter {
         to_floats(ColumnType::kF16, bytes, floats_);
         return append_values<float>(line_, std::as_bytes(std::span(floats_)), row_values, first_row);
       case ColumnType::kUtf8: text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); return;
+      case ColumnType::kText: return;  // read by TextHeap
     }
   }
 

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <nlohmann/json.hpp>
 
-#include "io/agreed_errors.h"
+#include "magister/io/agreed_errors.h"
 #include "io/mpio_file.h"
 #include "io/results_columns.h"
+#include "io/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 
@@ -37,6 +39,8 @@ struct ResultsFile::Columns {
   std::string final_path;
   ResultsColumns at;
   UnitSet pending;
+  std::optional<TextHeapWriter> texts;  // of one column, between create() and freeze()
+  std::string texts_column;
   const Communicator* world = nullptr;
   bool is_creating = false;  // from the first byte of X.h5.creating to its rename
 
@@ -145,6 +149,8 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
 void ResultsFile::freeze() {
   const Communicator& world = *columns_->world;
   fail_point("results.freeze.begin");
+  if (columns_->texts) columns_->texts->close();
+  columns_->texts.reset();
   columns_->at.sync();
   world.barrier();
   if (world.rank() == 0) {
@@ -231,9 +237,22 @@ void ResultsFile::write(const std::string& column_path, std::uint64_t first_row,
   columns_->at.write(column_path, first_row, data);
 }
 
+void ResultsFile::write_texts(const std::string& column_path, std::uint64_t first_row, std::span<const std::string> texts) {
+  Columns& c = *columns_;
+  const std::string& path = c.at.path();
+  MAGISTER_CHECK(c.world->size() == 1 && path == creating(c.final_path) && c.at.at(column_path).spec.type == ColumnType::kText,
+                 ExitCode::kInternal, "{}: texts of {} cannot be written now (its metadata is frozen); report this", printable(path), column_path);
+  if (c.texts && c.texts_column != column_path) c.texts->close(), c.texts.reset();
+  if (!c.texts) c.texts.emplace(path, column_path);
+  c.texts_column = column_path;
+  c.texts->write(first_row, texts);
+}
+
 void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const {
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
+
+std::size_t ResultsFile::row_bytes(const std::string& column_path) const { return columns_->at.at(column_path).row_bytes(); }
 
 const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
 std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }

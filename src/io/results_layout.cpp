@@ -73,12 +73,13 @@ void write_long_text(hid_t file, const std::string& name, const std::string& tex
 }
 
 void create_dataset(hid_t file, const ColumnSpec& column, const std::string& path) {
-  const bool text = column.type == ColumnType::kUtf8;
   const H5Type type = hdf5_type(column.type, column.width);
   const hsize_t dimensions[2] = {column.num_rows, column.width};
-  const int rank = text || column.width == 0 ? 1 : 2;
+  const int rank = column.type == ColumnType::kUtf8 || column.width == 0 ? 1 : 2;
   const H5Space space(MAGISTER_CHECK_HDF5(H5Screate_simple(rank, dimensions, nullptr), path));
   const H5Properties creation = contiguous();
+  // Strings of any length begin as none: HDF5 reads a descriptor before it writes another over it.
+  if (column.type == ColumnType::kText) H5Pset_fill_time(creation.get(), H5D_FILL_TIME_IFSET);
   const H5Dataset dataset(MAGISTER_CHECK_HDF5(
       H5Dcreate2(file, column.path.c_str(), type.get(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), path));
   write_text_attribute(dataset.get(), "comment", column.comment, path);
@@ -95,7 +96,8 @@ std::vector<ColumnSpec> with_commit(const ResultsSpec& spec) {
   columns.push_back({"/commit/done", ColumnType::kU8, u, 0, "1 where the unit is committed", "", Extent::kFixed});
   columns.push_back({"/commit/crc32c", ColumnType::kU32, u, 0,
                      "CRC-32C of the unit's bytes: its samples in the datasets of samples, then its rows in the datasets of "
-                     "rows, each in the order of creation (attribute extent; root attribute columns)", "", Extent::kFixed});
+                     "rows, each in the order of creation (attribute extent; root attribute columns); of a string of any length "
+                     "its length as u32 and its bytes", "", Extent::kFixed});
   columns.push_back({"/commit/plan_crc32c", ColumnType::kU32, 1, 0,
                      "CRC-32C of the fixed datasets outside /commit and of /commit/unit_begin, in the order of creation", "",
                      Extent::kFixed});
@@ -131,6 +133,7 @@ std::size_t size_of(ColumnType type) {
     case ColumnType::kU8: case ColumnType::kUtf8: return 1;
     case ColumnType::kF16: return 2;
     case ColumnType::kU64: return 8;
+    case ColumnType::kText: return 16;
     default: return 4;
   }
 }
@@ -144,6 +147,7 @@ std::uint64_t results_bytes(const ResultsSpec& spec) {
   for (const ColumnSpec& column : with_commit(spec)) {
     const PlacedColumn placed{column, 0};
     bytes = checked_add(bytes, checked_multiply(column.num_rows, placed.row_bytes(), column.path), column.path);
+    bytes = checked_add(bytes, column.heap_bytes, column.path);
   }
   for (const auto& [name, value] : spec.attributes) {
     if (const auto* text = std::get_if<std::string>(&value)) bytes = checked_add(bytes, text->size(), name);

@@ -67,7 +67,7 @@ ColumnType column_type(hid_t type, const std::string& path, const std::string& c
   for (const ColumnType candidate : kAll) {
     if (H5Tequal(type, hdf5_type(candidate, 0).get()) > 0) return candidate;
   }
-  if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0) return ColumnType::kUtf8;
+  if (H5Tget_class(type) == H5T_STRING) return H5Tis_variable_str(type) > 0 ? ColumnType::kText : ColumnType::kUtf8;
   fail(ExitCode::kData, "{}: {} has a type that magister never writes (the file was changed); use another file",
        printable(path), printable(column));
 }
@@ -111,7 +111,9 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   placed.spec.num_rows = dimensions[0];
   placed.spec.width = placed.spec.type == ColumnType::kUtf8 ? H5Tget_size(type.get()) : dimensions[1];
   // One row a row: a second dimension of strings, or one of no entries, is never written.
-  MAGISTER_CHECK(rank == 1 || (placed.spec.type != ColumnType::kUtf8 && placed.spec.width > 0), ExitCode::kData,
+  const bool is_text = placed.spec.type == ColumnType::kText;
+  MAGISTER_CHECK((rank == 1 || (placed.spec.type != ColumnType::kUtf8 && !is_text && placed.spec.width > 0)) &&
+                     (!is_text || H5Dget_storage_size(dataset.get()) == placed.num_bytes()), ExitCode::kData,
                  "{}: dataset {} has a shape that magister never writes (the file was changed); use another file",
                  printable(path), printable(column));
   placed.spec.comment = read_text_attribute(dataset.get(), "comment", path);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/io/model_path.h"
 #include "magister/parallel/mpi_hints.h"
 
 namespace magister {
@@ -182,7 +183,7 @@ constexpr const char* kPlainName = "^[A-Za-z0-9_-]{1,100}$";
 
 ModelSection read_model(ConfigNode section) {
   ModelSection model;
-  model.path = section.text("path");
+  model.path = find_model(section.text("path"));
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {

@@ -15,6 +15,7 @@
 #include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu.h"
+#include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
 #include "magister/run/run_log.h"
@@ -141,7 +142,7 @@ std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
 bool memory_suffices(const Communicator& world, const GpuGroup& group, const OpenModel& model, const std::string& task) {
   const Communicator host = world.split_by_host();
   const std::uint64_t needed = group.on_gpu() ? needed_gpu_bytes(group, model) : host.sum(needed_bytes(group, model));
-  const std::uint64_t free = group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(available_memory_bytes());
+  const std::uint64_t free = group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(host_memory().free_bytes);
   const bool enough = world.min(static_cast<std::uint64_t>(needed + needed / 8 <= free)) != 0;
   if (!enough) {
     log_info("{}: the loss of quantisation is not measured: without it the model needs more memory than is free (here {} of {}); "

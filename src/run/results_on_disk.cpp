@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <system_error>
 
 #include "magister/core/error.h"
@@ -63,26 +61,6 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
                    "top_k or choose another output.directory", folder, available, bytes + kFreeSpaceMargin);
   }
   world.barrier();
-}
-
-std::uint64_t memory_share_bytes() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 8;
-}
-
-std::uint64_t available_memory_bytes() {
-  std::uint64_t available = 8 * memory_share_bytes();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;) {
-    std::uint64_t kilobytes = 0;
-    if (word == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
-  }
-  const auto number = [](const char* path) {
-    std::uint64_t value = 0;
-    return std::ifstream(path) >> value ? std::optional(value) : std::nullopt;  // "max" is no number
-  };
-  const auto limit = number("/sys/fs/cgroup/memory.max"), used = number("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
-  return available;
 }
 
 void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected) {

@@ -91,7 +91,9 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   } else {
     for (const DeviceRow& row : plan_layout(num_ranks_, layout_)) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
   }
+  model_.shards_on_host = group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
   partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);  // refuses what cannot be divided
+  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(), 0));
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
   check_first_record();
 }
@@ -214,7 +216,9 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
 }
 
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
-  const auto num_pages = static_cast<std::int64_t>(context_.world.min(job_->cache_pages(numbers.longest_sample)));
+  const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
+  const auto num_pages = static_cast<std::int64_t>(pages);
+  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task_.pass_shape(), pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_, {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
   return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.facts()}, [&](const UnitWork& work) {
@@ -268,6 +272,7 @@ PlanReport TaskRunner::plan() {
   report.device_parts = model_.device_memory(report.tp_size, task_.pass_shape(), job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);
+  check_host_memory(context_.world, model_, report.device_parts);
   return report;
 }
 

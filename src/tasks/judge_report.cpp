@@ -91,10 +91,10 @@ void for_each_row(const JudgeReport& report, const Visit& visit) {
   const bool likelihoods = report.answers != nullptr && report.prompts.orders() == 1;
   if (labels.are_given() || likelihoods) {
     report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
-      const std::optional<std::int32_t> label = labels.are_given() ? labels.of(record) : std::nullopt;
+      const std::int32_t label = labels.are_given() ? labels.of(record).value_or(-1) : -1;
       for (std::uint64_t i = 0; rows.row() != nullptr && rows.row()->record == record.source_index; rows.advance(), ++i) {
         JudgedRow row = *rows.row();
-        if (label) row.label = report.prompts.orders() == 2 && row.swapped ? 1 - *label : *label;
+        row.label = label >= 0 && report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
         row.has_likelihood = likelihoods;
         if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
         fail_point("judge.summary.row");

@@ -34,7 +34,7 @@ class Commands(unittest.TestCase):
         command = [PROGRAM, *map(str, arguments)]
         if ranks:
             command = ["mpirun", "--oversubscribe", "-np", str(ranks), *command]
-        result = subprocess.run(command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=100)
+        result = subprocess.run(command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=1000)
         self.assertEqual(result.returncode, expect, f"{arguments}: {result.stdout} {result.stderr}")
         lines = [line for line in result.stderr.splitlines() if line.startswith("magister: ")]
         if not ranks:
@@ -114,7 +114,7 @@ class Commands(unittest.TestCase):
             messages = self.refused(command, "good.yaml", code=74, ranks=3)
             self.assertIn("absent.gguf", messages)
             self.assertNotIn("rank", messages)
-            self.assertLess(time.monotonic() - begin, 20)
+            self.assertLess(time.monotonic() - begin, 200)
 
     def test_tokenize_faults(self):
         self.assertIn("absent.gguf", self.refused("tokenize", "absent.gguf", code=74))

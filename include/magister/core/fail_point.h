@@ -4,8 +4,8 @@
 
 namespace magister {
 
-// Reached at the named place. `kill` raises SIGKILL, `hang` sleeps for ever, `stop` raises SIGSTOP, `slow` sleeps a tenth of a second every time from
-// the nth on, `throw` throws Error(kInternal),
+// Reached at the named place. `kill` raises SIGKILL, `hang` sleeps for ever, `stop` raises SIGSTOP, `slow` sleeps a tenth of a
+// second every time from the nth on, `throw` throws Error(kInternal),
 // `enospc` returns true and the caller behaves as if the file system had said ENOSPC.
 bool fail_point(const char* name);
 

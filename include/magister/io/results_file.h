@@ -19,8 +19,10 @@
 
 namespace magister {
 
-enum class ColumnType { kU8, kI32, kU32, kU64, kF16, kF32, kUtf8 };
-std::size_t size_of(ColumnType type);  // kUtf8: 1; a column of strings has width = its fixed length
+// kUtf8: strings of one fixed length, which is the column's width. kText: strings of any length, whose bytes stand in the
+// file's heap; written by write_texts() alone. Kept as numbers in files (layout_sha256): new ones come at the end.
+enum class ColumnType { kU8, kI32, kU32, kU64, kF16, kF32, kUtf8, kText };
+std::size_t size_of(ColumnType type);  // kUtf8: 1; kText: 16, a descriptor
 
 // One dataset of the file. A row is `width` elements ("/teacher/top_id" has width k); width 0 means a 1-D dataset.
 struct ColumnSpec {
@@ -33,6 +35,7 @@ struct ColumnSpec {
   // Rows of a unit in this column: kRows = its token rows, kSamples = its samples, kFixed = written once at planning
   // and not part of any unit.
   enum class Extent { kFixed, kSamples, kRows } extent = Extent::kRows;
+  std::uint64_t heap_bytes = 0;  // kText: room to plan for the strings (TextHeapBytes); not stored
 };
 
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
@@ -115,6 +118,12 @@ class ResultsFile {
   // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, disjoint ranges.
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
+
+  // Bytes of a row of a column. Local.
+  std::size_t row_bytes(const std::string& column_path) const;
+  // Strings of a kText column from a row on, rows in ascending order. Between create() and freeze(), in a world of one rank:
+  // HDF5 itself writes them, and metadata changes. A string holds no NUL.
+  void write_texts(const std::string& column_path, std::uint64_t first_row, std::span<const std::string> texts);
 
   // After every rank wrote its fixed columns: their crc32c, fsync, rename .creating -> .partial, fsync the directory.
   // Collective over world.
