@@ -7,15 +7,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include "magister/io/agreed_errors.h"
 #include "io/mpio_file.h"
 #include "io/results_columns.h"
 #include "io/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/io/agreed_errors.h"
 
 namespace magister {
 
