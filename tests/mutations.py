@@ -75,10 +75,10 @@ MUTATIONS = [
     Mutation("stop-text-kept", "src/tasks/generate_columns.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
     # Text.
     Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),
-    Mutation("chat-template-ignored", "src/tasks/judge_prompts.cpp", "    if (chat_) {", "    if (false && chat_) {", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
+    Mutation("chat-template-ignored", "src/tasks/judge_prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
     # Summaries.
-    Mutation("labels-swapped", "src/tasks/judge_report.cpp", "rows[row].swapped ? 1 - number : number", "rows[row].swapped ? number : 1 - number", SUMMARIES + "test_every_mode"),
-    Mutation("low-mass-counted", SUMMARY, "    ++parses[std::min<std::size_t>(row.parse, 3)];\n    if (row.parse != 0) continue;", "    ++parses[std::min<std::size_t>(row.parse, 3)];",
+    Mutation("labels-swapped", "src/tasks/judge_report.cpp", "row.swapped ? 1 - *label : *label", "row.swapped ? *label : 1 - *label", SUMMARIES + "test_every_mode"),
+    Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",
              SUMMARIES + "test_rows_of_low_mass_are_in_no_share"),
     Mutation("interval-of-90-percent", SUMMARY, "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
     Mutation("answers-of-the-neighbour", "src/tasks/judge_prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),

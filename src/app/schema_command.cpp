@@ -52,6 +52,7 @@ Json schema_of(const ConfigRule& rule) {
     case ConfigRule::Type::kInteger: schema = {{"type", "integer"}}; break;
     case ConfigRule::Type::kNumber: schema = {{"type", "number"}}; break;
     case ConfigRule::Type::kBoolean: schema = {{"type", "boolean"}}; break;
+    case ConfigRule::Type::kTextMap: return {{"type", "object"}, {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
     case ConfigRule::Type::kChoice: schema = {{"type", "string"}, {"enum", rule.names}}; break;
   }
   if (!rule.numbers.empty()) schema["enum"] = rule.numbers;

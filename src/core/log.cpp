@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <utility>
 
 #include "magister/core/error.h"
 
@@ -87,12 +89,22 @@ void open_rank_log(const std::string& directory) {
   const std::string path = fmt::format("{}/rank-{:04d}.log", directory, log.world_rank);
   try {
     std::filesystem::create_directories(directory);
+    const auto kind = std::filesystem::symlink_status(path).type();
+    if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
+      throw std::runtime_error("no regular file stands there, and nothing is written through a link");
+    }
     auto logger = std::make_shared<spdlog::logger>("rank", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
     logger->set_level(spdlog::level::debug);
     logger->flush_on(spdlog::level::info);  // what a rank said last is what is asked for after a crash
-    // A full disk must not be reported through spdlog's own message on standard error at every line.
-    logger->set_error_handler([](const std::string&) {});
+    // A full disk is told once and not, as by spdlog itself, at every line. It is called under the mutex, while a message is
+    // written, so it speaks to standard error directly.
+    logger->set_error_handler([path, told = false](const std::string& reason) mutable {
+      if (std::exchange(told, true)) return;
+      const std::string text = fmt::format("{}: cannot be written: {} (messages are lost there, results are not); free space",
+                                           printable(path), printable(reason));
+      write_stderr(stderr_text(state(), LogLevel::kWarning, false, text));
+    });
     log.rank_log = std::move(logger);
   } catch (const std::exception& error) {
     fail(ExitCode::kInputOutput, "{}: the log of rank {} cannot be opened: {} (a failure would leave no trace); "

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/model_path.h"
+#include "magister/parallel/mpi_hints.h"
 
 namespace magister {
 
@@ -83,6 +84,24 @@ PlanSection read_plan(ConfigNode& root) {
   }
   node.text_form("device_memory", "^[0-9.]+ ?[MGT]i?B$");
   return plan;
+}
+
+void read_output(ConfigNode& root, ExperimentConfig& experiment) {
+  ConfigNode node = root.section("output");
+  experiment.output_directory = node.text("directory", "runs");
+  ResultsAccess& access = experiment.results_access;
+  const bool mpio = node.choice("driver", {"pwrite", "mpio"}, "pwrite") == "mpio";
+  access.driver = mpio ? ResultsAccess::Driver::kMpio : ResultsAccess::Driver::kPwrite;
+  access.hints = node.text_map("hints");
+  if (!mpio && !access.hints.empty()) {
+    node.reject("hints", "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
+  }
+  for (const auto& [name, value] : access.hints) {
+    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
+      node.reject("hints", "\"{}\" is no hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
+                  "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
+    }
+  }
 }
 
 // The one field of a record that is read: text, token ids or a chat.
@@ -229,8 +248,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
                 printable(experiment.name, 120));
   }
   experiment.seed = static_cast<std::uint64_t>(root.integer("seed", 0, 0));
-  ConfigNode output = root.section("output");
-  experiment.output_directory = output.text("directory", "runs");
+  read_output(root, experiment);
   if (std::optional<ConfigNode> model = root.optional_section("model")) {
     experiment.has_model = true;
     experiment.model = read_model(*model);

@@ -22,14 +22,14 @@ def reference_columns(model, ids, top_k):
     """Of one sample, in double precision -> dict of arrays."""
     with torch.no_grad():
         logits = model(torch.tensor(ids)[None]).logits[0].double()
-    logsumexp = logits.logsumexp(-1)
-    logprob = (logits - logsumexp[:, None]).numpy()
-    best = -numpy.sort(-logprob, axis=1)
+        logsumexp = logits.logsumexp(-1)
+        logprob = logits - logsumexp[:, None]
+        best = logprob.topk(top_k).values.numpy()
+        entropy = -torch.einsum("tv,tv->t", logprob.exp(), logprob)
     target = numpy.full(len(ids), numpy.nan)
-    target[:-1] = logprob[numpy.arange(len(ids) - 1), ids[1:]]
-    return {"all": logprob, "top_logprob": best[:, :top_k], "logsumexp": logsumexp.numpy(), "target_logprob": target,
-            "entropy": -(numpy.exp(logprob) * logprob).sum(1), "tail_mass": 1 - numpy.exp(best[:, :top_k]).sum(1),
-            "gap": best[:, 0] - best[:, 1], "first": logprob.argmax(1)}
+    target[:-1] = logprob[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
+    return {"all": logprob.numpy(), "top_logprob": best, "logsumexp": logsumexp.numpy(), "target_logprob": target, "entropy": entropy.numpy(),
+            "tail_mass": 1 - numpy.exp(best).sum(1), "gap": best[:, 0] - best[:, 1], "first": logprob.argmax(1).numpy()}
 
 
 def worst_difference(found, expected, tolerance):

@@ -115,7 +115,7 @@ class World:
         return subprocess.Popen(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
-    def run(self, name, ranks, *arguments, seconds=120, **environment):
+    def run(self, name, ranks, *arguments, seconds=600, **environment):
         """-> CompletedProcess; never raises for the exit code."""
         return subprocess.run(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                               capture_output=True, text=True, check=False, timeout=seconds)
@@ -146,7 +146,7 @@ def ranks_of(process):
     return sorted(found)
 
 
-def wait_until(condition, seconds=30, pause=0.02):
+def wait_until(condition, seconds=300, pause=0.02):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

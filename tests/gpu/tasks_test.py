@@ -30,7 +30,7 @@ SHARED = {"MAGISTER_SHARE_GPUS": "1"}
 
 
 def gpus():
-    done = subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True, check=False, timeout=120,
+    done = subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True, check=False, timeout=1200,
                           cwd=tempfile.gettempdir())
     if done.returncode != 0:
         raise RuntimeError(f"magister doctor ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -85,7 +85,7 @@ class Teacher(OnGpu):
 
     def test_bf16_is_near_and_repeats(self):
         reference = self.gpu("bf16", 1, "model.dtype=auto")
-        self.compare("bf16", 0.6, 0.09)
+        self.compare("bf16", 1.4, 0.09)
         with h5py.File(self.world.results("bf16")) as file:
             self.assertEqual((file.attrs["dtype"], file.attrs["device"]), (b"bf16", b"gpu"))
         for repetition in range(2):
@@ -96,7 +96,7 @@ class Teacher(OnGpu):
             keys = [f"model.quantization={kind}", "model.quantization_group=32"]
             self.world.complete(f"cpu-{kind}", 1, "layout.devices=cpu", *keys, **CPU)
             reference = self.gpu(f"gpu-{kind}", 1, "model.dtype=bf16", *keys)
-            self.compare(f"gpu-{kind}", 0.6, 0.09, f"cpu-{kind}")
+            self.compare(f"gpu-{kind}", 1.4, 0.09, f"cpu-{kind}")
             self.assertEqual(self.gpu(f"gpu-{kind}", 1, "model.dtype=bf16", *keys), reference, kind)
 
     def test_killed_and_started_again(self):
@@ -122,7 +122,7 @@ class Teacher(OnGpu):
         self.compare("group", 1e-3, 1e-4)
         self.assertEqual(self.gpu("group", 2, *keys, **SHARED), reference)
         self.gpu("group-bf16", 2, *keys, "model.dtype=auto", **SHARED)
-        self.compare("group-bf16", 0.6, 0.09)
+        self.compare("group-bf16", 1.4, 0.09)
 
     @unittest.skipIf(ON_HOST, "no GPU to share")
     def test_two_ranks_on_one_gpu_are_refused(self):
