@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
+#include "magister/io/model_path.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
@@ -156,6 +157,9 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
   namespace fs = std::filesystem;
   const fs::path path(section.path);
   std::error_code ignored;
+  if (const std::string hint = download_hint(section.path); !hint.empty() && !fs::exists(path, ignored)) {
+    fail(ExitCode::kInputOutput, "{}: there is no such model (its config.json is needed){}", printable(section.path), hint);
+  }
   const ModelDescription description = describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
   const ModelConfig& config = description.config;
   const at::ScalarType dtype = section.dtype == "f32" ? at::kFloat : section.dtype == "f16" ? at::kHalf : section.dtype == "fp8" ? at::kFloat8_e4m3fn : at::kBFloat16;

@@ -62,8 +62,8 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, co
                  ExitCode::kConfig, "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
                  "positions (texts beyond them would be meaningless); lower one of them", config_.length_place, config_.max_prompt_length,
                  config_.max_new_tokens, longest, model_.max_position_embeddings);
-  MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig, "tasks: {}: "
-                 "top_logprobs is {} (the vocabulary has {} entries); lower it", config_.name, config_.top_logprobs, model_.vocab_size);
+  MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig, "{} is {} (the "
+                 "vocabulary has {} entries); lower it", config_.top_logprobs_place, config_.top_logprobs, model_.vocab_size);
   add_stop_tokens(inputs.checkpoint);
   add_logit_bias();
   if (config_.constraint) {
@@ -79,8 +79,8 @@ void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
   stops_.texts = config_.stop;
   stops_.tokens = config_.stop_tokens;
   for (const TokenId id : config_.stop_tokens) {
-    MAGISTER_CHECK(id < model_.vocab_size, ExitCode::kConfig, "tasks: {}: stop_tokens names {} (the vocabulary has {} entries); "
-                   "name one of them", config_.name, id, model_.vocab_size);
+    MAGISTER_CHECK(id < model_.vocab_size, ExitCode::kConfig, "{} names {} (the vocabulary has {} entries); name one of "
+                   "them", config_.stop_tokens_place, id, model_.vocab_size);
   }
   if (config_.ignore_eos) return;
   const std::vector<TokenId>& ends = checkpoint.end_tokens();
@@ -92,11 +92,11 @@ void GenerateJob::add_logit_bias() {
   for (const LogitBias& entry : config_.logit_bias) {
     const TokenId id = entry.token.empty() ? entry.id : tokenizer_.token_to_id(entry.token);
     const std::string shown = entry.token.empty() ? std::to_string(id) : fmt::format("\"{}\"", printable(entry.token));
-    MAGISTER_CHECK(id >= 0 && id < model_.vocab_size, ExitCode::kConfig, "tasks: {}: logit_bias names token {} (the vocabulary of {} "
-                   "entries has none); name one as `magister tokenize` shows them, or its id", config_.name, shown, model_.vocab_size);
+    MAGISTER_CHECK(id >= 0 && id < model_.vocab_size, ExitCode::kConfig, "{} names token {} (the vocabulary of {} entries has "
+                   "none); name one as `magister tokenize` shows them, or its id", entry.place, shown, model_.vocab_size);
     for (const auto& [other, bias] : sampling_.logit_bias) {
-      MAGISTER_CHECK(other != id, ExitCode::kConfig, "tasks: {}: logit_bias names token {} twice (which bias counts is ambiguous); "
-                     "remove one entry", config_.name, shown);
+      MAGISTER_CHECK(other != id, ExitCode::kConfig, "{} names token {} twice (which bias counts is ambiguous); "
+                     "remove one entry", entry.place, shown);
     }
     sampling_.logit_bias.emplace_back(id, entry.bias);
   }

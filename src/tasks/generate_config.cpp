@@ -45,6 +45,7 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
     bias.token = token.value_or("");
     bias.id = id ? static_cast<TokenId>(*id) : -1;
     bias.bias = static_cast<float>(entry.number("bias", -1000.0, 1000.0));
+    bias.place = entry.place();
     all.push_back(std::move(bias));
   }
   return all;
@@ -93,6 +94,8 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.sampling = read_sampling(node);
   config.logit_bias = read_logit_bias(node);
   config.top_logprobs = whole(node, "top_logprobs", 0, 0, 20);
+  config.top_logprobs_place = node.place("top_logprobs");
+  config.stop_tokens_place = node.place("stop_tokens");
   config.constraint = read_constraint(node);
   if (config.best_of > 1 && config.sampling.temperature == 0.0) {
     node.reject(config.n > 1 ? "n" : "best_of", "{} texts a record at temperature 0 (all of them would be the same); raise the "

@@ -23,6 +23,7 @@ struct LogitBias {
   std::string token;
   TokenId id = -1;
   float bias = 0;
+  std::string place;  // file:line:column and key
 };
 
 struct GenerateConfig {
@@ -38,6 +39,7 @@ struct GenerateConfig {
   SamplingParams sampling;                // without logit_bias, whose ids the tokenizer gives
   std::vector<LogitBias> logit_bias;
   std::uint64_t top_logprobs = 0;         // kept of every step
+  std::string top_logprobs_place, stop_tokens_place;  // file:line:column and key
   std::optional<ConstraintConfig> constraint;
   std::vector<std::string> stop;          // texts that end a text; they stay in the tokens and leave the text
   std::vector<TokenId> stop_tokens;       // besides the model's own end tokens
