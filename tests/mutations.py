@@ -2,7 +2,7 @@
 beside it must fail. A table tells which did. Outside CI; the last table stands in tests/README.md.
 
 usage: tests/mutations.py [--only NAME ...] [--list] [--keep-going] [--markdown]
-Works in build-mutations/ (a copy of the tracked and new files, and a build folder); your own files are only read. Safe to stop and to run
+Works in build-mutations/tree (a copy of the tracked and new files, with a build folder); your own files are only read. Safe to stop and to run
 again. The first run builds everything once; a mutation then costs about a minute on two cores. Exit status 0 only when every
 mutation was noticed and every test passes without one.
 """
@@ -18,7 +18,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WORK = ROOT / "build-mutations"
-TREE, BUILD = WORK / "tree", WORK / "build"
+TREE = WORK / "tree"
+BUILD = TREE / "build"  # as in the repository itself, so that ccache knows the files
 PYTHON = ROOT / ".deps/venv/bin/python"
 
 
@@ -117,9 +118,10 @@ def copy_tree():
             shutil.copy2(source, target, follow_symlinks=False)
             os.utime(target)
     kept = set(names)
-    for path in [path for path in TREE.rglob("*") if path.is_file() and not path.is_symlink()]:
-        if str(path.relative_to(TREE)) not in kept and "__pycache__" not in path.parts:
-            path.unlink()
+    for folder in [entry for entry in TREE.iterdir() if entry.is_dir() and entry.name not in ("build", ".deps")]:
+        for path in [path for path in folder.rglob("*") if path.is_file()]:
+            if str(path.relative_to(TREE)) not in kept and "__pycache__" not in path.parts:
+                path.unlink()
     if not (TREE / ".deps").exists():
         (TREE / ".deps").symlink_to(ROOT / ".deps")
 
