@@ -1,7 +1,7 @@
 # magister_room(NAME [KNOWS room ...] LINKS library ... [ATEN]): one static library from src/NAME/**.cpp.
 # KNOWS: the rooms below that it may include and link. ATEN: compile with the shared precompiled ATen header (2 s a file
 # instead of 10). Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code,
-# *_no_cuda.cpp / *_no_nccl.cpp without. Files named *_avx512.cpp, *_avx512bf16.cpp get their instruction set and no precompiled header.
+# *_no_cuda.cpp / *_no_nccl.cpp without. Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set and no precompiled header.
 add_library(magister_aten_pch OBJECT ${CMAKE_SOURCE_DIR}/scripts/cmake/aten_pch.cpp)
 target_link_libraries(magister_aten_pch PRIVATE Torch::CPU)
 target_precompile_headers(magister_aten_pch PRIVATE <ATen/ATen.h>)
@@ -37,6 +37,8 @@ function(magister_room NAME)
   foreach(source ${sources})
     if(source MATCHES "_avx512\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O3;-march=x86-64-v4;-mprefer-vector-width=512;-Wno-maybe-uninitialized" SKIP_PRECOMPILE_HEADERS ON)
+    elseif(source MATCHES "_amx\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O3;-march=x86-64-v4;-mavx512bf16;-mamx-tile;-mamx-bf16" SKIP_PRECOMPILE_HEADERS ON)
     elseif(source MATCHES "_avx512bf16\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O3;-march=x86-64-v4;-mavx512bf16" SKIP_PRECOMPILE_HEADERS ON)
     elseif(source MATCHES "_avx2\\.cpp$")

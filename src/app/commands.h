@@ -30,6 +30,7 @@ ExitCode check_command(Invocation& call);     // check
 ExitCode export_command(Invocation& call);    // export
 ExitCode merge_command(Invocation& call);     // merge
 ExitCode bench_command(Invocation& call);     // bench
+ExitCode summarize_command(Invocation& call); // summarize
 
 // --version
 std::string version_text(bool json);

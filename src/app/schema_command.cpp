@@ -12,17 +12,17 @@
 
 namespace magister {
 
+// configs/README.md; scripts/cmake/EmbedFile.cmake writes the source.
+extern const unsigned char kConfigsReadme[];
+extern const std::size_t kConfigsReadmeBytes;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr unsigned char kReadmeBytes[] = {
-#include "configs_readme.inc"
-};
-
 // The key table's rows: key -> meaning, without Markdown's marks.
 std::map<std::string, std::string> meanings() {
-  const std::string text(reinterpret_cast<const char*>(kReadmeBytes), sizeof kReadmeBytes);
+  const std::string text(reinterpret_cast<const char*>(kConfigsReadme), kConfigsReadmeBytes);
   std::map<std::string, std::string> meanings;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -52,6 +52,7 @@ Json schema_of(const ConfigRule& rule) {
     case ConfigRule::Type::kInteger: schema = {{"type", "integer"}}; break;
     case ConfigRule::Type::kNumber: schema = {{"type", "number"}}; break;
     case ConfigRule::Type::kBoolean: schema = {{"type", "boolean"}}; break;
+    case ConfigRule::Type::kTextMap: return {{"type", "object"}, {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
     case ConfigRule::Type::kChoice: schema = {{"type", "string"}, {"enum", rule.names}}; break;
   }
   if (!rule.numbers.empty()) schema["enum"] = rule.numbers;

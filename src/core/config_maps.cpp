@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/config_state.h"
+#include "core/scalar.h"
 #include "core/yaml_tree.h"
 #include "magister/core/config.h"
 #include "magister/core/error.h"
@@ -102,6 +103,33 @@ bool ConfigNode::is_list(std::string_view key) const {
 
 void ConfigNode::abandon() {
   if (value_ != nullptr) value_->abandoned = true;
+}
+
+std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::string_view key) {
+  declare(key, {.type = ConfigRule::Type::kTextMap});
+  Value* const map = find_known(key);
+  std::vector<std::pair<std::string, std::string>> entries;
+  if (map == nullptr) return entries;
+  if (map->kind != Kind::kMap) {
+    add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent names and values below the key",
+                               name_of(map->kind)));
+    map->abandoned = true;
+    return entries;
+  }
+  Resolved& resolved = resolved_->member(key);
+  resolved.kind = Resolved::Kind::kMap;
+  for (const auto& [name, value] : map->members) {
+    value->known = true;
+    if (value->kind != Kind::kScalar) {
+      shared_->faults.push_back({value->position, path_of(key) + "." + name,
+                                 fmt::format("{} stands here (one value is expected); write one value after the colon", name_of(value->kind))});
+      value->abandoned = true;
+      continue;
+    }
+    entries.emplace_back(name, value->scalar);
+    resolved.member(name) = {Resolved::Kind::kScalar, yaml_text(value->scalar), {}, {}, {}};
+  }
+  return entries;
 }
 
 std::optional<ConfigNode> ConfigNode::optional_section(std::string_view key) {

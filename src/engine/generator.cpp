@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/gpu_sampler.h"
@@ -37,7 +38,7 @@ Generator::Generator(Transformer& model, const GeneratorLimits& limits, const Sa
   }
 }
 
-void Generator::add(GenerationRequest request) {
+void Generator::add(GenerationRequest request, std::uint64_t count) {
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   MAGISTER_CHECK(length > 0, ExitCode::kData, "record {}: the prompt has no token (nothing can follow it); give it text",
                  request.record);
@@ -45,11 +46,18 @@ void Generator::add(GenerationRequest request) {
                  "record {}: a prompt of {} tokens and {} new ones need {} pages of the cache's {} (they would never fit); "
                  "give the cache more memory or ask for fewer tokens", request.record, length, request.max_new_tokens,
                  pages_for(length + request.max_new_tokens), pool_.num_pages());
-  auto sequence = std::make_unique<Sequence>();
-  sequence->tokens = request.prompt;
-  if (request.constraint != nullptr) sequence->constraint.emplace(*request.constraint);
-  sequence->request = std::move(request);
-  waiting_.push_back(std::move(sequence));
+  const bool shares = count > 1 && limits_.share_prefixes;
+  const std::shared_ptr<SharedPrompt> prompt = shares ? std::make_shared<SharedPrompt>() : nullptr;
+  if (shares) prompt->waiting = count;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->tokens = request.prompt;
+    if (request.constraint != nullptr) sequence->constraint.emplace(*request.constraint);
+    sequence->request = request;
+    sequence->request.sample += i;
+    sequence->prompt = prompt;
+    waiting_.push_back(std::move(sequence));
+  }
 }
 
 // Full pages of the same beginning that others have computed; the last token is always computed, its row is asked for.
@@ -65,6 +73,66 @@ void Generator::find_shared_pages(Sequence& sequence) {
     sequence.computed += kSlots;
     ++sequence.prefix_pages;
   }
+}
+
+// The sequence has the prompt's pages, the last one as a copy unless it is full; false when there is no page for it.
+bool Generator::begin_on(SharedPrompt& prompt, Sequence& sequence) {
+  const auto length = static_cast<std::int64_t>(sequence.tokens.size()), full = length / kSlots;
+  if (pages_for(length + 1) - full > pool_.num_available()) return false;
+  for (std::int64_t i = 0; i < full; ++i) {
+    pool_.share(prompt.pages[static_cast<std::size_t>(i)]);
+    sequence.pages.push_back(prompt.pages[static_cast<std::size_t>(i)]);
+  }
+  if (full * kSlots < length) {
+    sequence.pages.push_back(*pool_.take());
+    copy_from_.push_back(prompt.pages.back());
+    copy_to_.push_back(sequence.pages.back());
+  }
+  sequence.prefix = prompt.prefix;
+  sequence.prefix_pages = prompt.prefix_pages;
+  sequence.computed = sequence.cached = length;
+  counts_.cached_tokens += static_cast<std::uint64_t>(length);
+  return true;
+}
+
+// The prompt was computed to its end: its pages and last row stay for the texts that have not begun.
+void Generator::keep_prompt(Sequence& sequence, const at::Tensor& logits_1V) {
+  SharedPrompt& prompt = *sequence.prompt;
+  sequence.leads = false;
+  if (prompt.waiting == 0) {
+    prompt.state = SharedPrompt::State::kNone;
+  } else {
+    prompt.state = SharedPrompt::State::kComputed;
+    prompt.pages = sequence.pages;
+    for (const std::int32_t page : prompt.pages) pool_.share(page);
+    prompt.prefix = sequence.prefix;
+    prompt.prefix_pages = sequence.prefix_pages;
+    prompt.logits_1V = logits_1V.clone();  // drawing changes a row where it stands
+    prompts_.push_back(sequence.prompt);
+  }
+  sequence.prompt.reset();
+}
+
+void Generator::drop(SharedPrompt& prompt) {
+  for (const std::int32_t page : prompt.pages) pool_.release(page);
+  prompt.pages.clear();
+  prompt.logits_1V = at::Tensor();
+  prompt.state = SharedPrompt::State::kNone;
+  std::erase_if(prompts_, [&](const std::shared_ptr<SharedPrompt>& one) { return one.get() == &prompt; });
+}
+
+// Where pages run out those that wait for texts to begin go first: the next of these texts computes the prompt again. Not those that
+// this pass will copy from.
+bool Generator::drop_prompts() {
+  if (prompts_.empty() || !copy_from_.empty()) return false;
+  while (!prompts_.empty()) drop(*std::shared_ptr<SharedPrompt>(prompts_.back()));
+  return true;
+}
+
+void Generator::copy_last_pages() {
+  cache_.copy_pages(copy_from_, copy_to_);
+  copy_from_.clear();
+  copy_to_.clear();
 }
 
 // Takes the sequence into this pass with as many tokens as the budget has; false when there is no page for them.
@@ -94,6 +162,11 @@ bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
 }
 
 void Generator::release(Sequence& sequence) {
+  if (sequence.leads) {  // before the prompt's end: another text, or this one again, computes it
+    sequence.leads = false;
+    sequence.prompt->state = SharedPrompt::State::kNone;
+    ++sequence.prompt->waiting;
+  }
   for (const std::int32_t page : sequence.pages) pool_.release(page);
   sequence.pages.clear();
   sequence.computed = sequence.scheduled = sequence.prefix_pages = 0;
@@ -117,6 +190,7 @@ std::vector<Generator::Sequence*> Generator::schedule_pass() {
       Sequence& sequence = *running_[i];
       if (sequence.scheduled > 0 || writes(sequence) != decoding) continue;
       while (!schedule(sequence, budget)) {
+        if (drop_prompts()) continue;
         MAGISTER_ASSERT(running_.size() > 1);
         // Whoever goes has not been scheduled yet, or its pages would be taken from under this pass.
         if (running_.back()->scheduled > 0 || running_.back().get() == &sequence) break;
@@ -125,25 +199,49 @@ std::vector<Generator::Sequence*> Generator::schedule_pass() {
       if (sequence.scheduled > 0) pass.push_back(&sequence);
     }
   }
-  while (!waiting_.empty() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences) {
-    Sequence& sequence = *waiting_.front();
-    find_shared_pages(sequence);
-    const std::int64_t needed = pages_for(static_cast<std::int64_t>(sequence.tokens.size()) + 1) -
-                                static_cast<std::int64_t>(sequence.pages.size());
-    // A whole prompt and one token, or it would stop half way and be thrown out again.
-    if (needed > pool_.num_available() || !schedule(sequence, budget)) {
-      release(sequence);
-      break;
+  // Texts whose prompt another one computes are passed by.
+  for (std::size_t i = 0; i < waiting_.size() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences;) {
+    Sequence& sequence = *waiting_[i];
+    if (sequence.prompt && sequence.prompt->state == SharedPrompt::State::kUnderWay) {
+      ++i;
+      continue;
     }
-    if (sequence.logprobs.empty()) {
-      sequence.cached = sequence.computed;
-      counts_.cached_tokens += static_cast<std::uint64_t>(sequence.computed);
-    }
-    pass.push_back(&sequence);
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    if (!admit(sequence, budget, pass)) break;
+    running_.push_back(std::move(waiting_[i]));
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return pass;
+}
+
+// False when there are not enough pages.
+bool Generator::admit(Sequence& sequence, std::int64_t& budget, std::vector<Sequence*>& pass) {
+  if (sequence.prompt && sequence.prompt->state == SharedPrompt::State::kComputed) {
+    if (begin_on(*sequence.prompt, sequence)) {
+      begun_.push_back(&sequence);
+      return true;
+    }
+    // With nothing else at work nobody would give a page back.
+    if (!running_.empty() || !drop_prompts()) return false;
+  }
+  find_shared_pages(sequence);
+  const std::int64_t needed = pages_for(static_cast<std::int64_t>(sequence.tokens.size()) + 1) -
+                              static_cast<std::int64_t>(sequence.pages.size());
+  // A whole prompt and one token, or it would stop half way and be thrown out again.
+  if ((needed > pool_.num_available() && (!running_.empty() || !drop_prompts())) || !schedule(sequence, budget)) {
+    release(sequence);
+    return false;
+  }
+  if (sequence.prompt) {
+    sequence.leads = true;
+    --sequence.prompt->waiting;
+    sequence.prompt->state = SharedPrompt::State::kUnderWay;
+  }
+  if (sequence.logprobs.empty()) {
+    sequence.cached = sequence.computed;
+    counts_.cached_tokens += static_cast<std::uint64_t>(sequence.computed);
+  }
+  pass.push_back(&sequence);
+  return true;
 }
 
 // Hidden states of the rows that are asked for: the last of each sequence that is computed to its end, in order.
@@ -246,7 +344,17 @@ void Generator::sample(Sequence& sequence, const Row& row) {
   ++counts_.written_tokens;
 }
 
+// A NaN compares with nothing, so a token would be drawn all the same, and a verdict read.
+void Generator::check_finite(const Sequence& sequence, const Row& row) const {
+  const GenerationRequest& request = sequence.request;
+  if (row.drawn ? row.drawn->id >= 0 : std::all_of(row.logits_V.begin(), row.logits_V.end(), [](float z) { return std::isfinite(z); })) return;
+  if (not_finite_) not_finite_(request.record, request.sample, sequence.tokens);
+  fail(ExitCode::kData, "record {}, text {}, row {}: the model's logits are not finite (no token can follow); check the weights and the dtype",
+       request.record, request.sample, sequence.tokens.size() - 1);
+}
+
 void Generator::accept(Sequence& sequence, const Row& row) {
+  check_finite(sequence, row);
   const GenerationRequest& request = sequence.request;
   Generation done{request.record, request.sample, {}, {}, {}, {}, FinishReason::kLength, {}, sequence.cached};
   if (request.max_new_tokens == 0) {
@@ -273,17 +381,35 @@ void Generator::accept(Sequence& sequence, const Row& row) {
 void Generator::step() {
   if (idle()) return;
   const std::vector<Sequence*> pass = schedule_pass();
-  MAGISTER_ASSERT(!pass.empty());
-  ++counts_.passes;
-  const at::Tensor hidden_RD = forward(pass);
+  MAGISTER_ASSERT(!pass.empty() || !begun_.empty());
+  copy_last_pages();
   std::vector<Sequence*> asked;
-  for (Sequence* sequence : pass) {
-    sequence->computed += std::exchange(sequence->scheduled, 0);
-    if (sequence->computed == static_cast<std::int64_t>(sequence->tokens.size())) asked.push_back(sequence);
+  std::vector<at::Tensor> logits;
+  if (!pass.empty()) {
+    ++counts_.passes;
+    const at::Tensor hidden_RD = forward(pass);
+    for (Sequence* sequence : pass) {
+      sequence->computed += std::exchange(sequence->scheduled, 0);
+      if (sequence->computed == static_cast<std::int64_t>(sequence->tokens.size())) asked.push_back(sequence);
+    }
+    if (!asked.empty()) logits.push_back(gather_logits(model_.logits(hidden_RD), model_.group()));
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      if (asked[i]->leads) keep_prompt(*asked[i], logits.front().narrow(0, static_cast<std::int64_t>(i), 1));
+    }
   }
+  for (Sequence* sequence : begun_) {
+    SharedPrompt& prompt = *sequence->prompt;
+    asked.push_back(sequence);
+    logits.push_back(prompt.logits_1V);
+    if (--prompt.waiting == 0) drop(prompt);
+    sequence->prompt.reset();
+  }
+  begun_.clear();
   if (!asked.empty()) {
     at::Tensor on_host;
-    const std::vector<Row> rows = rows_of(asked, gather_logits(model_.logits(hidden_RD), model_.group()), on_host);
+    // Joined rows are copies: those of a shared prompt stay as they are for the next text.
+    const bool joins = logits.size() > 1 || pass.empty();
+    const std::vector<Row> rows = rows_of(asked, joins ? at::cat(logits, 0) : logits.front(), on_host);
     for (std::size_t i = 0; i < asked.size(); ++i) accept(*asked[i], rows[i]);
   }
   std::erase_if(running_, [](const SequencePtr& sequence) { return sequence->pages.empty(); });

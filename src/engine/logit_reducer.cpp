@@ -110,7 +110,7 @@ void LogitReducer::reduce_tile(const float* hidden, std::int64_t rows, const Tok
     share[2] = std::bit_cast<std::int64_t>(states[r].weighted_sum);
     share[3] = std::bit_cast<std::int64_t>(target_logits[r]);
     for (std::int64_t i = 0; i < keep_; ++i) {
-      // A logit of -inf never enters; such holes (id -1) only show when top_k reaches into masked vocabulary.
+      // Holes (id -1) only show in a row whose logits are not finite.
       const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
       share[kNumbers + i] = std::bit_cast<std::int64_t>(i < candidates[r].count ? candidates[r].entries[i] : hole);
     }
@@ -131,7 +131,7 @@ MergedRow merge_numbers(const std::vector<const std::int64_t*>& shares) {
   double sum = 0, weighted = 0, target = -std::numeric_limits<double>::infinity();
   for (const std::int64_t* share : shares) {
     const double shift = number(share, 0) - maximum, factor = std::exp(shift);
-    if (number(share, 1) > 0) {
+    if (number(share, 1) != 0) {  // NaN, too: one shard's logits that are not finite spoil the row
       sum += factor * number(share, 1);
       weighted += factor * (number(share, 2) + shift * number(share, 1));
     }

@@ -99,6 +99,7 @@ double keyed_uniform(const DrawKey& key) {
 SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
                           const SamplingParams& params, const DrawKey& key) {
   const double normaliser = log_sum_exp(logits_V);
+  if (!std::isfinite(normaliser)) return {-1, std::numeric_limits<float>::quiet_NaN()};
   const bool plain = params.logit_bias.empty() && params.repetition_penalty == 1.0 && allowed.empty();
   std::vector<float> raw;
   if (!plain) raw.assign(logits_V.begin(), logits_V.end());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,12 +18,22 @@
 
 namespace magister {
 
+class MpioFile;
+
 class ResultsColumns {
  public:
   ResultsColumns() = default;
   ResultsColumns(PosixFile file, std::vector<PlacedColumn> columns);
 
   const std::string& path() const { return file_.path(); }
+  // Opens the file for its rows and keeps it open; all that is read and written from then on goes this way.
+  void open_mpio(const ResultsAccess& access);
+  bool has_mpio() const { return mpio_ != nullptr; }
+  void close_mpio();
+  // Under the name that it has now; sees what others have synced.
+  void reopen(const std::string& path);
+  void sync_data();  // rows, before their flags
+  void sync();
   PosixFile& file() { return file_; }
   const PosixFile& file() const { return file_; }
   const std::vector<PlacedColumn>& all() const { return columns_; }
@@ -65,6 +76,8 @@ class ResultsColumns {
     return column.spec.extent == ColumnSpec::Extent::kSamples ? unit.samples : unit.rows;
   }
   std::uint32_t checksum(const Unit& unit) const;
+  // `crc` gone on with some rows of a column; of strings of any length their lengths and bytes.
+  std::uint32_t checksum(std::uint32_t crc, const PlacedColumn& column, IndexRange rows) const;
   // Of what planning wrote: every fixed column but the commit record itself.
   std::uint32_t plan_checksum() const;
 
@@ -73,6 +86,8 @@ class ResultsColumns {
   PosixFile file_;
   std::vector<PlacedColumn> columns_;
   std::map<std::string, std::size_t> by_path_;
+  ResultsAccess access_;
+  std::shared_ptr<MpioFile> mpio_;  // null: rows travel by pwrite. Shared only because the type is not known here
 };
 
 // A column of u64 that is asked for ascending places: read in blocks, for a system call a value would take 0.5 us each.

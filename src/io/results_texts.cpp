@@ -2,8 +2,11 @@
 #include "magister/io/results_texts.h"
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 
 #include "io/results_reader.h"
+#include "io/text_heap.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -12,6 +15,8 @@ struct ResultsTexts::Columns {
   explicit Columns(const std::string& path) : file(path) {}
   ResultsReader file;
   std::uint64_t texts_a_record = 1;
+  std::mutex reading;  // the heap keeps the collection that was read last
+  std::optional<TextHeap> texts;
 };
 
 ResultsTexts::ResultsTexts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
@@ -19,7 +24,11 @@ ResultsTexts::ResultsTexts(const std::string& path) : columns_(std::make_unique<
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
                  "{}: is no complete file of texts (there is nothing to go on from); run its generate task first", printable(path));
   file.column("/samples/key", ColumnType::kUtf8);
-  file.column("/generate/text", ColumnType::kUtf8);
+  const PlacedColumn* text = file.columns().find("/generate/text");
+  // Files of format version 1 hold strings of a fixed length.
+  MAGISTER_CHECK(text != nullptr && (text->spec.type == ColumnType::kText || text->spec.type == ColumnType::kUtf8), ExitCode::kData,
+                 "{}: dataset /generate/text is missing or holds no strings (the file was changed); use another file", printable(path));
+  columns_->texts.emplace(file.columns(), *text);
   file.column("/generate/logprob", ColumnType::kF32);
   const std::uint64_t n = num_texts();
   std::uint64_t count = 1;
@@ -33,11 +42,8 @@ std::uint64_t ResultsTexts::num_texts() const { return columns_->file.columns().
 std::uint64_t ResultsTexts::texts_a_record() const { return columns_->texts_a_record; }
 
 std::string ResultsTexts::text(std::uint64_t i) const {
-  const PlacedColumn& column = columns_->file.columns().at("/generate/text");
-  std::string text(column.spec.width, '\0');
-  columns_->file.columns().read(column, i, std::as_writable_bytes(std::span(text)));
-  text.resize(text.find_last_not_of('\0') + 1);
-  return text;
+  const std::lock_guard lock(columns_->reading);
+  return columns_->texts->text(i);
 }
 
 std::string ResultsTexts::key(std::uint64_t i) const {

@@ -3,17 +3,26 @@
 
 #include <ATen/ATen.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
+
+#include "magister/core/error.h"
 
 namespace magister {
 
 KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim)
-    : num_pages_(num_pages), head_dim_(head_dim) {
+    : kv_heads_(kv_heads), num_pages_(num_pages), head_dim_(head_dim) {
   constexpr std::int64_t kBehind = 16;  // what a product may read behind the last page
   const std::int64_t floats = kv_heads * num_pages * page_floats();
-  // Zeros: a slot that no token has yet is multiplied before it is masked, and must not be slow (denormal numbers).
-  storage_ = at::zeros({2 * floats + 2 * kBehind}, at::TensorOptions().dtype(at::kFloat));
-  keys_ = storage_.data_ptr<float>();
+  // Zeros: a slot that no token has yet is multiplied before it is masked, and must not be slow (denormal numbers). The system gives them
+  // when a page is touched: a cache for many texts costs what the texts at hand use.
+  const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kBehind) * sizeof(float);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig, "a cache of keys and values of {} bytes cannot be had (the system gives no more "
+                 "memory); use fewer ranks on this host or a smaller max_sequences", bytes);
+  storage_ = std::shared_ptr<float>(static_cast<float*>(memory), [bytes](float* at) { ::munmap(at, bytes); });
+  keys_ = storage_.get();
   values_ = keys_ + floats + kBehind;
 }
 
@@ -22,6 +31,24 @@ void KvPages::write(std::int64_t head, const SequenceSlots& sequence, std::int64
   float* key_column = keys_ + (head * num_pages_ + page) * page_floats() + place;
   for (std::int64_t e = 0; e < head_dim_; ++e) key_column[e * kSlots] = key[e];
   std::copy(value, value + head_dim_, values_ + (head * num_pages_ + page) * page_floats() + place * head_dim_);
+}
+
+void KvPages::copy_page(std::int64_t from, std::int64_t to) {
+  for (std::int64_t head = 0; head < kv_heads_; ++head) {
+    std::copy_n(key_page(head, from), page_floats(), keys_ + (head * num_pages_ + to) * page_floats());
+    std::copy_n(value_page(head, from), page_floats(), values_ + (head * num_pages_ + to) * page_floats());
+  }
+}
+
+void KvCache::copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to) {
+  for (KvPages& layer : layers) {
+    for (std::size_t i = 0; i < from.size(); ++i) layer.copy_page(from[i], to[i]);
+  }
+  if (keys.empty() || from.empty()) return;
+  const at::Tensor source = at::tensor(from, at::kLong).to(keys.front().device()), target = at::tensor(to, at::kLong).to(keys.front().device());
+  for (std::vector<at::Tensor>* all : {&keys, &values}) {
+    for (at::Tensor& layer : *all) layer.index_copy_(0, target, layer.index_select(0, source));
+  }
 }
 
 }  // namespace magister

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "magister/core/error.h"
@@ -120,19 +121,19 @@ void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows
   }
 }
 
-// Plain 16-bit weights: activations are rounded to the weights' type, the product comes back rounded and is widened.
-void linear_tile_16bit(const float* x, std::int64_t x_stride, std::int64_t rows, const at::Tensor& weight_NK, float* out,
-                       std::int64_t out_stride, bool accumulate) {
-  const auto options = at::TensorOptions().dtype(at::kFloat);
-  const at::Tensor x_MK =
-      at::from_blob(const_cast<float*>(x), {rows, weight_NK.size(1)}, {x_stride, 1}, options).to(weight_NK.scalar_type());
-  at::Tensor out_MN = at::from_blob(out, {rows, weight_NK.size(0)}, {out_stride, 1}, options);
-  const at::Tensor product_MN = at::mm(x_MK, weight_NK.t());
-  if (accumulate) {
-    out_MN.add_(product_MN);
-  } else {
-    out_MN.copy_(product_MN);
-  }
+// Panels of pairs: all rows at once, for the activations are rounded once for all panels.
+void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first, std::int64_t last,
+                       float* out, std::int64_t out_stride, bool accumulate) {
+  const at::Tensor& panels = linear.panels_PKW;
+  const auto* bits = static_cast<const std::uint16_t*>(panels.const_data_ptr()) + first / kPanel * panels.stride(0);
+  cpu_kernels().multiply_bf16({x, x_stride, rows, linear.num_inputs, bits, panels.stride(0), out + first, out_stride, last - first, accumulate});
+}
+
+constexpr std::int64_t kPairDepth = 32;  // inputs that a panel of pairs is filled up to a multiple of
+
+// [K, 48] of a panel of pairs [Kp / 2, 96].
+at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
+  return panel_HW.view({-1, kPanel, 2}).transpose(1, 2).reshape({-1, kPanel}).narrow(0, 0, k);
 }
 
 }  // namespace
@@ -156,6 +157,10 @@ at::Tensor Linear::plain_weight() const {
       panel_of(*this, p).widen(0, k, numbers_PKW.data_ptr<float>() + p * k * kPanel);
     }
   }
+  if (pairs) {
+    numbers_PKW = at::empty({panels_PKW.size(0), k, kPanel}, panels_PKW.options());
+    for (std::int64_t p = 0; p < panels_PKW.size(0); ++p) numbers_PKW.select(0, p).copy_(unpaired(panels_PKW.select(0, p), k));
+  }
   return numbers_PKW.transpose(1, 2).reshape({-1, k}).narrow(0, 0, num_outputs).contiguous();
 }
 
@@ -178,6 +183,13 @@ void Linear::copy_row(std::int64_t n, float* out) const {
     std::copy_n(row_1K.const_data_ptr<float>() + n % kPanel * num_inputs, num_inputs, out);
     return;
   }
+  if (pairs) {
+    const auto* from = static_cast<const std::uint16_t*>(panels_PKW.const_data_ptr()) + n / kPanel * panels_PKW.stride(0) + n % kPanel * 2;
+    for (std::int64_t i = 0; i < num_inputs; ++i) {
+      out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i / 2 * 2 * kPanel + i % 2]) << 16);
+    }
+    return;
+  }
   const at::Tensor row_K = is_packed() ? panels_PKW.select(0, n / kPanel).select(1, n % kPanel) : weight_NK.select(0, n);
   const std::int64_t stride = row_K.stride(0);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, row_K.scalar_type(), "copy_row", [&] {
@@ -186,9 +198,29 @@ void Linear::copy_row(std::int64_t n, float* out) const {
   });
 }
 
+namespace {
+
+Linear pack_pairs(const Linear& plain, ThreadPool* pool) {
+  const at::Tensor& weight_NK = plain.weight_NK;
+  const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
+  const std::int64_t filled = (k + kPairDepth - 1) / kPairDepth * kPairDepth;
+  Linear packed{{}, plain.bias_N, empty_panels({panels, filled / 2, 2 * kPanel}, at::kBFloat16), n};
+  packed.num_inputs = k;
+  packed.pairs = true;
+  on_threads(pool, panels, [&](std::int64_t p) {
+    const std::int64_t columns = std::min(kPanel, n - p * kPanel);
+    at::Tensor panel_KW = at::zeros({filled, kPanel}, weight_NK.options());
+    panel_KW.narrow(0, 0, k).narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
+    packed.panels_PKW.select(0, p).view({filled / 2, kPanel, 2}).copy_(panel_KW.view({filled / 2, 2, kPanel}).transpose(1, 2));
+  });
+  return packed;
+}
+
+}  // namespace
+
 Linear pack(Linear plain, ThreadPool* pool) {
-  const bool stays = plain.dtype() == at::kBFloat16 && cpu_prefers_bf16();
-  if (plain.is_packed() || stays) return plain;
+  if (plain.is_packed()) return plain;
+  if (plain.dtype() == at::kBFloat16 && cpu_prefers_bf16()) return pack_pairs(plain, pool);
   const at::Tensor& weight_NK = plain.weight_NK;
   const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
   Linear packed{{}, plain.bias_N, empty_panels({panels, k, kPanel}, weight_NK.scalar_type()), n};
@@ -208,6 +240,7 @@ void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const
     const std::int64_t parts = pool == nullptr ? 1 : std::min<std::int64_t>(panels, 4 * pool->num_threads());
     const auto part = [&](std::int64_t i, int) {
       const std::int64_t first = panels * i / parts * kPanel, last = std::min(panels * (i + 1) / parts * kPanel, n);
+      if (linear.pairs) return linear_tile_pairs(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
       for (std::int64_t r = 0; r < rows; r += kTileRows) {
         linear_tile_packed(x + r * x_stride, x_stride, std::min(kTileRows, rows - r), linear, first, last,
                            out + r * out_stride, out_stride, accumulate);
@@ -218,11 +251,10 @@ void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const
     } else {
       part(0, 0);
     }
-  } else if (linear.dtype() == at::kFloat) {
+  } else {
+    MAGISTER_ASSERT(linear.dtype() == at::kFloat);
     sgemm(true, rows, linear.out_features(), linear.in_features(), 1.0f, x, x_stride,
           linear.weight_NK.const_data_ptr<float>(), linear.in_features(), accumulate ? 1.0f : 0.0f, out, out_stride);
-  } else {
-    linear_tile_16bit(x, x_stride, rows, linear.weight_NK, out, out_stride, accumulate);
   }
   if (!linear.bias_N.defined()) return;
   cpu_kernels().add_bias(out, out_stride, linear.bias_N.const_data_ptr<float>(), rows, linear.out_features());

@@ -183,7 +183,8 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 }
 
 at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<SequenceSlots>& slots,
-                                   std::vector<KvPages>& kv, const std::function<bool()>& should_stop) {
+                                   std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
+                                   const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
   check_batch(batch, layers_->config);
   ThreadPool& pool = *layers_->pool;
   ProcessGroup& group = *layers_->group;
@@ -213,6 +214,7 @@ at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<S
     embed_rows(layers_->embedding, layers_->partition.vocab, batch, begin, end, hidden);
   });
   if (!alone) group.all_reduce_sum(hidden_TD);
+  if (after_layer) after_layer(-1, hidden_TD);
   for (std::size_t i = 0; i < layers_->decoder.size(); ++i) {
     const DecoderLayer& layer = layers_->decoder[i];
     KvPages& pages = kv[kv.size() == 1 ? 0 : i];
@@ -226,18 +228,35 @@ at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<S
       layer.project_output(begin, end, buffers, partial, alone, shared);
       if (alone) layer.mlp(hidden, begin, end, buffers, thread, hidden, true, shared);
     });
-    if (alone) continue;
-    add_partial();
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-      layer.mlp(hidden, begin, end, buffers, thread, partial, false, shared);
-    });
-    add_partial();
+    if (!alone) {
+      add_partial();
+      for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+        layer.mlp(hidden, begin, end, buffers, thread, partial, false, shared);
+      });
+      add_partial();
+    }
+    if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
   for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     cpu_kernels().rms_norm(hidden + begin * D, D, layers_->norm_D.const_data_ptr<float>(), shape.rms_norm_eps,
                            hidden + begin * D, D, end - begin, D);
   });
+  if (after_layer) after_layer(layers_->config.num_hidden_layers, hidden_TD);
   return hidden_TD;
+}
+
+std::string Transformer::first_not_finite(const PackedBatch& batch) {
+  if (layers_->gpu) return "";
+  const LayerShape& shape = layers_->decoder.front().shape();
+  const BatchPages pages(batch);
+  std::vector<KvPages> kv;
+  kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  std::string found;
+  run_layers(batch, pages.sequences, kv, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
+    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
+    found = layer < 0 ? "the embeddings" : layer < layers_->config.num_hidden_layers ? fmt::format("layer {}", layer) : "the last norm";
+  });
+  return found.empty() ? "the head" : found;
 }
 
 at::Tensor Transformer::forward_reference(const PackedBatch& batch) {

@@ -6,21 +6,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <thread>
 
 #include "magister/parallel/thread_pool.h"
+#include "parallel/cgroup.h"
 
 namespace magister {
 namespace {
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // "200000 100000" or "max 100000" (v2); quota and period in files of their own, -1 for none (v1). 0: no limit.
 int cores_of(const std::string& quota, const std::string& period) {
@@ -41,18 +35,6 @@ int quota_v2(const std::string& folder) {
 
 int quota_v1(const std::string& folder) {
   return cores_of(read_text(folder + "/cpu.cfs_quota_us"), read_text(folder + "/cpu.cfs_period_us"));
-}
-
-// From `path` up to the root of the hierarchy mounted at `base`.
-template <typename Quota>
-void walk_up(const std::string& base, std::string path, const Quota& quota_of, CpuQuota& least) {
-  for (;;) {
-    while (!path.empty() && path.back() == '/') path.pop_back();
-    const int cores = quota_of(base + path);
-    if (cores > 0 && (least.cores == 0 || cores < least.cores)) least = {cores, base + path};
-    if (path.empty()) return;
-    path.erase(path.find_last_of('/') == std::string::npos ? 0 : path.find_last_of('/'));
-  }
 }
 
 }  // namespace
@@ -79,19 +61,10 @@ std::vector<int> allowed_cores() {
 
 CpuQuota read_cpu_quota(const std::string& cgroup_lines, const std::string& mount) {
   CpuQuota least;
-  std::istringstream lines(cgroup_lines);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
-    if (controllers.empty()) {
-      walk_up(mount, path, quota_v2, least);
-      walk_up(mount + "/unified", path, quota_v2, least);
-    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
-      walk_up(mount + "/cpu", path, quota_v1, least);
-      if (controllers != "cpu") walk_up(mount + "/" + controllers, path, quota_v1, least);
-    }
-  }
+  for_each_cgroup(cgroup_lines, mount, "cpu", [&](const std::string& folder, bool v2) {
+    const int cores = v2 ? quota_v2(folder) : quota_v1(folder);
+    if (cores > 0 && (least.cores == 0 || cores < least.cores)) least = {cores, folder};
+  });
   return least;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string_view>
 
 #include "magister/core/error.h"
@@ -12,6 +13,7 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu.h"
+#include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
 #include "magister/run/progress.h"
@@ -37,6 +39,19 @@ void refuse_too_much(int device, const GpuMemory& memory, int tp_size, const Mem
   fail(ExitCode::kConfig, "cuda:{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
        "(layout.gpus_per_group), a quantization, or smaller passes", device, format_bytes(memory.free_bytes),
        format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)), list);
+}
+
+// Empty when the shards fit.
+std::string host_memory_fault(const std::string& host, const HostMemory& memory, int shards, const MemoryParts& parts) {
+  const std::uint64_t needed = static_cast<std::uint64_t>(shards) * sum_of(parts);
+  if (memory.free_bytes == 0 || needed <= memory.free_bytes) return "";  // 0: the system does not say
+  std::string list;
+  for (const auto& [name, bytes] : parts) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
+  return fmt::format("{} has {} of memory free of {}{}, and its {} need {}, each {}: {} (the system would end the job in its middle); use "
+                     "fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes", host,
+                     format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), limit,
+                     shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), format_bytes(needed), format_bytes(sum_of(parts)), list);
 }
 
 // The least free memory of a GPU that a rank would use; 0 when a rank has none.
@@ -89,6 +104,25 @@ std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices) {
 
 void check_device_memory(const GpuGroup& group, const MemoryParts& parts) {
   if (group.on_gpu()) refuse_too_much(group.device_index(), gpu_memory(group.device_index()), group.tp_size(), parts);
+}
+
+int shards_on_host(const Communicator& world, const GpuGroup& group) {
+  const Communicator host = world.split_by_host();
+  return static_cast<int>(world.max(host.sum(static_cast<std::uint64_t>(group.shards_per_rank()))));
+}
+
+int shards_on_host(const std::vector<DeviceRow>& devices) {
+  std::map<std::string, int> shards;
+  int most = 1;
+  for (const DeviceRow& row : devices) most = std::max(most, ++shards[row.host]);
+  return most;
+}
+
+void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts) {
+  if (model.gpu && !model.gpu->on_host()) return;
+  for (const std::string& message : world.all_gather(host_memory_fault(host_name(), host_memory(), model.shards_on_host, parts))) {
+    if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
+  }
 }
 
 void check_device_memory(const PlanReport& report) {

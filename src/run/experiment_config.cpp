@@ -8,6 +8,8 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/io/model_path.h"
+#include "magister/parallel/mpi_hints.h"
 
 namespace magister {
 
@@ -82,6 +84,24 @@ PlanSection read_plan(ConfigNode& root) {
   }
   node.text_form("device_memory", "^[0-9.]+ ?[MGT]i?B$");
   return plan;
+}
+
+void read_output(ConfigNode& root, ExperimentConfig& experiment) {
+  ConfigNode node = root.section("output");
+  experiment.output_directory = node.text("directory", "runs");
+  ResultsAccess& access = experiment.results_access;
+  const bool mpio = node.choice("driver", {"pwrite", "mpio"}, "pwrite") == "mpio";
+  access.driver = mpio ? ResultsAccess::Driver::kMpio : ResultsAccess::Driver::kPwrite;
+  access.hints = node.text_map("hints");
+  if (!mpio && !access.hints.empty()) {
+    node.reject("hints", "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
+  }
+  for (const auto& [name, value] : access.hints) {
+    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
+      node.reject("hints", "\"{}\" is no hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
+                  "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
+    }
+  }
 }
 
 // The one field of a record that is read: text, token ids or a chat.
@@ -163,7 +183,7 @@ constexpr const char* kPlainName = "^[A-Za-z0-9_-]{1,100}$";
 
 ModelSection read_model(ConfigNode section) {
   ModelSection model;
-  model.path = section.text("path");
+  model.path = find_model(section.text("path"));
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {
@@ -228,8 +248,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
                 printable(experiment.name, 120));
   }
   experiment.seed = static_cast<std::uint64_t>(root.integer("seed", 0, 0));
-  ConfigNode output = root.section("output");
-  experiment.output_directory = output.text("directory", "runs");
+  read_output(root, experiment);
   if (std::optional<ConfigNode> model = root.optional_section("model")) {
     experiment.has_model = true;
     experiment.model = read_model(*model);

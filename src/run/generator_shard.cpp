@@ -1,6 +1,7 @@
 // Passes of the generator between draws and writes.
 #include "magister/run/generator_shard.h"
 
+#include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
 
 namespace magister {
@@ -8,6 +9,9 @@ namespace magister {
 void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop,
                            std::uint64_t room) {
   generator_.emplace(*model_, limits, sampling, seed, std::move(stop));
+  generator_->on_not_finite([this](std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) {
+    refuse_not_finite(*model_, record_words(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
+  });
   room_ = room;
 }
 
@@ -22,7 +26,13 @@ void GeneratorShard::run_units() {
       const PhaseTimes::Span span(times_, "compute");
       generator_->step();
     }
-    for (Generation& answer : generator_->take_finished()) under_way_ -= take(std::move(answer));
+    for (Generation& answer : generator_->take_finished()) {
+      const std::uint64_t done = take(std::move(answer));
+      under_way_ -= done;
+      in_flight_.texts_done += done;
+    }
+    in_flight_.tokens = generator_->counts().computed_tokens;
+    if (speaks_) base_.work.tell_in_flight(in_flight_);
   }
   drain();
 }
@@ -32,7 +42,10 @@ bool GeneratorShard::fill() {
   const PhaseTimes::Span span(times_, "draw");
   while (!exhausted_ && under_way_ < room_) {
     if (const auto index = draw_for_group(*group_, base_.work.tickets, base_.stop_wanted)) {
-      under_way_ += begin_unit(base_.file.unit(*index));
+      const std::uint64_t begun = begin_unit(base_.file.unit(*index));
+      under_way_ += begun;
+      in_flight_.texts_begun += begun;
+      ++in_flight_.units_begun;
     } else {
       exhausted_ = true;
     }

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "magister/core/error.h"
+#include "magister/model/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/gpu.h"
+#include "magister/parallel/host_memory.h"
 #include "magister/run/device_group.h"
-#include "magister/run/results_on_disk.h"
 
 namespace magister {
 
@@ -19,6 +21,16 @@ namespace {
 at::ScalarType table_dtype(const OpenModel& model) {
   const TensorInfo* embeddings = model.file->find(model.description.names.embed_tokens);
   return embeddings != nullptr && embeddings->type == StorageType::kBF16 ? at::kBFloat16 : at::kHalf;
+}
+
+// AVX512-BF16 and AMX add in different orders, and f32 products in a third: ranks that differ all multiply bf16 weights in f32.
+void agree_on_products(const Communicator& world) {
+  const CpuKernels& mine = cpu_kernels();
+  const std::uint64_t kind = mine.multiply_bf16 == nullptr ? 0 : std::string_view(mine.name) == "amx" ? 2 : 1;
+  const bool agree = world.min(kind) == world.max(kind);
+  if (agree || kind == 0) return;
+  const CpuKernels* wide = cpu_kernels_avx512();
+  use_cpu_kernels(wide != nullptr ? *wide : cpu_kernels_avx2());
 }
 
 }  // namespace
@@ -44,6 +56,7 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
+  agree_on_products(world);
   model.quantization = quant_scheme_of(section);
   model.dtype = model.quantization.on() && section.dtype == "auto" && !gpu ? table_dtype(model) : model.plain_dtype;
   model.products = quantized_products(model.description, *model.file, model.quantization);
@@ -83,7 +96,7 @@ std::uint64_t OpenModel::page_bytes(int tp_size) const {
 }
 
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
-  if (!gpu || gpu->on_host()) return memory_share_bytes();
+  if (!gpu || gpu->on_host()) return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
   // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
   const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
   return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)));

@@ -26,6 +26,14 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 
 double rate(std::uint64_t amount, double seconds) { return seconds > 0 ? static_cast<double>(amount) / seconds : 0; }
 
+// By the texts that this rank has written, if all units have as many as those begun and all groups are as fast.
+std::string time_left(const InFlight& in_flight, std::uint64_t units, double seconds) {
+  if (in_flight.texts_done == 0 || in_flight.units_begun == 0) return "unknown";
+  const double a_unit = static_cast<double>(in_flight.texts_begun) / static_cast<double>(in_flight.units_begun);
+  const double all = a_unit * static_cast<double>(units) / static_cast<double>(in_flight.groups), done = static_cast<double>(in_flight.texts_done);
+  return format_duration(seconds * std::max(all - done, 0.0) / done);
+}
+
 }  // namespace
 
 Progress::Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live)
@@ -34,25 +42,28 @@ Progress::Progress(std::string task, Total total, Total before, RunLog& log, boo
 
 Progress::~Progress() { end(); }
 
-std::string Progress::line(Total done, double seconds_since_start) const {
+std::string Progress::line(Total done, double seconds_since_start, const InFlight& in_flight) const {
   const std::uint64_t tokens_here = done.tokens - std::min(done.tokens, before_.tokens);
   const std::uint64_t tokens_left = total_.tokens - std::min(total_.tokens, done.tokens);
-  const double tokens_per_second = rate(tokens_here, seconds_since_start);
+  const bool none_committed = tokens_here == 0 && in_flight.tokens > 0;
+  const double tokens_per_second = rate(none_committed ? in_flight.tokens : tokens_here, seconds_since_start);
   const double percent = total_.units == 0 ? 100.0 : 100.0 * static_cast<double>(done.units) / static_cast<double>(total_.units);
-  const std::string eta = tokens_left == 0          ? format_duration(0)
+  const std::string texts = none_committed ? fmt::format(", {} of {} texts in flight written", in_flight.texts_done, in_flight.texts_begun) : "";
+  const std::string eta = none_committed           ? time_left(in_flight, total_.units - std::min(total_.units, done.units), seconds_since_start)
+                          : tokens_left == 0          ? format_duration(0)
                           : tokens_per_second > 0.0 ? format_duration(static_cast<double>(tokens_left) / tokens_per_second)
                                                     : "unknown";
-  return fmt::format("{}: {}/{} units ({:.1f} %), {:.0f} tokens/s, ETA {}", task_, done.units, total_.units, percent,
+  return fmt::format("{}: {}/{} units ({:.1f} %){}, {:.0f} tokens/s, ETA {}", task_, done.units, total_.units, percent, texts,
                      tokens_per_second, eta);
 }
 
-void Progress::update(Total done) {
+void Progress::update(Total done, const InFlight& in_flight) {
   if (!speaks_) return;
   const Clock::time_point now = Clock::now();
   const auto since_last = now - last_line_;
   if (live_ ? since_last < kLiveInterval : since_last < kPlainInterval) return;
   last_line_ = now;
-  const std::string text = line(done, seconds_between(begin_, now));
+  const std::string text = line(done, seconds_between(begin_, now), in_flight);
   if (live_) {
     show_live_line(text);
     return;

@@ -6,15 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/engine/generator.h"
+#include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu.h"
+#include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
 #include "magister/run/run_log.h"
@@ -141,7 +142,7 @@ std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
 bool memory_suffices(const Communicator& world, const GpuGroup& group, const OpenModel& model, const std::string& task) {
   const Communicator host = world.split_by_host();
   const std::uint64_t needed = group.on_gpu() ? needed_gpu_bytes(group, model) : host.sum(needed_bytes(group, model));
-  const std::uint64_t free = group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(available_memory_bytes());
+  const std::uint64_t free = group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(host_memory().free_bytes);
   const bool enough = world.min(static_cast<std::uint64_t>(needed + needed / 8 <= free)) != 0;
   if (!enough) {
     log_info("{}: the loss of quantisation is not measured: without it the model needs more memory than is free (here {} of {}); "
@@ -246,10 +247,7 @@ void QuantizationLoss::compare(Transformer& quantized) {
   nlohmann::ordered_json whole = {{"schema", 1}, {"task", plan_.task}};
   whole.update(plan_.identity);
   whole.update(figures);
-  const std::string creating = plan_.path + ".creating";
-  std::ofstream(creating) << whole.dump(2) << "\n";
-  MAGISTER_CHECK(std::rename(creating.c_str(), plan_.path.c_str()) == 0, ExitCode::kInputOutput, "{}: cannot be written (the measured "
-                 "loss of quantisation is lost); make room and run the command again", printable(plan_.path));
+  write_whole_file(plan_.path, whole.dump(2) + "\n");
   plan_.log->event("quantization_loss", whole);
   log_info("{}: loss of quantisation over {} tokens: perplexity {:.4f} -> {:.4f} ({:+.3f} %), mean KL {:.3g} nat a token{}", plan_.task,
            total.rows, figures["perplexity_unquantized"].get<double>(), figures["perplexity_quantized"].get<double>(),

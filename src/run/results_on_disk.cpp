@@ -6,24 +6,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <optional>
 #include <system_error>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace fs = std::filesystem;
 
 void make_folder(const Communicator& world, const std::string& folder) {
-  if (world.rank() == 0 && !folder.empty()) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    MAGISTER_CHECK(!error && fs::is_directory(folder), ExitCode::kInputOutput,
-                   "{}: cannot be made ({}; the results go there); choose another output.directory", folder,
-                   error ? error.message() : "something else stands there");
-  }
+  if (world.rank() == 0) make_folders(folder);
   world.barrier();
 }
 
@@ -38,6 +31,7 @@ void put_aside(const Communicator& world, const std::string& results_path) {
       fs::rename(path, aside, error);
       MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}; --fresh keeps earlier results); "
                      "make the folder writable", path, aside, error.message());
+      sync_folder_of(aside);
       log_info("{} put aside as {}", path, aside);
     }
   }
@@ -67,26 +61,6 @@ void check_free_space(const Communicator& world, const std::string& folder, std:
                    "top_k or choose another output.directory", folder, available, bytes + kFreeSpaceMargin);
   }
   world.barrier();
-}
-
-std::uint64_t memory_share_bytes() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 8;
-}
-
-std::uint64_t available_memory_bytes() {
-  std::uint64_t available = 8 * memory_share_bytes();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;) {
-    std::uint64_t kilobytes = 0;
-    if (word == "MemAvailable:" && meminfo >> kilobytes) available = kilobytes * 1024;
-  }
-  const auto number = [](const char* path) {
-    std::uint64_t value = 0;
-    return std::ifstream(path) >> value ? std::optional(value) : std::nullopt;  // "max" is no number
-  };
-  const auto limit = number("/sys/fs/cgroup/memory.max"), used = number("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
-  return available;
 }
 
 void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected) {

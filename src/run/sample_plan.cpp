@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/io/agreed_errors.h"
 
 namespace magister {
 namespace {
@@ -36,7 +37,7 @@ constexpr std::uint64_t kBlock = 4096;  // samples in memory
 
 SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory, bool keeps_rows)
     : keeps_rows_(keeps_rows), marks_assistant_(rules.marks_assistant), lengths_(spool_directory), unit_tokens_(rules.unit_tokens),
-      unit_samples_(rules.unit_samples), last_rank_(world.rank() + 1 == world.size()) {
+      unit_samples_(rules.unit_samples), group_samples_(rules.group_samples), last_rank_(world.rank() + 1 == world.size()) {
   if (!keeps_rows) return;
   ids_ = Spool(spool_directory);
   samples_ = Spool(spool_directory);
@@ -59,7 +60,8 @@ SamplePlan SamplePlan::measure(const Communicator& world, const Dataset& dataset
 void SamplePlan::read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
   const IndexRange all = dataset.records();
   const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
-  tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop);
+  // A fault of the data is told once, the first in the order of the records, whichever ranks found faults.
+  run_agreed(world, [&] { tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop); });
   leave_if_stopped(world, stop);
   agree(world);
 }
@@ -122,8 +124,9 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
     return;
   }
   MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
-                 "{}: the record has {} tokens, more than max_length {} (overflow is \"error\"); shorten it, raise "
-                 "max_length or choose overflow: truncate or window", record.where, length, rules.max_length);
+                 "{}: the record has {} tokens, more than {} {} ({}); shorten it{} {}{}", record.where, length, rules.length_key,
+                 rules.max_length, rules.may_cut ? "overflow is \"error\"" : "a prompt is never cut", rules.may_cut ? ", raise" : " or raise",
+                 rules.length_key, rules.may_cut ? " or choose overflow: truncate or window" : "");
   for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
     const std::uint64_t begin = window * stride;
     add(begin, std::min(rules.max_length, length - begin));
@@ -154,6 +157,9 @@ void SamplePlan::agree(const Communicator& world) {
     lengths_digest = (lengths_digest + part) % kPrime;
   }
 
+  // A unit holds a sixteenth of the samples at most, in whole groups: small data sets keep several groups busy, too.
+  const std::uint64_t groups = (num_samples + 16 * group_samples_ - 1) / (16 * group_samples_);
+  unit_samples_ = std::min(unit_samples_, std::max<std::uint64_t>(1, groups) * group_samples_);
   if (world.rank() > 0) world.receive(&units_before_, sizeof units_before_, world.rank() - 1, kUnitStateTag);
   UnitPacker packer(unit_tokens_, units_before_, unit_samples_);
   for_each_length([&](std::uint64_t, std::uint32_t length) { packer.add(length); });

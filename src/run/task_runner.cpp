@@ -91,7 +91,9 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   } else {
     for (const DeviceRow& row : plan_layout(num_ranks_, layout_)) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
   }
+  model_.shards_on_host = group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
   partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);  // refuses what cannot be divided
+  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(), 0));
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
   check_first_record();
 }
@@ -161,7 +163,7 @@ ExitCode TaskRunner::run() {
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
-  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected) : create(expected);
+  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected, context_.experiment.results_access) : create(expected);
   const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
   const ExitCode code = compute(file, numbers, expected);
   return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
@@ -196,7 +198,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   const std::uint64_t bytes = results_bytes(spec);
   check_free_space(world, folder, bytes + results.packed_bytes);
   leave_if_stopped(world, context_.stop);
-  ResultsFile file = ResultsFile::create(world, path, spec);
+  ResultsFile file = ResultsFile::create(world, path, spec, context_.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
   context_.log.event("plan", {{"task", task_.name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},
@@ -214,7 +216,9 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
 }
 
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
-  const auto num_pages = static_cast<std::int64_t>(context_.world.min(job_->cache_pages(numbers.longest_sample)));
+  const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
+  const auto num_pages = static_cast<std::int64_t>(pages);
+  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task_.pass_shape(), pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_, {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
   return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.facts()}, [&](const UnitWork& work) {
@@ -268,6 +272,7 @@ PlanReport TaskRunner::plan() {
   report.device_parts = model_.device_memory(report.tp_size, task_.pass_shape(), job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);
+  check_host_memory(context_.world, model_, report.device_parts);
   return report;
 }
 

@@ -54,13 +54,19 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule, loop.group.group_index(),
                       loop.group.num_groups());
   Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
+  InFlight in_flight;
   const std::function<void()> tell = [&] {
     if (!speaks) return;
     const UnitTickets::Progress done = tickets.progress();
-    progress.update({done.units_done, done.tokens_done});
+    progress.update({done.units_done, done.tokens_done}, in_flight);
+  };
+  const std::function<void(const InFlight&)> tell_in_flight = [&](const InFlight& now) {
+    in_flight = now;
+    in_flight.groups = static_cast<std::uint64_t>(loop.group.num_groups());
+    tell();
   };
   try {
-    work({tickets, watchdog, tell});
+    work({tickets, watchdog, tell, tell_in_flight});
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) throw;
     tickets.request_stop();
@@ -71,6 +77,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
+  if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
   const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, done.tokens_done, wall_seconds, context.log);
   if (finished) return ExitCode::kDone;

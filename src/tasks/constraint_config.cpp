@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
+#include "tasks/plain_schema.h"
 #include "tasks/schema_keywords.h"
 
 namespace magister {
@@ -86,7 +87,7 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
 }
 
 ConstraintRule load_constraint(const Communicator& world, const ConstraintConfig& config, const std::string& task_name) {
-  ConstraintRule rule{config.kind, config.text, config.choices, fmt::format("tasks: {}: constraint.{}", task_name, config.key)};
+  ConstraintRule rule{config.kind, config.text, config.choices, config.place.empty() ? fmt::format("tasks: {}: constraint.{}", task_name, config.key) : config.place};
   if (is_path(config)) {
     std::string problem;
     if (world.rank() == 0) rule.text = read_rule_file(config.text, problem);
@@ -113,7 +114,9 @@ std::unique_ptr<const Constraint> compile_constraint(const ConstraintRule& rule,
     const auto token = static_cast<TokenId>(id);
     if (!tokenizer.is_special(token)) bytes[id] = tokenizer.token_bytes(token);
   }
-  return std::make_unique<const Constraint>(rule, bytes, end_tokens, vocab_size);
+  ConstraintRule plain = rule;
+  if (rule.kind == Kind::kJsonSchema) plain.text = plain_schema(rule.text, rule.name);
+  return std::make_unique<const Constraint>(plain, bytes, end_tokens, vocab_size);
 }
 
 }  // namespace magister

@@ -86,6 +86,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.seed = experiment.seed;
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
+  config.length_place = node.place("max_prompt_length");
   config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
   config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
   read_counts(node, config);

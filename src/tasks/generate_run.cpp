@@ -71,9 +71,7 @@ class Writer final : public GeneratorShard {
     Record& record = records_[source];
     const std::uint64_t count = run_.config.best_of;
     record = {unit, std::vector<Generation>(count), count};
-    for (std::uint64_t i = 0; i < count; ++i) {
-      generator_->add({source, i, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint});
-    }
+    generator_->add({source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
     return count;
   }
 
@@ -88,6 +86,8 @@ class Writer final : public GeneratorShard {
     records_.erase(found);
     return 1;
   }
+
+  std::uint64_t sample_of(std::uint64_t record, std::uint64_t) const override { return records_.at(record).unit.samples.begin; }
 
   void before_pass() override {
     watch("write texts");

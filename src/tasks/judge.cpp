@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
+#include "magister/io/results_tools.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/shard_model.h"
@@ -15,6 +16,7 @@
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
+#include "tasks/judge_summarize.h"
 
 namespace magister {
 namespace {
@@ -49,7 +51,7 @@ class JudgeJob final : public TaskJob {
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
   void check_earlier(const std::string& key, const std::string& task, const std::string& kind) const;
-  std::string digest_of(const std::string& path) const;
+  void add_digests(const std::string& of, const std::string& suffix, const std::string& task, Attributes& attributes) const;
 
   const JudgeConfig& config_;
   const PassShape pass_;
@@ -68,8 +70,8 @@ JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskI
   const ModelConfig& model = inputs.checkpoint.config();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length is {} and max_new_tokens {}, but the model was made for {} positions "
-                 "(verdicts beyond them would be meaningless); lower them", config_.name, config_.max_prompt_length, config_.max_new_tokens,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, but the model was made for {} positions "
+                 "(verdicts beyond them would be meaningless); lower them", config_.length_place, config_.max_prompt_length, config_.max_new_tokens,
                  model.max_position_embeddings);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
@@ -114,19 +116,31 @@ void JudgeJob::open_results() {
   answers_->check(inputs_.context.world, inputs_.dataset);
 }
 
-std::string JudgeJob::digest_of(const std::string& path) const {
+// Of another task's file, and of the run that made it: each slice of an array job has a file of its own, and merge tells by the run
+// that they belong together.
+void JudgeJob::add_digests(const std::string& of, const std::string& suffix, const std::string& task, Attributes& attributes) const {
   const Communicator& world = inputs_.context.world;
-  std::string hash = world.rank() == 0 ? file_sha256(path, inputs_.context.stop_poll()) : "";
-  world.broadcast(hash, 0);
+  const std::string path = path_of(task);
+  std::string file = world.rank() == 0 ? file_sha256(path, inputs_.context.stop_poll()) : "";
+  world.broadcast(file, 0);
   leave_if_stopped(world, inputs_.context.stop);
-  return hash;
+  std::string run = world.rank() == 0 ? run_sha256(path) : "";
+  world.broadcast(run, 0);
+  attributes.emplace_back(of + "_sha256" + suffix, file);
+  attributes.emplace_back(of + "_run_sha256" + suffix, run);
 }
 
 Attributes JudgeJob::identity() {
   Attributes attributes = {
       {"prompt_sha256", prompts_.sha256()}, {"verdicts", verdict_names(classes_)}, {"samples_a_text", prompts_.group()}};
-  if (!config_.answers.empty()) attributes.emplace_back("answers_sha256", digest_of(answers_path()));
-  for (const std::string& name : config_.panel) attributes.emplace_back("panel_sha256_" + name, digest_of(path_of(name)));
+  if (!config_.answers.empty()) add_digests("answers", "", config_.answers, attributes);
+  Attributes texts = attributes;
+  const IndexRange slice = inputs_.dataset.records();
+  texts.insert(texts.end(), {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
+  for (const std::string& name : config_.panel) {
+    check_panel_judge(path_of(name), verdict_names(classes_), texts);
+    add_digests("panel", "_" + name, name, attributes);
+  }
   return attributes;
 }
 
@@ -134,6 +148,9 @@ SampleRules JudgeJob::rules() {
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.group_samples = prompts_.group();
   rules.vocab_size = inputs_.checkpoint.config().vocab_size;
   rules.tokenizer = &tokenizer_;
   // All prompts about one text are in one unit, where their verdicts are combined.
@@ -194,6 +211,7 @@ class Judge final : public Task {
 
   PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<JudgeJob>(config_, pass_shape(), inputs); }
+  void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
   JudgeConfig config_;

@@ -1,15 +1,27 @@
 // The keys of `task: judge`, in the order in which the resolved experiment shows them.
 #include "magister/tasks/judge_config.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "tasks/judge_templates.h"
 
 namespace magister {
 namespace {
 
-JudgePromptConfig read_prompt(ConfigNode& node) {
-  return {node.optional_text("named").value_or(""), node.optional_text("system").value_or(""), node.optional_text("user").value_or("")};
+JudgePromptConfig read_prompt(ConfigNode& node, JudgeMode mode) {
+  JudgePromptConfig prompt{node.optional_text("named").value_or(""), node.optional_text("system").value_or(""),
+                           node.optional_text("user").value_or("")};
+  std::vector<std::string> names;
+  for (const JudgeTemplate& ready : judge_templates(mode)) names.emplace_back(ready.name);
+  if (!prompt.named.empty() && std::find(names.begin(), names.end(), prompt.named) == names.end()) {
+    node.reject("named", "\"{}\" is no prompt of this mode (known: {}); choose one of them or write your own with prompt.user",
+                printable(prompt.named, 40), fmt::join(names, ", "));
+    prompt.named.clear();
+  }
+  return prompt;
 }
 
 template <typename Choice>
@@ -20,11 +32,11 @@ Choice chosen(ConfigNode& node, const char* key, const std::vector<std::string>&
 
 void read_prompts(ConfigNode& node, JudgeConfig& config) {
   config.prompts.clear();
-  for (ConfigNode& one : node.optional_sections("prompts")) config.prompts.push_back(read_prompt(one));
+  for (ConfigNode& one : node.optional_sections("prompts")) config.prompts.push_back(read_prompt(one, config.mode));
   if (config.prompts.size() > 16) node.reject("prompts", "{} prompts (every text is judged by each); give at most 16", config.prompts.size());
   ConfigNode alone = node.only_if(!node.has("prompts"), "is given beside `prompts` (one or several, not both); remove one of them");
   ConfigNode prompt = alone.section("prompt");
-  const JudgePromptConfig single = read_prompt(prompt);
+  const JudgePromptConfig single = read_prompt(prompt, config.mode);
   if (config.prompts.empty() || !node.has("prompts")) config.prompts = {single};
 }
 
@@ -62,6 +74,7 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
       node.integer("classes", config.mode == JudgeMode::kChoice ? 4 : 5, 2, config.mode == JudgeMode::kChoice ? 26 : 10));
   config.low_mass = node.number("low_mass", 0.5, 0.0, 1.0);
   config.use_chat_template = node.choice("chat_template", {"auto", "off"}, "auto") == "auto";
+  config.length_place = node.place("max_prompt_length");
   config.max_prompt_length = static_cast<std::uint64_t>(node.integer("max_prompt_length", 4096, 1, 1 << 24));
   config.max_sequences = static_cast<std::uint64_t>(node.integer("max_sequences", 32, 1, 4096));
   config.token_budget = static_cast<std::uint64_t>(node.integer("token_budget", 1024, 1, 1 << 20));

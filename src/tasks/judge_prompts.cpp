@@ -47,6 +47,15 @@ void check_names(const ChatTemplate& prompt, const std::vector<std::string>& kno
   }
 }
 
+// A template of the experiment: what is wrong with it is a fault of the experiment.
+ChatTemplate parsed(const std::string& text, const char* name, const std::string& task) {
+  try {
+    return ChatTemplate::parse(text, name);
+  } catch (const Error& error) {
+    fail(ExitCode::kConfig, "tasks: {}: {}", task, error.what());
+  }
+}
+
 std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
   RenderOptions options;
   options.strict = true;
@@ -64,7 +73,7 @@ JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint) : 
     const std::string user = wished.user.empty() ? ready.user : wished.user;
     texts_ += system + '\0' + user + '\0';
     uses_ready_user_ = uses_ready_user_ || wished.user.empty();
-    prompts_.push_back({ChatTemplate::parse(system, "prompt.system"), ChatTemplate::parse(user, "prompt.user"), !wished.system.empty(), !wished.user.empty()});
+    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name), !wished.system.empty(), !wished.user.empty()});
   }
   std::vector<std::string> words;
   for (const VerdictClass& one : classes()) words.push_back(one.words.front());

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 #include "tasks/judge_labels.h"
 #include "tasks/judge_summary.h"
 
@@ -92,10 +91,10 @@ void for_each_row(const JudgeReport& report, const Visit& visit) {
   const bool likelihoods = report.answers != nullptr && report.prompts.orders() == 1;
   if (labels.are_given() || likelihoods) {
     report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
-      const std::optional<std::int32_t> label = labels.are_given() ? labels.of(record) : std::nullopt;
+      const std::int32_t label = labels.are_given() ? labels.of(record).value_or(-1) : -1;
       for (std::uint64_t i = 0; rows.row() != nullptr && rows.row()->record == record.source_index; rows.advance(), ++i) {
         JudgedRow row = *rows.row();
-        if (label) row.label = report.prompts.orders() == 2 && row.swapped ? 1 - *label : *label;
+        row.label = label >= 0 && report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
         row.has_likelihood = likelihoods;
         if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
         fail_point("judge.summary.row");
@@ -139,10 +138,7 @@ bool write_judge_summary(const JudgeReport& report) {
     summary["compat_share_of_" + names.front()] =
         all.num_rows() == 0 ? ordered_json() : ordered_json(static_cast<double>(all.rows_with_verdict(0)) / static_cast<double>(all.num_rows()));
   }
-  const std::string path = fs::path(report.results_path).replace_extension(".summary.json").string(), creating = path + ".creating";
-  std::ofstream(creating) << summary.dump(2) << "\n";
-  MAGISTER_CHECK(std::rename(creating.c_str(), path.c_str()) == 0, ExitCode::kInputOutput, "{}: cannot be written (the summary is "
-                 "lost, the verdicts are not); make room and run the command again", printable(path));
+  write_whole_file(fs::path(report.results_path).replace_extension(".summary.json").string(), summary.dump(2) + "\n");
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
   return true;

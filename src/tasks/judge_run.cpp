@@ -212,6 +212,8 @@ class Judge final : public GeneratorShard {
     return 1;
   }
 
+  std::uint64_t sample_of(std::uint64_t unit, std::uint64_t sample) const override { return open_.at(unit).unit.samples.begin + sample; }
+
   void before_pass() override {
     watch("judge");
     fail_point("judge.pass");

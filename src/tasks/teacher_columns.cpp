@@ -50,7 +50,9 @@ std::vector<std::byte> bytes_of(const at::Tensor& tensor) {
   return {data, data + flat.nbytes()};
 }
 
-void check_alignment(const ReducedLogits& logits, const PackedBatch& batch) {
+bool is_scored(std::span<const std::uint8_t> scored_T, std::int64_t t) { return scored_T.empty() || scored_T[static_cast<std::size_t>(t)] != 0; }
+
+void check_alignment(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T) {
   const std::int64_t k = logits.top_id_Tk.size(1);
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   const auto* top_id = logits.top_id_Tk.const_data_ptr<std::int32_t>();
@@ -59,10 +61,10 @@ void check_alignment(const ReducedLogits& logits, const PackedBatch& batch) {
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     for (std::int64_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
       const bool last = t + 1 == batch.cu_seqlens[s + 1];
-      if (top_id[t * k] < 0) continue;  // not scored
+      if (!is_scored(scored_T, t)) continue;
       MAGISTER_CHECK(std::isnan(target[t]) == last, ExitCode::kInternal,
-                     "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only); the model's "
-                     "logits are not finite or rows are shifted; check the weights", t, target[t]);
+                     "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only, and rows are shifted); "
+                     "report this", t, target[t]);
       if (last) continue;
       for (std::int64_t i = 0; i < k; ++i) {
         if (top_id[t * k + i] != ids[t + 1]) continue;
@@ -77,12 +79,22 @@ void check_alignment(const ReducedLogits& logits, const PackedBatch& batch) {
 
 }  // namespace
 
-std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, bool half) {
-  check_alignment(logits, batch);
-  const at::Tensor sound_T = at::isfinite(logits.logsumexp_T).logical_or(logits.top_id_Tk.select(1, 0) < 0);
-  MAGISTER_CHECK(batch.num_tokens() == 0 || sound_T.all().item<bool>(), ExitCode::kData,
-                 "the model's logits are not finite (log-sum-exp is NaN or infinite; nothing useful can be stored); "
-                 "check the weights and the dtype");
+std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T) {
+  const std::int64_t k = logits.top_id_Tk.size(1);
+  const auto* top_id = logits.top_id_Tk.const_data_ptr<std::int32_t>();
+  const auto* logsumexp = logits.logsumexp_T.const_data_ptr<float>();
+  const auto* entropy = logits.entropy_T.const_data_ptr<float>();
+  for (std::int64_t t = 0; t < logits.top_id_Tk.size(0); ++t) {
+    if (is_scored(scored_T, t) && (top_id[t * k] < 0 || !std::isfinite(logsumexp[t]) || !std::isfinite(entropy[t]))) return t;
+  }
+  return -1;
+}
+
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T, bool half) {
+  const std::int64_t bad = first_row_not_finite(logits, scored_T);
+  MAGISTER_CHECK(bad < 0, ExitCode::kData, "row {} of the unit: the model's logits are not finite (nothing useful can be stored); check the "
+                 "weights and the dtype", bad);
+  check_alignment(logits, batch, scored_T);
   const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
   return {{"/teacher/top_id", bytes_of(logits.top_id_Tk)},
           {"/teacher/top_logprob", bytes_of(logprob)},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,12 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 
 // The unit's rows, converted for the file. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
 // row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
-// log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else.
-std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, bool half);
+// log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else. Throws Error(kData) when
+// a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all.
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T, bool half);
+
+// The first scored row whose logits were not finite; -1: none.
+std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T);
 
 // Rows of parts of a unit, one after the other.
 ReducedLogits joined(const std::vector<ReducedLogits>& parts);

@@ -12,6 +12,8 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
   config.max_length = static_cast<std::uint64_t>(node.integer("max_length", 2048, 1, 1 << 24));
+  config.length_place = node.place("max_length");
+  config.top_k_place = node.place("top_k");
   const std::string overflow = node.choice("overflow", {"truncate", "window", "error"}, "truncate");
   config.overflow = overflow == "window" ? Overflow::kWindow : overflow == "error" ? Overflow::kError : Overflow::kTruncate;
   const auto stride = node.optional_integer("stride", 1, 1 << 24);

@@ -17,6 +17,7 @@
 #include "magister/core/log.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/gpu/upload.h"
+#include "magister/run/not_finite.h"
 #include "magister/run/pass_budget.h"
 #include "magister/run/shard_threads.h"
 #include "tasks/teacher_columns.h"
@@ -212,19 +213,37 @@ class Shard final : public ShardModel {
   void finish_unit() {
     if (!pending_) return;
     std::vector<ReducedLogits> parts;
+    std::vector<std::uint8_t> scored_T;  // empty: all rows
     {
       const PhaseTimes::Span span(times_, "make rows");
       for (const Started& part : pending_->parts) {
         ReducedLogits logits = reducer_->finish(part.logits);
+        if (run_.assistant_only) {
+          const std::size_t first = scored_T.size();
+          scored_T.resize(first + static_cast<std::size_t>(part.num_tokens));
+          for (const std::int64_t row : part.scored) scored_T[first + static_cast<std::size_t>(row)] = 1;
+        }
         parts.push_back(run_.assistant_only ? scattered(logits, part.scored, part.num_tokens) : std::move(logits));
       }
     }
     fail_point("teacher.unit.computed");
+    const ReducedLogits rows = joined(parts);
+    if (const std::int64_t bad = first_row_not_finite(rows, scored_T); bad >= 0) refuse_row(bad);
     if (writer_) {
-      writer_->submit(pending_->unit, teacher_rows(joined(parts), pending_->batch, run_.half));
+      writer_->submit(pending_->unit, teacher_rows(rows, pending_->batch, scored_T, run_.half));
       base_.work.tell();
     }
     pending_.reset();
+  }
+
+  // Every shard finds the same row, so all look for the layer together.
+  [[noreturn]] void refuse_row(std::int64_t row) {
+    const PackedBatch& batch = pending_->batch;
+    const auto after = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), row);
+    const std::int64_t begin = *(after - 1);
+    const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+    const std::uint64_t sample = pending_->unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
+    refuse_not_finite(*model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin), {ids + begin, ids + *after});
   }
 
   [[noreturn]] void refuse_size(std::int64_t tokens, const c10::OutOfMemoryError& error) const {

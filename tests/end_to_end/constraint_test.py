@@ -78,7 +78,7 @@ class Constraint(unittest.TestCase):
 
     def run_it(self, name, keys, ranks=0, shards=1, code=0, **environment):
         done = subprocess.run(self.command(name, keys, ranks, shards), env={**self.world.environment, **environment}, cwd=self.world.folder,
-                              capture_output=True, text=True, timeout=200)
+                              capture_output=True, text=True, timeout=2000)
         self.assertEqual(done.returncode, code, done.stderr[-3000:])
         return self.world.folder / "runs" / name / "answers.h5" if code == 0 else done.stderr
 

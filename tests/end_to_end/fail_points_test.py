@@ -1,7 +1,8 @@
-"""A kill at every named fail point of the sources, and a disk that is full at a write of rows or flags, on either of two ranks,
-early and late; then the same command on another number of ranks gives the uninterrupted run's bytes. The names are read from the
-sources, so a new fail point is tested from its first commit.
+"""A kill at every named fail point of the sources, on either of two ranks, early and late; an error at each, which leaves no
+half-made file; a full disk wherever bytes are written. Then the same command on another number of ranks gives the
+uninterrupted run's bytes. The names are read from the sources, so a new fail point is tested from its first commit.
 """
+import json
 import re
 import subprocess
 import sys
@@ -19,6 +20,11 @@ def names():
     return sorted(found)
 
 
+def writes():
+    """Where a full disk can be pretended: the points whose answer is asked for and that stand before a write."""
+    return [name for name in names() if name.endswith((".write", ".write.data"))]
+
+
 class FailPoints(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -31,7 +37,7 @@ class FailPoints(unittest.TestCase):
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
-        self.world = self.chain if name.startswith(("generate.", "judge.", "task.pack.")) else self.teacher
+        self.world = self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file.")) else self.teacher
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):
@@ -46,7 +52,7 @@ class FailPoints(unittest.TestCase):
         """-> whether the point was reached (the run then did not end with 0)."""
         self.world.forget("x")
         try:
-            result = self.world.run("x", 2, seconds=60, MAGISTER_FAIL_POINT=what)
+            result = self.world.run("x", 2, seconds=600, MAGISTER_FAIL_POINT=what)
         except subprocess.TimeoutExpired:
             self.fail(f"{what}: the job hangs")
         if result.returncode == 0:
@@ -72,21 +78,37 @@ class FailPoints(unittest.TestCase):
         print(f"{kills} kills at {len(reached)} of {len(names())} fail points")
         self.assertEqual(reached, set(names()), "a fail point that no run reaches tests nothing")
 
-    def test_full_disk_at_a_write(self):
-        """The write fails with ENOSPC: exit 74 with the reason, nothing complete; with room again the run goes on."""
-        for world in (self.teacher, self.chain):
-            self.world, self.reference, reached = world, self.worlds[world], 0
-            for where in ("@1/0", "@1/1", "@2", "@9", "@23"):
-                world.forget("x")
-                result = world.run("x", 2, seconds=60, MAGISTER_FAIL_POINT=f"results.write.data{where}:enospc")
-                if result.returncode == 0:
+    def half_made(self):
+        return [path.name for path in self.world.results("x").parent.rglob("*.creating")]
+
+    def test_an_error_at_every_point_leaves_nothing_half_made(self):
+        for name in names():
+            self.choose(name)
+            for where in ("@1/0", "@1/1"):
+                self.world.forget("x")
+                result = self.world.run("x", 2, MAGISTER_FAIL_POINT=f"{name}{where}:throw")
+                if result.returncode == 0:  # a point that this rank does not come by
                     continue
-                reached += 1
-                self.assertEqual(result.returncode, 74, result.stderr)
-                self.assertIn("No space left on device", result.stderr)
-                self.assertFalse(world.results("x").exists(), where)
-                self.finish(f"a full disk, write {where}", 1 + reached % 3)
-            self.assertGreater(reached, 2)
+                self.assertEqual(result.returncode, 70, f"{name}{where}: {result.stderr[-2000:]}")
+                self.assertEqual(self.half_made(), [], f"{name}{where}")
+                self.finish(f"an error at {name}{where}", 1)
+
+    def test_a_full_disk_at_every_write(self):
+        self.assertGreaterEqual(len(writes()), 3)
+        for name in writes():
+            self.choose(name)
+            for where in ("@1/0", "@1/1", "@4"):
+                self.world.forget("x")
+                result = self.world.run("x", 2, MAGISTER_FAIL_POINT=f"{name}{where}:enospc")
+                if result.returncode == 0:
+                    self.assertNotEqual(where, "@1/0", f"{name}: nothing is written there")
+                    continue
+                self.assertEqual(result.returncode, 74, f"{name}{where}: {result.stderr[-2000:]}")
+                self.assertIn("No space left on device", result.stderr, f"{name}{where}")
+                self.assertEqual(self.half_made(), [], f"{name}{where}")
+                self.finish(f"a full disk at {name}{where}", 2)
+                log = (self.world.results("x").parent / "run.jsonl").read_text()
+                self.assertTrue(all(json.loads(line) for line in log.splitlines()), "every line is whole")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a judge reads: texts of a generate task find the records that they answer, a prompt of one's own says what it means, labels
 are verdicts. Everything that would be judged wrongly is refused before any work, by its place.
 """
+import hashlib
 import json
 import random
 import subprocess
@@ -137,6 +138,90 @@ class JudgeInputs(unittest.TestCase):
         self.refused("sliced", data("made", self.records), "0 to 9")
         self.refused("sliced", self.judge_texts(self.data("made", self.records), slice="0/2"), "0 to 9")
         self.start("sliced", [self.judge_texts(self.data("made", self.records), slice="1/2", name="right")])
+
+    def test_a_panel_is_of_the_same_texts(self):
+        data = self.data("made", self.records)
+        moved = self.judge(self.data("moved", self.records[1:] + self.records[:1]), name="first")
+        self.start("panel", [moved, self.judge(data, name="limited", limit=20), self.judge(data, name="own", slice="0/2")])
+        for judge in ("first", "own"):
+            self.refused("panel", self.judge(data, panel=[judge]), f"{judge}.h5", "judges other texts", ranks=2)
+        self.start("panel", [self.judge(data, panel=["limited"])])
+
+    def labelled(self, labels, name="labelled", **extra):
+        return self.data(name, [{**record, **extra, **({} if label is ... else {"label": label})} for record, label in zip(self.records, labels, strict=True)])
+
+    def test_labels_are_checked_before_work(self):
+        good = ["yes", "no"] * 10
+        for bad, mode in (("maybe", "reference"), ("", "reference"), (2, "reference"), (0.5, "reference"), ([], "reference"), (..., "reference"), ("D", "simpleqa"), (6, "rubric"), ("tie", "pairwise")):
+            labels = {"reference": good, "simpleqa": ["A"] * 20, "rubric": [3] * 20, "pairwise": ["A"] * 20}[mode][:13] + [bad] + good[14:]
+            labels = labels[:14] + [labels[0]] * 6
+            task = self.judge(self.labelled(labels, answer_a="a", answer_b="b"), user=None, mode=mode, label="label")
+            for command, ranks in (("plan", 0), ("run", 2)):
+                self.refused("labels", task, "labelled.jsonl:14", "label", command=command, ranks=ranks)
+
+    SPELLINGS = {"reference": (["yes", "Yes", " YES ", True, "true", "True", 1, 1.0, "1", "y"], ["no", "No", False, "FALSE", 0, 0.0, "0", "n"]),
+                 "simpleqa": (["A", "a", "correct", "CORRECT"], ["B", "incorrect"], ["C", "not attempted", "Not-Attempted", "NOT_ATTEMPTED"]),
+                 "rubric": ([1, "1", 1.0], [2], ["3", " 3"], [4], [5, 5.0]), "pairwise": (["A", "a"], ["B", "b "])}
+
+    def test_labels_in_their_obvious_spellings(self):
+        for mode, spellings in self.SPELLINGS.items():
+            pairs = [(number, label) for number, known in enumerate(spellings) for label in known] + [(None, None)]
+            pairs = (pairs * 20)[:20]
+            path = self.start("spellings", [self.judge(self.labelled([label for _, label in pairs], answer_a="a", answer_b="b"), user=None, mode=mode, label="label",
+                                                       low_mass=0.0, name=mode)]) / f"{mode}.h5"
+            with h5py.File(path) as file:
+                verdicts, order = file["judge/verdict"][:].tolist(), file["judge/order"][:].tolist()
+            orders = 2 if mode == "pairwise" else 1
+            confusion = [[0] * len(spellings) for _ in spellings]
+            for row, verdict in enumerate(verdicts):
+                label = pairs[row // orders][0]
+                if label is not None:
+                    confusion[1 - label if order[row] else label][verdict] += 1
+            found = json.loads(path.with_suffix(".summary.json").read_text())["labels"]
+            self.assertEqual(found["confusion_label_by_verdict"], confusion, mode)
+
+    def test_a_summary_is_made_again_with_other_labels(self):
+        task = self.judge(self.labelled(["yes"] * 20), user=None, label="label", low_mass=0.0, name="verdicts")
+        path = self.start("again", [task], ranks=2) / "verdicts.h5"
+        digest, summary = hashlib.sha256(path.read_bytes()).hexdigest(), path.with_suffix(".summary.json")
+        labels = lambda: [sum(row) for row in json.loads(summary.read_text())["labels"]["confusion_label_by_verdict"]]
+        self.assertEqual(labels(), [20, 0])
+        # `label` is no part of what makes the experiment, so neither a run nor its bytes know it.
+        self.start("again", [{key: value for key, value in task.items() if key != "label"}])
+        self.labelled(["yes"] * 5 + ["no"] * 9 + [None] * 6)
+        self.assertIn("dataset_sha256", self.start("again", [task], code=78))
+        self.start("again", [task], command="summarize")
+        self.assertEqual(labels(), [5, 9])
+        self.labelled([True] * 7 + [False] * 13)
+        self.start("again", [task], command="summarize", ranks=2)
+        self.assertEqual(labels(), [7, 13])
+        whole = summary.read_bytes()
+        summary.unlink()
+        self.start("again", [task], command="summarize")
+        self.assertEqual(summary.read_bytes(), whole)
+        for change, words, code in ((["maybe"] + ["no"] * 19, '"maybe"', 65),):
+            self.labelled(change)
+            self.assertIn(words, self.start("again", [task], command="summarize", code=code))
+        records, self.records = self.records, self.records[1:] + self.records[:1]
+        try:
+            self.labelled(["yes"] * 20)
+            self.assertIn("labelled.jsonl:1: is not the record", self.start("again", [task], command="summarize", code=65))
+        finally:
+            self.records = records
+        self.labelled(["yes"] * 20)
+        self.assertIn("prompt_sha256", self.start("again", [{**task, "prompt": {"user": PROMPT}}], command="summarize", code=65))
+        self.assertIn("not complete", self.start("never", [task], command="summarize", code=65))
+        self.assertIn("no task of the experiment is a judge", self.start("never", [self.generate(self.data("made", self.records))], command="summarize", code=64))
+        self.assertEqual(hashlib.sha256(path.read_bytes()).hexdigest(), digest)
+
+    def test_likelihoods_follow_the_keys(self):
+        self.start("likely", [self.generate(self.data("made", self.records))])
+        shuffled = random.Random(3).sample(self.records, 20)
+        aurocs = []
+        for name, records in (("straight", self.records), ("shuffled", shuffled)):
+            folder = self.start("likely", [self.judge_texts(self.data(name, records), name=name, low_mass=0.0)])
+            aurocs.append(json.loads((folder / f"{name}.summary.json").read_text())["auroc_of_likelihood"])
+        self.assertEqual(aurocs[0], aurocs[1])
 
     # A prompt of one's own.
     GOOD = ({"user": "{{ question }} {% if note is defined %}{{ note }}{% endif %}"}, {"user": "{{ question }} {{ note | default('none') }}"},

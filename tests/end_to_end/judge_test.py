@@ -57,7 +57,7 @@ class Judge(unittest.TestCase):
         path.write_text(json.dumps(experiment))
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
         done = subprocess.run([*launcher, tiny_world.PROGRAM, "run", str(path)], env={**self.world.environment, **environment}, cwd=self.world.folder,
-                              capture_output=True, text=True, timeout=200)
+                              capture_output=True, text=True, timeout=2000)
         self.assertEqual(done.returncode, code, done.stderr[-3000:])
         return self.world.folder / "runs" / name / "verdicts.h5" if code == 0 else done.stderr
 

@@ -48,7 +48,7 @@ class Kills(unittest.TestCase):
             except ProcessLookupError:
                 pass
         try:
-            process.communicate(timeout=60)
+            process.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             self.fail(f"{kind} of {ranks} ranks was killed and the job hangs")

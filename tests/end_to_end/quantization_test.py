@@ -49,7 +49,7 @@ class Quantization(unittest.TestCase):
         path = self.folder / f"{name}.yaml"
         path.write_text(TASK.format(name=name, runs=self.folder / "runs", model=model, keys=keys, data=self.data, shards=shards, top_k=top_k))
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
-        done = subprocess.run([*launcher, tiny_world.PROGRAM, command, str(path)], env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*launcher, tiny_world.PROGRAM, command, str(path)], env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=1200)
         self.assertEqual(done.returncode, code, done.stderr[-3000:])
         if command != "run" or code:
             return done.stdout + done.stderr

@@ -42,7 +42,7 @@ class Stops(unittest.TestCase):
             # mpirun passes USR1 and USR2 on; at TERM it would end its ranks by itself, so that goes to them.
             for pid in ranks_of(process) if number == signal.SIGTERM else [process.pid]:
                 os.kill(pid, number)
-            _, message = process.communicate(timeout=30)
+            _, message = process.communicate(timeout=300)
             self.assertEqual(process.returncode, 75, message)
             self.assertIn("run the same command again", message)
             self.assertTrue(self.partial().exists())
@@ -52,7 +52,7 @@ class Stops(unittest.TestCase):
     def test_terminated_mpirun_loses_nothing(self):
         process = self.start_and_wait_for_units(2)
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=300)
         self.assertNotEqual(process.returncode, 0)
         self.assertFalse(self.world.results("x").exists())
         wait_until(lambda: not ranks_of(process))
@@ -61,7 +61,7 @@ class Stops(unittest.TestCase):
     def test_signal_to_one_rank_stops_all(self):
         process = self.start_and_wait_for_units(3)
         os.kill(ranks_of(process)[-1], signal.SIGTERM)
-        _, message = process.communicate(timeout=30)
+        _, message = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 75, message)
         self.assertEqual(self.world.complete("x", 1), self.reference)
 
@@ -119,7 +119,7 @@ class Stops(unittest.TestCase):
 
     def test_stalled_rank_is_ended_by_the_watchdog(self):
         for where in ("teacher.unit.begin@2/1:hang", "teacher.unit.computed@1/0:hang"):
-            result = self.world.run("x", 2, "run.watchdog_seconds=2", seconds=60, MAGISTER_FAIL_POINT=where)
+            result = self.world.run("x", 2, "run.watchdog_seconds=2", seconds=600, MAGISTER_FAIL_POINT=where)
             self.assertEqual(result.returncode, 70, result.stderr)
             self.assertIn("watchdog", result.stderr)
         self.assertEqual(self.world.complete("x", 2), self.reference)
@@ -145,7 +145,7 @@ class FullDisk(unittest.TestCase):
                             filler.write(b"x" * 4096)
                     except OSError:
                         pass
-                _, message = process.communicate(timeout=60)
+                _, message = process.communicate(timeout=600)
                 self.assertEqual(process.returncode, 74, message)
                 self.assertFalse(world.results("x").exists())
                 os.remove(os.path.join(disk, "filler"))

@@ -146,7 +146,7 @@ def ranks_of(process):
     return sorted(found)
 
 
-def wait_until(condition, seconds=30, pause=0.02):
+def wait_until(condition, seconds=300, pause=0.02):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

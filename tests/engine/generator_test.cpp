@@ -59,6 +59,7 @@ class Writing : public testing::Test {
     return tokens.size() > stop_after_ && tokens.back() % 37 == 5;
   }
   std::size_t stop_after_ = 0;
+  std::uint64_t texts_a_prompt_ = 1;
   std::int64_t top_logprobs_ = 0;
 
   virtual Transformer load(ProcessGroup& group, ThreadPool& pool) { return {description_, file_, group, pool, at::kFloat}; }
@@ -68,7 +69,7 @@ class Writing : public testing::Test {
     ThreadPool pool(threads);
     Transformer model = load(group, pool);
     Generator generator(model, limits, sampling_, 77, [this](auto, auto, const auto& tokens) { return stops(tokens); });
-    for (const GenerationRequest& request : requests_) generator.add(request);
+    for (const GenerationRequest& request : requests_) generator.add(request, texts_a_prompt_);
     Texts texts;
     while (!generator.idle()) {
       generator.step();
@@ -203,6 +204,9 @@ class WritingOnAGpu : public Writing {
 };
 
 TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
+  // Emulated threads are slow: five prompts, three of them with a beginning in common, and short texts.
+  std::erase_if(requests_, [](const GenerationRequest& request) { return request.record > 4 || request.record == 1; });
+  for (GenerationRequest& request : requests_) request.max_new_tokens = std::min<std::int64_t>(request.max_new_tokens, 5);
   const Texts alone = write({1, 1000, 100, false});
   for (const GeneratorLimits& limits : {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{3, 7, 100, true}, GeneratorLimits{32, 100000, 64, false}}) {
     expect_equal(write(limits), alone);
@@ -225,24 +229,32 @@ TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
 // More texts at once than a decode product takes rows.
 TEST_F(WritingOnAGpu, MoreTextsThanAProductTakesChangeNothing) {
   requests_.clear();
-  for (std::uint64_t record = 0; record < 70; ++record) requests_.push_back({record, 0, {static_cast<TokenId>(record), 5, 9}, 3});
+  for (std::uint64_t record = 0; record < 66; ++record) requests_.push_back({record, 0, {static_cast<TokenId>(record), 9}, 2});
+  const std::vector<GenerationRequest> all = requests_;
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
     dtype_ = dtype;
-    expect_equal(write({100, 4096, 100, false}), write({1, 4096, 100, false}));
+    requests_ = all;
+    Texts together = write({100, 4096, 100, false});
+    EXPECT_EQ(together.size(), 66u);
+    const auto few = [](std::uint64_t record) { return record < 2 || (record >= 31 && record < 33) || record >= 63; };
+    std::erase_if(requests_, [&](const GenerationRequest& request) { return !few(request.record); });
+    std::erase_if(together, [&](const auto& text) { return !few(text.first.first); });
+    expect_equal(together, write({1, 4096, 100, false}));
   }
 }
 
 TEST_F(WritingOnAGpu, PreemptionChangesNothing) {
+  // Three texts that begin on a page each and grow to two, in a cache of four.
   requests_.clear();
-  for (std::uint64_t record = 0; record < 4; ++record) {
-    requests_.push_back({record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), 70});
+  for (std::uint64_t record = 0; record < 3; ++record) {
+    requests_.push_back({record, 0, std::vector<TokenId>(44, static_cast<TokenId>(7 * record)), 9});
   }
   stop_after_ = 60;
   quantization_ = {QuantType::kInt4, 32};
   Generator::Counts counts;
-  const Texts crowded = write({32, 64, 7, true}, &counts);
+  const Texts crowded = write({32, 64, 4, true}, &counts);
   EXPECT_GT(counts.preemptions, 0u) << "the cache is too large for this test";
-  expect_equal(crowded, write({1, 64, 7, false}));
+  expect_equal(crowded, write({1, 64, 4, false}));
 }
 
 TEST_F(Writing, SharedPagesAreComputedOnce) {
@@ -253,6 +265,78 @@ TEST_F(Writing, SharedPagesAreComputedOnce) {
   EXPECT_GE(alone.computed_tokens - shared.computed_tokens, 6u * 96);
   EXPECT_EQ(shared.cached_tokens, alone.computed_tokens - shared.computed_tokens);
   EXPECT_EQ(alone.cached_tokens, 0u);
+}
+
+// Prompts that end on a page's border, before and after it: computed once for all of their texts, which are those of texts alone.
+TEST_F(Writing, TextsOfOnePromptComputeItOnceWhateverItsLength) {
+  const std::vector<GenerationRequest> prompts = [] {
+    std::vector<GenerationRequest> all;
+    for (const std::uint64_t length : {1, 2, 47, 48, 49, 96, 97, 143}) {
+      GenerationRequest request{length, 0, {}, 4};
+      for (std::uint64_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>((length * 101 + i * 7919) % 300));
+      all.push_back(request);
+    }
+    return all;
+  }();
+  stop_after_ = 1000;
+  for (const std::int64_t new_tokens : {1, 4}) {
+    requests_.clear();
+    std::uint64_t needed = 0;  // tokens: each prompt once, and of every text all but the last
+    for (GenerationRequest request : prompts) {
+      request.max_new_tokens = new_tokens;
+      needed += request.prompt.size() + 7 * static_cast<std::uint64_t>(new_tokens - 1);
+      for (std::uint64_t i = 0; i < 7; ++i, ++request.sample) requests_.push_back(request);
+    }
+    const Texts want = write_plainly();
+    std::erase_if(requests_, [](const GenerationRequest& request) { return request.sample > 0; });
+    texts_a_prompt_ = 7;
+    Generator::Counts counts;
+    expect_equal(write({32, 512, 200, true}, &counts), want);
+    EXPECT_EQ(counts.computed_tokens, needed);
+    EXPECT_EQ(counts.written_tokens, want.size() * static_cast<std::uint64_t>(new_tokens));
+    expect_equal(write({3, 5, 200, true}, &counts), want);  // fewer places than texts, prompts in pieces
+    EXPECT_EQ(counts.computed_tokens, needed);
+    expect_equal(write({32, 512, 5, true}, &counts), want);  // so few pages that prompts are given up
+    expect_equal(write({32, 512, 200, false}, &counts), want);
+    texts_a_prompt_ = 1;
+  }
+}
+
+TEST_F(Writing, FourHundredTextsOfAPageAreOnePass) {
+  requests_ = {{0, 0, std::vector<TokenId>(48, 7), 1}};
+  texts_a_prompt_ = 400;
+  Generator::Counts counts;
+  const Texts texts = write({32, 512, 100, true}, &counts);
+  EXPECT_EQ(texts.size(), 400u);
+  EXPECT_EQ(counts.passes, 1u);
+  EXPECT_EQ(counts.computed_tokens, 48u);
+  EXPECT_EQ(counts.cached_tokens, 399u * 48);
+}
+
+TEST_F(Writing, TextsOfOnePromptUnderPreemption) {
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 2; ++record) {
+    for (std::uint64_t sample = 0; sample < 3; ++sample) {
+      requests_.push_back({record, sample, std::vector<TokenId>(60, static_cast<TokenId>(7 * record)), 80});
+    }
+  }
+  stop_after_ = 60;
+  const Texts want = write_plainly();
+  std::erase_if(requests_, [](const GenerationRequest& request) { return request.sample > 0; });
+  texts_a_prompt_ = 3;
+  Generator::Counts counts;
+  expect_equal(write({32, 64, 6, true}, &counts), want);
+  EXPECT_GT(counts.preemptions, 0u) << "the cache is too large for this test";
+}
+
+// On a GPU the rows of prompts have kernels of their own, and pages are copied where they stand.
+TEST_F(WritingOnAGpu, TextsOfOnePromptComputeItOnce) {
+  requests_ = {{0, 0, std::vector<TokenId>(48, 7), 3}, {1, 0, std::vector<TokenId>(50, 9), 3}};
+  texts_a_prompt_ = 3;
+  Generator::Counts counts;
+  const Texts together = write({32, 512, 60, true}, &counts);
+  EXPECT_EQ(counts.computed_tokens, 48u + 50u + 6 * 2);
+  expect_equal(together, write({1, 512, 60, false}));
 }
 
 TEST_F(Writing, ShardsWriteTheSame) {
@@ -283,6 +367,41 @@ TEST_F(Writing, LastRowsOfPrompts) {
     const at::Tensor logits_1V = model.logits(hidden_TD.narrow(0, hidden_TD.size(0) - 1, 1).contiguous());
     const auto& row = got.at({request.record, request.sample}).last_logits_V;
     EXPECT_TRUE(at::equal(at::tensor(row), logits_1V[0]));
+  }
+}
+
+// However a row is kept or drawn, one column that is not finite ends it, and the error names whose row it was.
+TEST_F(Writing, ARowThatIsNotFiniteIsRefused) {
+  file_.values("model.embed_tokens.weight")[250][3] = std::numeric_limits<float>::quiet_NaN();  // tied: also row 250 of the head
+  requests_ = {{7, 2, {1, 2, 3}, 4}};
+  const auto message = [&] {
+    try {
+      write({4, 64, 60, true});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const std::string said = "record 7, text 2, row 2: the model's logits are not finite";
+  for (const double temperature : {0.0, 0.9}) {
+    sampling_.temperature = temperature;
+    EXPECT_EQ(message().substr(0, said.size()), said);
+  }
+  top_logprobs_ = 3;
+  EXPECT_EQ(message().substr(0, said.size()), said);
+  top_logprobs_ = 0;
+  requests_[0].max_new_tokens = 0;  // a judge's row
+  EXPECT_EQ(message().substr(0, said.size()), said);
+}
+
+TEST_F(WritingOnAGpu, ARowThatIsNotFiniteIsRefusedWhereItIsDrawn) {
+  file_.values("model.embed_tokens.weight")[250][3] = std::numeric_limits<float>::quiet_NaN();
+  sampling_.repetition_penalty = 1.0;
+  for (const double temperature : {0.0, 0.9}) {
+    sampling_.temperature = temperature;
+    requests_ = {{7, 2, {1, 2, 3}, 4}};
+    EXPECT_THROW(write({4, 64, 60, true}), Error);
   }
 }
 
@@ -340,6 +459,17 @@ TEST_F(Drawing, Mask) {
 TEST_F(Drawing, GreedyTakesTheLowestOfEquals) {
   std::vector<float> logits{1.0f, 5.0f, 5.0f};
   EXPECT_EQ(sample_token(logits, {}, {}, {.temperature = 0}, {}).id, 1);
+}
+TEST_F(Drawing, NothingIsDrawnFromARowThatIsNotFinite) {
+  for (const float fault : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 2}, SamplingParams{.top_p = 0.5}}) {
+      std::vector<float> logits = logits_;
+      logits[3] = fault;
+      const SampledToken token = sample_token(logits, history_, {}, params, {});
+      EXPECT_EQ(token.id, -1);
+      EXPECT_TRUE(std::isnan(token.logprob));
+    }
+  }
 }
 TEST(MostProbable, EqualsASort) {
   std::vector<float> logits;

@@ -31,13 +31,13 @@ class Bundle(unittest.TestCase):
         cls.addClassCleanup(scratch.cleanup)
         cls.folder = pathlib.Path(scratch.name)
         cls.bundle = cls.folder / "gpu-bundle"
-        made = subprocess.run([str(ROOT / "scripts/bundle.sh"), str(cls.bundle)], capture_output=True, text=True, check=False, timeout=200,
+        made = subprocess.run([str(ROOT / "scripts/bundle.sh"), str(cls.bundle)], capture_output=True, text=True, check=False, timeout=2000,
                               env={**os.environ, "BUILD": os.environ["MAGISTER_BUILD_DIR"]})
         assert made.returncode == 0, made.stdout + made.stderr
         cls.said = made.stdout
         cls.environment = {"PATH": "/usr/bin:/bin", "HOME": str(cls.folder), "MAGISTER_PYTHON": sys.executable}
 
-    def run_there(self, *command, seconds=120, **environment):
+    def run_there(self, *command, seconds=1200, **environment):
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=seconds, cwd=self.folder,
                               env={**self.environment, **environment})
 

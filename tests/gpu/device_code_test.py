@@ -25,7 +25,7 @@ def disassembler():
 
 
 def dump(*options):
-    return subprocess.run([disassembler(), *options, PROGRAM], capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run([disassembler(), *options, PROGRAM], capture_output=True, text=True, check=True, timeout=1200).stdout
 
 
 def kernel_names(mangled):

@@ -69,7 +69,7 @@ class Report(unittest.TestCase):
 
     def call(self, what, *arguments):
         done = subprocess.run([sys.executable, str(ROOT / "tests/bench/gpu_report.py"), what, "--work", str(self.work), "--program",
-                               str(self.program), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+                               str(self.program), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=600)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def report(self):
@@ -149,7 +149,7 @@ class Report(unittest.TestCase):
         report.parent.mkdir()
         command = [str(ROOT / "scripts/gpu_check.sh"), "--seconds", "0", "--build", os.environ["MAGISTER_BUILD_DIR"],
                    "--report", str(report)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60,
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
                               env={**os.environ, "MAGISTER_PYTHON": sys.executable})
         self.assertIn(done.returncode, (0, 77), done.stderr)
         self.assertIn("not measured", report.read_text())

@@ -30,7 +30,7 @@ SHARED = {"MAGISTER_SHARE_GPUS": "1"}
 
 
 def gpus():
-    done = subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True, check=False, timeout=120,
+    done = subprocess.run([PROGRAM, "doctor", "--json"], capture_output=True, text=True, check=False, timeout=1200,
                           cwd=tempfile.gettempdir())
     if done.returncode != 0:
         raise RuntimeError(f"magister doctor ended with {done.returncode}: {done.stderr[-2000:]}")

@@ -111,7 +111,7 @@ class OneNodeSlurm:
                 return word.split("=", 1)[1]
         return ""
 
-    def wait(self, job, states, seconds=60):
+    def wait(self, job, states, seconds=600):
         """Waits until the job is in one of the states; -> the state."""
         deadline = time.monotonic() + seconds
         while (state := self.field(job, "JobState")) not in states:

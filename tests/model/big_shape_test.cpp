@@ -3,12 +3,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <thread>
 
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "model/families/family.h"
 #include "model/random_tensor_file.h"
+#include "model/these_kernels.h"
 
 namespace magister {
 namespace {
@@ -46,9 +48,12 @@ Answer run(const ModelDescription& description, const TensorFile& file, ProcessG
   return answer;
 }
 
-TEST(BigShape, FourShardsEqualOne) {
-  const ModelDescription description = llama_70b_with_two_layers();
-  const RandomTensorFile file(description);
+// In f32 arithmetic sums over shards differ by their order alone. bf16 products round the activations, too, and two that differ in the last
+// bit of f32 may round apart, by 1 / 256: measured 0.011 of hidden states and 0.016 of logits with AVX512-BF16 and with AMX.
+void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& description, const RandomTensorFile& file) {
+  const TheseKernels these(kernels);
+  SCOPED_TRACE(kernels.name);
+  const double tolerance = kernels.multiply_bf16 == nullptr ? 1e-3 : 4e-2;
   auto groups = make_thread_process_groups(4);
   std::vector<Answer> parts(4);
   std::vector<std::thread> threads;
@@ -62,11 +67,22 @@ TEST(BigShape, FourShardsEqualOne) {
   const Answer whole = run(description, file, *make_single_process_group());
   EXPECT_GT(whole.weight_bytes, 7'500'000'000u);
   EXPECT_LT(parts[0].weight_bytes, whole.weight_bytes / 4 + whole.weight_bytes / 100);
-  EXPECT_LT((parts[0].hidden_TD - whole.hidden_TD).abs().max().item<float>(), 1e-3);
-  EXPECT_LT((at::cat(logits, 1) - whole.logits_TV).abs().max().item<float>(), 1e-3);
+  const float hidden = (parts[0].hidden_TD - whole.hidden_TD).abs().max().item<float>(), logit = (at::cat(logits, 1) - whole.logits_TV).abs().max().item<float>();
+  std::printf("%s: hidden states within %g, logits within %g\n", kernels.name, hidden, logit);
+  EXPECT_LT(hidden, tolerance);
+  EXPECT_LT(logit, tolerance);
   // The numbers mean something: rows differ, and none is flat.
   EXPECT_GT((whole.hidden_TD[0] - whole.hidden_TD[23]).abs().max().item<float>(), 0.1);
   EXPECT_GT(whole.logits_TV.std().item<float>(), 0.1);
+}
+
+// In f32 and, where this CPU has them, with its fastest bf16 products; what the kernels of one kind have in common is model/matmul's.
+TEST(BigShape, FourShardsEqualOne) {
+  const ModelDescription description = llama_70b_with_two_layers();
+  const RandomTensorFile file(description);
+  four_shards_equal_one(f32_kernels(), description, file);
+  const CpuKernels& widest = *cpu_kernels_here().back();
+  if (widest.multiply_bf16 != nullptr) four_shards_equal_one(widest, description, file);
 }
 
 }  // namespace

@@ -2,9 +2,14 @@
 #include "magister/model/matmul.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "magister/model/cpu_kernels.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/these_kernels.h"
 
 namespace magister {
 namespace {
@@ -21,28 +26,39 @@ at::Tensor product(const at::Tensor& x_MK, const Linear& linear) {
   return out_MN;
 }
 
-class Products : public testing::TestWithParam<std::tuple<Shape, at::ScalarType>> {
+class Products : public testing::TestWithParam<std::tuple<Shape, at::ScalarType, const CpuKernels*>> {
  protected:
   void SetUp() override {
     at::manual_seed(5);
-    const auto& [shape, dtype] = GetParam();
+    const auto& [shape, dtype, kernels] = GetParam();
+    these_.emplace(*kernels);
     x_MK_ = at::randn({shape.rows, shape.inputs + 3}).narrow(1, 0, shape.inputs);  // a stride that is not K
     weight_NK_ = at::randn({shape.outputs, shape.inputs}).to(dtype);
   }
-  // Packed even where the CPU would rather use ATen for 16 bit.
-  Linear packed() const {
-    Linear linear = pack({weight_NK_.to(at::kFloat), {}});
-    linear.panels_PKW = linear.panels_PKW.to(weight_NK_.scalar_type());
-    return linear;
-  }
+  Linear packed() const { return pack({weight_NK_, {}}); }
+  // What the products multiply: with bf16 products activations are rounded, too.
+  at::Tensor multiplied_MK() const { return packed().pairs ? x_MK_.to(at::kBFloat16).to(at::kFloat) : x_MK_; }
+  std::optional<TheseKernels> these_;
   at::Tensor x_MK_, weight_NK_;
 };
 
 TEST_P(Products, EqualsAtenInDouble) {
-  const at::Tensor exact_MN = at::mm(x_MK_.to(at::kDouble), weight_NK_.to(at::kDouble).t());
+  const at::Tensor exact_MN = at::mm(multiplied_MK().to(at::kDouble), weight_NK_.to(at::kDouble).t());
   const double tolerance = 1e-6 * static_cast<double>(weight_NK_.size(1));
   EXPECT_LE((product(x_MK_, packed()) - exact_MN).abs().max().item<double>(), tolerance);
   EXPECT_TRUE(at::equal(packed().plain_weight(), weight_NK_));
+  EXPECT_EQ(packed().pairs, weight_NK_.scalar_type() == at::kBFloat16 && cpu_kernels().multiply_bf16 != nullptr);
+}
+
+// As one tile after the other, with the outputs over a pool's threads, and with a bias.
+TEST_P(Products, ThreadsAndBiasesChangeNoBit) {
+  Linear linear = packed();
+  const at::Tensor want_MN = product(x_MK_, linear);
+  linear.bias_N = at::randn({linear.out_features()});
+  ThreadPool pool(3);
+  at::Tensor out_MN = at::empty_like(want_MN);
+  linear_tile(x_MK_.const_data_ptr<float>(), x_MK_.stride(0), x_MK_.size(0), linear, out_MN.data_ptr<float>(), out_MN.size(1), false, &pool);
+  EXPECT_TRUE(at::equal(out_MN, want_MN + linear.bias_N));
 }
 
 TEST_P(Products, ARowsBitsAreItsOwn) {
@@ -74,10 +90,17 @@ TEST_P(Products, SlicesAndRowsAreTheWholes) {
   EXPECT_TRUE(at::equal(row_K, weight_NK_[linear.out_features() - 1].to(at::kFloat)));
 }
 
+std::string name_of(const testing::TestParamInfo<Products::ParamType>& info) {
+  const auto& [shape, dtype, kernels] = info.param;
+  return fmt::format("{}x{}x{}_{}_{}", shape.rows, shape.outputs, shape.inputs, c10::toString(dtype), kernels->name);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Products,
                          testing::Combine(testing::Values(Shape{1, 1, 1}, Shape{1, 48, 64}, Shape{3, 50, 7}, Shape{8, 97, 193},
-                                                          Shape{9, 131, 577}, Shape{257, 144, 400}, Shape{300, 20, 192}),
-                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf)));
+                                                          Shape{9, 131, 577}, Shape{17, 49, 96}, Shape{33, 200, 3000}, Shape{257, 144, 400},
+                                                          Shape{300, 20, 192}),
+                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf), testing::ValuesIn(cpu_kernels_here())),
+                         name_of);
 
 TEST(Product, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();

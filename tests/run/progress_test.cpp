@@ -32,6 +32,16 @@ TEST(Progress, SaysDoneRateAndTimeLeft) {
   EXPECT_EQ(nothing.line({0, 0}, 0), "teacher: 0/0 units (100.0 %), 0 tokens/s, ETA 0:00:00");
 }
 
+// A record of 400 texts is one unit: until it is committed the line speaks of its texts.
+TEST(Progress, TextsInFlightHaveARateAndATimeLeft) {
+  RunLog log;
+  const Progress progress("generate", {2, 96}, {}, log, false, false);
+  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 0, 48, 1}), "generate: 0/2 units (0.0 %), 0 of 400 texts in flight written, 5 tokens/s, ETA unknown");
+  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 1}), "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:01:10");
+  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 2}), "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:00:30");
+  EXPECT_EQ(progress.line({1, 48}, 12, {2, 800, 500, 9000, 1}), "generate: 1/2 units (50.0 %), 4 tokens/s, ETA 0:00:12");
+}
+
 TEST(Progress, LiveLineIsReplacedAndCleared) {
   RunLog log;
   testing::internal::CaptureStderr();

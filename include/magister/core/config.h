@@ -62,6 +62,8 @@ class ConfigNode {
   // A map under this key; absent: every read in it gives its default.
   ConfigNode section(std::string_view key);
   std::optional<ConfigNode> optional_section(std::string_view key);
+  // A map of free names with one value each, as written ("8", "true"); absent: empty, here and in the resolved experiment.
+  std::vector<std::pair<std::string, std::string>> text_map(std::string_view key);
   // A list of maps, at least one; the second is empty where the key is absent.
   std::vector<ConfigNode> sections(std::string_view key);
   std::vector<ConfigNode> optional_sections(std::string_view key);

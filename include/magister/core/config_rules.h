@@ -13,7 +13,7 @@ namespace magister {
 
 // One way in which a key may be written. A key read in several ways ("auto", or a number) has several.
 struct ConfigRule {
-  enum class Type { kText, kInteger, kNumber, kBoolean, kChoice };
+  enum class Type { kText, kInteger, kNumber, kBoolean, kChoice, kTextMap };  // kTextMap: free names, one value each
   Type type = Type::kText;
   bool is_list = false;               // a list of these, at least one
   std::vector<std::string> names = {};     // kChoice: what is possible

@@ -30,7 +30,8 @@ class Constraint {
  public:
   // token_bytes: the bytes of token i, at most V of them; an empty one (special tokens, holes) is never allowed, nor is
   // padding. end_tokens: what may follow a complete text, nothing else does; at least one. JSON is written as Python's
-  // json.dumps does by default: one line, ", " and ": ", properties in the schema's order and no others.
+  // json.dumps(ensure_ascii=False) does: one line, ", " and ": ", one spelling a character, properties in the schema's order and no
+  // others.
   // Throws Error(kConfig) in the library's words for what is no schema, expression or grammar, for parts of it that would
   // be ignored, and where no text matches. Texts are UTF-8 without NUL whatever the rule says. Local.
   // Costs some hundredths of a second with SmolLM2's 49,152 tokens, so every rank does it; a mask then costs microseconds, a pass of the

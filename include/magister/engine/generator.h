@@ -1,5 +1,6 @@
 // Generator: continuous batching of sequences over one model. A pass takes one token of every sequence that is writing and
-// fills its budget with pieces of waiting prompts; pages of equal beginnings are computed once. What is computed for a
+// fills its budget with pieces of waiting prompts; pages of equal beginnings are computed once, and so is the prompt of several texts,
+// whatever its length. What is computed for a
 // sequence does not depend on its neighbours, to the bit, so neither the order of requests nor preemption nor the number
 // of groups changes a text. Legend: S running sequences, T tokens of a pass, V vocabulary, v this shard's part.
 #pragma once
@@ -61,9 +62,15 @@ class Generator {
   // model is kept by reference. Throws Error(kConfig) when num_pages cannot hold a page for each of two sequences.
   Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Stop stop);
 
-  // Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
-  void add(GenerationRequest request);
+  // count texts of one prompt: samples request.sample and so on. The first of them computes the prompt, the others begin with its last
+  // row and a copy of its last page. Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
+  void add(GenerationRequest request, std::uint64_t count = 1);
   bool idle() const { return waiting_.empty() && running_.empty(); }
+  // Ends the work at a row of logits that is not finite: called on every shard, may be collective, must throw. tokens: of the sequence, the
+  // row is that of the last. Without one the generator's own error names record and text.
+  using NotFinite = std::function<void(std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens)>;
+  void on_not_finite(NotFinite refuse) { not_finite_ = std::move(refuse); }
+
   // One pass over the model. Every shard has got the same requests in the same order. Collective over the model's group.
   void step();
   // What has finished since the last call, in the order of finishing.
@@ -75,8 +82,21 @@ class Generator {
   const Counts& counts() const { return counts_; }
 
  private:
+  // The prompt of several texts. From its computing until the last of them has begun, its pages have an owner more than the sequences
+  // that write on; the pages behind it are copied, for the first text goes on in it.
+  struct SharedPrompt {
+    enum class State { kNone, kUnderWay, kComputed } state = State::kNone;
+    std::uint64_t waiting = 0;  // texts that have not begun
+    std::vector<std::int32_t> pages;
+    PagePool::PrefixId prefix = 0;
+    std::int64_t prefix_pages = 0;
+    at::Tensor logits_1V;  // of the last row, where the model has them
+  };
+
   struct Sequence {
     GenerationRequest request;
+    std::shared_ptr<SharedPrompt> prompt;  // with others, until this one has begun
+    bool leads = false;                    // computes it
     std::vector<TokenId> tokens;  // prompt and text
     std::vector<float> logprobs;
     std::vector<TokenId> top_ids;
@@ -92,6 +112,12 @@ class Generator {
   using SequencePtr = std::unique_ptr<Sequence>;
 
   void find_shared_pages(Sequence& sequence);
+  bool begin_on(SharedPrompt& prompt, Sequence& sequence);
+  void keep_prompt(Sequence& sequence, const at::Tensor& logits_1V);
+  void drop(SharedPrompt& prompt);
+  bool drop_prompts();
+  bool admit(Sequence& sequence, std::int64_t& budget, std::vector<Sequence*>& pass);
+  void copy_last_pages();
   bool schedule(Sequence& sequence, std::int64_t& budget);
   void preempt_last();
   std::vector<Sequence*> schedule_pass();
@@ -108,6 +134,7 @@ class Generator {
   DrawKey key_of(const Sequence& sequence) const;
   void sample(Sequence& sequence, const Row& row);
   void accept(Sequence& sequence, const Row& row);
+  void check_finite(const Sequence& sequence, const Row& row) const;
   void release(Sequence& sequence);
 
   Transformer& model_;
@@ -115,11 +142,15 @@ class Generator {
   SamplingParams sampling_;
   std::uint64_t seed_;
   Stop stop_;
+  NotFinite not_finite_;
   KvCache cache_;
   PagePool pool_;
   std::deque<SequencePtr> waiting_;
   std::vector<SequencePtr> running_;  // in the order of admission
   std::vector<Generation> finished_;
+  std::vector<std::shared_ptr<SharedPrompt>> prompts_;  // that hold pages
+  std::vector<Sequence*> begun_;                        // sequences that began on a shared prompt: their first token needs no pass
+  std::vector<std::int64_t> copy_from_, copy_to_;       // pages, before the next pass
   Counts counts_;
 };
 

@@ -28,7 +28,7 @@ struct DrawKey {
 };
 
 struct SampledToken {
-  TokenId id = -1;
+  TokenId id = -1;    // -1: the row is not finite
   float logprob = 0;  // nats, of the model's own distribution: before bias, penalty, temperature and truncation
 };
 
@@ -40,7 +40,8 @@ void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::
 double keyed_uniform(const DrawKey& key);
 
 // logits_V: of the whole vocabulary; changed on the way. history: the sequence so far (for the penalty). allowed: empty, or
-// a bit a token (bit i of word i / 64): nothing else may come out; at least one bit is set. Local, pure.
+// a bit a token (bit i of word i / 64): nothing else may come out; at least one bit is set. {-1, NaN} where a logit is NaN or
+// infinite: no token may be drawn from such a row. Local, pure.
 SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
                           const SamplingParams& params, const DrawKey& key);
 

@@ -4,13 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace magister {
 
 // One row's state of the online log-sum-exp over slices of the vocabulary. Source: Milakov & Gimelshein, arXiv 1805.02867.
 struct SoftmaxState {
   float maximum = -__builtin_inff();
-  double sum = 0;           // of exp(z - maximum)
+  double sum = 0;           // of exp(z - maximum); NaN for good once a logit was NaN or infinite
   double weighted_sum = 0;  // of exp(z - maximum) * (z - maximum)
 };
 
@@ -50,6 +51,19 @@ struct QuantizedPanel {
   bool offsets_are_zeros = false;          // else minima
 };
 
+// c[r, n] (+)= a[r, :] * b[:, n] with a rounded to bf16, b in bf16 and sums in f32. b stands in panels of 48 columns of pairs,
+// [Kp / 2][48][2] with Kp = k rounded up to 32 (zeros behind k). An element's bits depend on its row and its column alone, and on which
+// instructions multiply: AVX512-BF16 and AMX add in different orders.
+struct Bf16Product {
+  const float* a = nullptr;  // [rows, k]
+  std::int64_t a_stride = 0, rows = 0, k = 0;
+  const std::uint16_t* panels = nullptr;
+  std::int64_t panel_stride = 0;  // numbers from panel to panel
+  float* c = nullptr;             // [rows, columns]
+  std::int64_t c_stride = 0, columns = 0;
+  bool add = false;
+};
+
 struct CpuKernels {
   const char* name;
 
@@ -85,17 +99,25 @@ struct CpuKernels {
   void (*to_bf16)(const float* x, std::uint16_t* out, std::int64_t n);
   void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
   void (*from_f16)(const std::uint16_t* x, float* out, std::int64_t n);
+  // nullptr: bf16 weights are widened and multiplied in f32.
+  void (*multiply_bf16)(const Bf16Product& product) = nullptr;
 };
 
-// The build for this CPU: "avx512" or "avx2". MAGISTER_CPU_KERNELS=avx2 in the environment forces the smaller one (tests).
+// The kernels of this process: "avx2", "avx512", or "avx512bf16" and "amx", which are "avx512" with bf16 products. Chosen once: the fastest
+// that this CPU has, or what MAGISTER_CPU_KERNELS in the environment names (tests). Throws Error(kConfig) for one that it has not.
 const CpuKernels& cpu_kernels();
 const CpuKernels& cpu_kernels_avx2();
 const CpuKernels* cpu_kernels_avx512();  // nullptr where the CPU cannot run it
+// All that this CPU runs, the narrowest first.
+const std::vector<const CpuKernels*>& cpu_kernels_here();
+// From here on these: for tests, and for ranks that must agree. Weights that were packed before must not be used any more.
+void use_cpu_kernels(const CpuKernels& kernels);
 
 // What this CPU offers, in words for doctor, --version and run.jsonl: "avx2 fma avx512f avx512bf16 amx-bf16".
 const char* cpu_features();
-// bf16 products faster than fp32: AMX tiles, or AVX512-BF16 on AMD. Intel cores without AMX run VDPBF16PS at half the
-// rate of an fp32 FMA (tests/bench/claims.py products, where AMX is masked).
+// Whether the kernels in use have bf16 products. They are chosen where those are faster than fp32 ones: AMX tiles, or AVX512-BF16 on AMD.
+// Intel cores without AMX run VDPBF16PS at half the rate of an fp32 FMA (measured on Sapphire Rapids with AMX masked: bf16 86, fp32 168
+// GFLOP/s a core).
 bool cpu_prefers_bf16();
 
 }  // namespace magister

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace magister {
@@ -29,18 +30,23 @@ class KvPages {
   }
   // Token `index` of the sequence gets these vectors, [E] each. Different tokens may be written at once.
   void write(std::int64_t head, const SequenceSlots& sequence, std::int64_t index, const float* key, const float* value);
+  // Keys and values of all heads from one page to another.
+  void copy_page(std::int64_t from, std::int64_t to);
 
  private:
   std::int64_t page_floats() const { return head_dim_ * kSlots; }
 
-  std::int64_t num_pages_, head_dim_;
-  at::Tensor storage_;
+  std::int64_t kv_heads_, num_pages_, head_dim_;
+  std::shared_ptr<float> storage_;
   float *keys_, *values_;
 };
 
 // The keys and values of all layers of a shard: what generation keeps between two forward passes. Page p of every layer
 // belongs together; who owns which page is the engine's business.
 struct KvCache {
+  // In every layer, page from[i] into page to[i], which differ. Local; on a GPU only queued.
+  void copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to);
+
   std::vector<KvPages> layers;
   std::int64_t num_pages = 0;
   // On a GPU instead of `layers`: by layer [P + 1, K, 48, E], in the activations' type; nobody reads the last page.

@@ -2,7 +2,9 @@
 // 48 outputs, [K][48], so that every element of a product is one chain of fused multiply-adds over K in this order,
 // whatever M, the tile or the instruction set: a row's bits never depend on which rows it is computed with.
 // 16-bit weights keep their storage and are widened on the way, int8 and int4 codes are unpacked on the way (quantize.h);
-// activations and sums are f32.
+// activations and sums are f32. Where the CPU has faster bf16 products than fp32 ones (cpu_prefers_bf16) bf16 weights stand in panels of
+// pairs instead, activations are rounded to bf16, and only sums are f32: few rows and many use the same products, so there, too, a row's
+// bits are its own.
 // Shapes: M rows of a tile, K in, N out, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
 #pragma once
 
@@ -21,7 +23,7 @@ class ThreadPool;
 struct Linear {
   static constexpr std::int64_t kPanel = 48;  // outputs a panel: three AVX-512 registers
 
-  at::Tensor weight_NK;     // contiguous, f32, bf16 or f16
+  at::Tensor weight_NK;     // contiguous, f32, bf16 or f16; products need f32 or a packed one
   at::Tensor bias_N;        // f32 or undefined
   at::Tensor panels_PKW{};  // [ceil(N / 48), K, 48], the same types; quantised [P, words, 48] i32; outputs beyond N are 0
   std::int64_t num_outputs = 0;  // N of a packed one
@@ -32,10 +34,12 @@ struct Linear {
   CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
   std::int64_t num_inputs = 0;  // K
   std::int64_t lead = 0;        // inputs of the first group that another shard holds
+  // bf16 panels of pairs (see Bf16Product), [P, Kp / 2, 96] with Kp = num_inputs rounded up to 32.
+  bool pairs = false;
 
   bool is_packed() const { return panels_PKW.defined(); }
   bool is_quantized() const { return scheme.on(); }
-  std::int64_t in_features() const { return is_quantized() ? num_inputs : is_packed() ? panels_PKW.size(1) : weight_NK.size(1); }
+  std::int64_t in_features() const { return is_quantized() || pairs ? num_inputs : is_packed() ? panels_PKW.size(1) : weight_NK.size(1); }
   std::int64_t out_features() const { return is_packed() ? num_outputs : weight_NK.size(0); }
   at::ScalarType dtype() const { return is_quantized() ? at::kFloat : (is_packed() ? panels_PKW : weight_NK).scalar_type(); }
 
@@ -47,8 +51,7 @@ struct Linear {
   void copy_row(std::int64_t n, float* out) const;
 };
 
-// The weight in panels; needs N rounded up to 48 times K numbers beside the plain one while it runs. Where the CPU has
-// faster bf16 products than fp32 ones (cpu_prefers_bf16) bf16 weights stay plain and go through ATen instead.
+// The weight in panels; needs N rounded up to 48 times K numbers beside the plain one while it runs.
 Linear pack(Linear plain, ThreadPool* pool = nullptr);
 
 // Uninitialised memory for panels, on large pages where the system gives them.

@@ -70,8 +70,13 @@ class Transformer {
   // The same by plain ATen code in the weights' dtype, autograd-friendly. CPU models only. Collective over the group.
   at::Tensor forward_reference(const PackedBatch& batch);
 
+  // Where the first numbers that are not finite come up in a forward pass over the batch: "the embeddings", "layer 7", "the last norm"
+  // or, after all of them, "the head"; empty on a GPU, whose passes are not looked into. For messages. Collective over the group.
+  std::string first_not_finite(const PackedBatch& batch);
+
   // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product) and
-  // throws Error(kInternal) naming the path and the largest difference. Local.
+  // throws Error(kInternal) naming the path and the largest difference. Where plain code gives no finite number the fast path must not,
+  // either: weights are judged by the rows that they give. Local.
   void self_test();
 
   // Of a model on a GPU: whether decoding passes are CUDA graphs (they are, unless MAGISTER_CUDA_GRAPHS=0).
@@ -90,7 +95,7 @@ class Transformer {
 
  private:
   at::Tensor run_layers(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, std::vector<KvPages>& kv,
-                        const std::function<bool()>& should_stop);
+                        const std::function<bool()>& should_stop, const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
 
   std::unique_ptr<TransformerLayers> layers_;
 };

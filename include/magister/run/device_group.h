@@ -12,6 +12,8 @@
 
 namespace magister {
 
+struct OpenModel;
+
 // Of a GPU's free memory for the model: the rest is for the CUDA context's growth, NCCL's buffers and fragments.
 constexpr double kUsableGpuShare = 0.92;
 
@@ -24,6 +26,15 @@ LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoin
 std::optional<gpu::Queue> queue_of(const GpuGroup& group);
 // The same before there is a group, for `plan`: whether its devices are GPUs.
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices);
+
+// Shards that share a host's memory, of the host that has most. Collective over world.
+int shards_on_host(const Communicator& world, const GpuGroup& group);
+// The same before there is a group, for `plan`.
+int shards_on_host(const std::vector<DeviceRow>& devices);
+
+// Throws Error(kConfig), the same on every rank, when a host's shards of a model on CPUs together do not fit into what is free of its memory:
+// the system would end the job in its middle, without a word. Collective over world.
+void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts);
 
 // Throws Error(kConfig) with every part when the model does not fit into what is free on this rank's GPU. Local.
 void check_device_memory(const GpuGroup& group, const MemoryParts& parts);

@@ -9,6 +9,7 @@
 
 #include "magister/core/config.h"
 #include "magister/io/dataset.h"
+#include "magister/io/results_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 
@@ -40,6 +41,7 @@ struct ExperimentConfig {
   std::string name;
   std::uint64_t seed = 0;
   std::string output_directory = "runs";
+  ResultsAccess results_access;  // never part of the results file: the bytes are the same
   bool has_model = false;  // a `model:` for all tasks that carry none of their own
   ModelSection model;
   LayoutConfig layout;

@@ -30,6 +30,8 @@ class GeneratorShard : public ShardModel {
   virtual std::uint64_t begin_unit(const Unit& unit) = 0;
   virtual std::uint64_t take(Generation&& answer) = 0;
   virtual void before_pass() = 0;
+  // The sample of the results file that a request belongs to, for messages.
+  virtual std::uint64_t sample_of(std::uint64_t record, std::uint64_t sample) const = 0;
   // On the leader: the unit goes to the file.
   void submit(const Unit& unit, std::vector<ColumnBytes> columns);
 
@@ -41,6 +43,7 @@ class GeneratorShard : public ShardModel {
   std::uint64_t room_ = 0;
   std::uint64_t under_way_ = 0;  // sequences
   bool exhausted_ = false;       // no unit is left to draw
+  InFlight in_flight_;
 };
 
 }  // namespace magister

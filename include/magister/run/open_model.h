@@ -34,6 +34,7 @@ struct OpenModel {
   at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
   QuantScheme quantization;
   QuantizedProducts products;  // with quantisation
+  int shards_on_host = 1;         // that share a host's memory, this one among them
   std::optional<gpu::Queue> gpu;  // where this rank's shard computes; nothing: on the CPU
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
@@ -48,8 +49,8 @@ struct OpenModel {
   std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
   // Of each device of a group, by part.
   MemoryParts device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
-  // Of a page of keys and values on a shard, and what the cache may have in all: an eighth of the machine's memory, or on a GPU
-  // what weights and passes leave free.
+  // Of a page of keys and values on a shard, and what the cache may have in all: an eighth of the host's memory, divided by the shards on
+  // it, or on a GPU what weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
   // Of the event "start": device, dtype, quantization, products_kept, products_made.

@@ -15,6 +15,13 @@ namespace magister {
 
 class RunLog;
 
+// What this rank has done of units that are not committed yet, where a unit may take long: a record of many texts.
+struct InFlight {
+  std::uint64_t units_begun = 0, texts_begun = 0, texts_done = 0;  // in this run
+  std::uint64_t tokens = 0;                                        // computed in this run: of prompts and of texts
+  std::uint64_t groups = 1;                                        // that share the units
+};
+
 class Progress {
  public:
   struct Total {
@@ -27,12 +34,13 @@ class Progress {
   ~Progress();
 
   // Cheap: says something only when its time has come. done counts `before` too.
-  void update(Total done);
+  void update(Total done, const InFlight& in_flight = {});
   // Ends the live line.
   void end();
 
   // "teacher: 120/400 units (30.0 %), 1234 tokens/s, ETA 0:02:05": the line of update() at this time, for tests.
-  std::string line(Total done, double seconds_since_start) const;
+  // As long as no unit is committed in this run, the rate and the time left are those of the texts in flight.
+  std::string line(Total done, double seconds_since_start, const InFlight& in_flight = {}) const;
 
  private:
   std::string task_;

@@ -23,10 +23,6 @@ constexpr std::uint64_t kFreeSpaceMargin = 1 << 20;
 void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes);
 // Free bytes for an unprivileged user where results_path would be made; its folder need not exist yet. Local.
 std::uint64_t free_bytes_for(const std::string& results_path);
-// What a cache of keys and values may take of this machine's memory: an eighth. Local.
-std::uint64_t memory_share_bytes();
-// Memory that this host can still give: what the kernel calls available, or less where a cgroup limits it. Local.
-std::uint64_t available_memory_bytes();
 // A file that belongs to another experiment is Error(kConfig) naming what differs. Collective over world.
 void check_attributes_everywhere(const Communicator& world, const std::string& path, const Attributes& expected);
 // Removes the file at `path` when it is there and its attributes are these; else leaves it alone. Local.

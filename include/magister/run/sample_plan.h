@@ -36,6 +36,9 @@ struct SampleRules {
   std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
   const Tokenizer* tokenizer = nullptr;  // null: the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
+  std::uint64_t group_samples = 1;   // samples that belong together, from the first on: no unit ends inside them
+  const char* length_key = "max_length";  // the key that holds max_length, for messages
+  bool may_cut = true;                    // `overflow` is a key of this task
   std::uint64_t min_length = 0;      // a shorter record is refused by its place
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
@@ -87,7 +90,7 @@ class SamplePlan {
   Spool lengths_;                     // u32 after u32
   std::uint64_t own_samples_ = 0, own_tokens_ = 0, own_digest_ = 0, next_factor_ = 1;  // of this rank's part
   std::uint64_t first_sample_ = 0, first_token_ = 0;
-  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0;  // of the rules
+  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1;  // of the rules
   UnitPacker::State units_before_;                    // what the ranks before leave: units, and what the open one holds
   bool last_rank_ = false;
 };

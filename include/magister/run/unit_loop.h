@@ -28,6 +28,7 @@ struct UnitWork {
   UnitTickets& tickets;
   Watchdog& watchdog;
   const std::function<void()>& tell;
+  const std::function<void(const InFlight&)>& tell_in_flight;  // likewise, between passes
 };
 
 // Runs `work` on every rank until it returns or throws Error(kStopped), then waits for all. kDone: every unit is committed;

@@ -70,13 +70,17 @@ struct ReduceLogits {
     float maximum = -INFINITY, sum = 0, weighted = 0;
 
     MAGISTER_DEVICE void add(float x) {
+      if (!(x - x == 0.0f)) {  // NaN or infinite: the sum is NaN for good, where comparisons would pass it by
+        sum = NAN;
+        return;
+      }
       if (x > maximum) {
         rescale(x);
         sum += 1.0f;
         return;
       }
       const float shift = x - maximum;
-      if (!(shift > -104.0f)) return;  // less than the smallest f32, or a masked -inf
+      if (!(shift > -104.0f)) return;  // less than the smallest f32
       const float term = expf(shift);
       sum += term;
       weighted += shift * term;
@@ -148,7 +152,7 @@ struct ReduceLogits {
       share[3] = double_as_bits(shared.target);
     }
     for (int i = t.thread(); i < kept; i += t.num_threads()) {
-      const bool hole = i >= shared.count;  // a logit of -inf never enters
+      const bool hole = i >= shared.count;  // fewer than `kept` logits are finite
       const std::uint32_t logit = float_as_bits(hole ? -INFINITY : logit_of(shared.keys[i]));
       const std::uint32_t id = hole ? 0xffffffffu : id_of(shared.keys[i]);
       share[kNumbers + i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(id) << 32 | logit);

@@ -16,7 +16,7 @@ struct SampleRows {
   const float* logits_RV;
   std::int64_t stride;      // from row to row
   const double* uniform_R;  // keyed_uniform(); not read when greedy
-  std::int32_t* id_R;
+  std::int32_t* id_R;       // -1 where a logit of the row is not finite; then logprob is NaN
   float* logprob_R;         // of the model's own distribution
   int V;
   double temperature;       // 0: greedy
@@ -35,8 +35,21 @@ struct SampleRows {
     auto& memory = *reinterpret_cast<SelectionMemory*>(t.shared());
     const float* row = logits_RV + t.block_x() * stride;
     const TokenPlace best = highest(t, row, memory);
-    std::uint64_t sum = 0;  // what is below 2^-45 of the highest adds 4e-9 at most
-    each(t, row, [&](int, float z) { sum += static_cast<std::uint64_t>(expf(z - best.x) * 0x1p44 + 0.5); });
+    std::uint64_t sum = 0, bad = 0;  // what is below 2^-45 of the highest adds 4e-9 at most
+    each(t, row, [&](int, float z) {
+      if (z - z == 0.0f) {
+        sum += static_cast<std::uint64_t>(expf(z - best.x) * 0x1p44 + 0.5);
+      } else {
+        ++bad;  // NaN or infinite
+      }
+    });
+    if (block_sum(t, bad, memory.scratch) != 0) {
+      if (t.thread() == 0) {
+        id_R[t.block_x()] = -1;
+        logprob_R[t.block_x()] = NAN;
+      }
+      return;
+    }
     const double normaliser = best.x + log(static_cast<double>(block_sum(t, sum, memory.scratch)) * 0x1p-44);
     int id = best.id;
     if (temperature > 0) {
