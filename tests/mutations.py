@@ -65,7 +65,7 @@ MUTATIONS = [
     Mutation("entropy-without-shift", "src/engine/logit_reducer.cpp", "factor * (number(share, 2) + shift * number(share, 1))", "factor * number(share, 2)",
              "test_engine_logit_reducer"),
     Mutation("tail-mass-of-k-minus-one", "src/engine/logit_reducer.cpp", "    if (i < found) mass +=", "    if (i + 1 < found) mass +=", "test_engine_logit_reducer"),
-    Mutation("nan-check-removed", COLUMNS, "MAGISTER_CHECK(batch.num_tokens() == 0 || ", "MAGISTER_CHECK(true || ", "test_tasks_teacher_columns"),
+    Mutation("nan-check-removed", COLUMNS, "|| !std::isfinite(entropy[t])", "", "test_tasks_teacher_columns"),
     # Sampling.
     Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_generator Drawing.*"),
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_generator Drawing.*"),
@@ -78,7 +78,7 @@ MUTATIONS = [
     Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),
     Mutation("chat-template-ignored", "src/tasks/judge_prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
     # Summaries.
-    Mutation("labels-swapped", "src/tasks/judge_report.cpp", "row.swapped ? 1 - *label : *label", "row.swapped ? *label : 1 - *label", SUMMARIES + "test_every_mode"),
+    Mutation("labels-swapped", "src/tasks/judge_report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),
     Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",
              SUMMARIES + "test_rows_of_low_mass_are_in_no_share"),
     Mutation("interval-of-90-percent", SUMMARY, "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
