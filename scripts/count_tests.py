@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 
 GOOGLETEST = re.compile(r"^\[  SKIPPED \] (\S+) \(", re.MULTILINE)
 UNITTEST = re.compile(r"^(.*?)(?: \(__main__.*)? \.\.\. skipped ['\"](.*)['\"]$", re.MULTILINE)  # a test's name, or its description
+COLOUR = re.compile(r"(?:\x1b|\[NON-XML-CHAR-0x1B\])\[[0-9;]*m")  # mpirun gives a terminal; ctest writes it so
 UNITTEST_TOTAL = re.compile(r"^OK \(.*\bskipped=(\d+)", re.MULTILINE)
 
 
@@ -43,7 +44,7 @@ def count(path):
         print(f"no report of the tests: {error}", file=sys.stderr)
         return 0, 0, 0
     for case in cases:
-        name, output = case.get("name"), case.findtext("system-out") or ""
+        name, output = case.get("name"), COLOUR.sub("", case.findtext("system-out") or "")
         if case.get("status") == "run" and case.find("failure") is None and case.find("error") is None:
             passed += 1
             for line in skipped_cases(output):

@@ -18,6 +18,7 @@ NOT_RUN = CASE.format("a/d", "notrun", "<skipped message='Unable to find executa
 SKIPPED = CASE.format("gpu/kernels", "notrun", "<skipped message='SKIP_RETURN_CODE=77'/><system-out>skipped: no GPU\n</system-out>")
 # A test that passed, but not all of it ran: as GoogleTest and unittest, with and without -v, say it.
 GOOGLETEST = CASE.format("a/f", "run", "<system-out>[ RUN      ] A.B\n[  SKIPPED ] A.B (0 ms)\n[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] A.B\n</system-out>")
+COLOURED = CASE.format("a/f", "run", "<system-out>[NON-XML-CHAR-0x1B][0;32m[  SKIPPED ] [NON-XML-CHAR-0x1B][mA.B (0 ms)\n</system-out>")
 UNITTEST = CASE.format("a/g", "run", "<system-out>test_x (__main__.X.test_x) ... skipped 'no man'\nOK (skipped=1)\n</system-out>")
 QUIET = CASE.format("a/h", "run", "<system-out>..ss\nOK (skipped=2)\n</system-out>")
 DISABLED = CASE.format("a/e", "disabled", "")
@@ -47,7 +48,9 @@ class ClosingLine(unittest.TestCase):
     def test_what_is_skipped_is_counted_and_named(self):
         suite = "<testsuite>{}</testsuite>"
         self.assertEqual(self.close(suite.format(SKIPPED + GOOGLETEST + UNITTEST + QUIET), 0), ("3 passed, 0 failed, 5 skipped", 0))
-        self.assertEqual(self.said, ["skipped: gpu/kernels: no GPU", "skipped: a/f: A.B", "skipped: a/g: test_x: no man",
+        told = self.said
+        self.assertEqual(self.close(suite.format(COLOURED), 0), ("1 passed, 0 failed, 1 skipped", 0))
+        self.assertEqual(told, ["skipped: gpu/kernels: no GPU", "skipped: a/f: A.B", "skipped: a/g: test_x: no man",
                                      *["skipped: a/h: a case that is not named"] * 2])
 
     def test_no_tests_is_a_failure(self):
