@@ -59,7 +59,7 @@ class Memory(unittest.TestCase):
                                   env={**self.texts.environment, "SLURM_MEM_PER_NODE": "64"})
             self.assertEqual(done.returncode, 0, done.stderr)
             line = next(line for line in done.stdout.splitlines() if "keys and values" in line)
-            number, unit = line.split("keys and values")[1].replace(",", " ").split()[:2]
+            number, unit = line.split("keys and values")[1].replace(",", " ").replace(")", " ").split()[:2]
             return float(number) * {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
         alone, four = cache(1), cache(4)
         self.assertLessEqual(alone, 8 << 20)
