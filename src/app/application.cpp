@@ -39,6 +39,8 @@ ExitCode execute(Invocation& call) {
   }
   if (line.command == "run") return run_command(call);
   if (line.command == "plan") return plan_command(call);
+  if (line.command == "summarize") return summarize_command(call);
+  if (line.command == "schema") return schema_command(call);
   if (line.command == "tokenize") return tokenize_command(call);
   if (line.command == "info") return info_command(call);
   if (line.command == "check") return check_command(call);

@@ -25,6 +25,23 @@ Experiment Experiment::load(const Communicator& world, const std::string& path, 
 Experiment::Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides)
     : document_(std::make_unique<ConfigDocument>(text, source, overrides)) {
   ConfigNode root = document_->root();
+  read(root);
+  document_->finish();
+}
+
+Experiment::Experiment(std::unique_ptr<ConfigDocument> document) : document_(std::move(document)) {
+  ConfigNode root = document_->root();
+  read(root);
+}
+
+std::unique_ptr<ConfigDocument> Experiment::rules() {
+  std::string text = "tasks:\n";
+  for (const std::string& kind : task_kinds()) text += fmt::format("- {{task: {}, name: {}}}\n", kind, kind);
+  Experiment experiment(ConfigDocument::for_rules(text));
+  return std::move(experiment.document_);
+}
+
+void Experiment::read(ConfigNode& root) {
   config_ = read_experiment_config(root);
   std::map<std::string, std::string> paths;  // task name -> key path of its first use
   for (ConfigNode& node : root.sections("tasks")) {
@@ -37,12 +54,12 @@ Experiment::Experiment(const std::string& text, const std::string& source, const
     }
     tasks_.push_back(std::move(task));
   }
-  document_->finish();
 }
 
 bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_index) const {
   if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
   if (key_path.ends_with("model.quantization_loss")) return false;  // measures beside the results, which stay as they are
+  if (key_path == fmt::format("tasks.{}.label", task_index)) return false;  // for the summary, which can be made again
   // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
   const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;
   return !is_entry || key_path == fmt::format("tasks.{}", task_index);

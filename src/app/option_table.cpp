@@ -23,6 +23,7 @@ constexpr OptionEntry kPlanOptions[] = {
     {"--config-only", nullptr, "from the model's config.json alone: bytes a device for groups of several sizes, and the smallest that fits"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
 };
+constexpr OptionEntry kSummarizeOptions[] = {{"--task", "NAME", "of this judge alone (default: of every judge of the experiment)"}};
 constexpr PositionalEntry kModel[] = {
     {"MODEL", Count::kOne, "a GGUF file, a folder with tokenizer.json, or a tokenizer.json"},
 };
@@ -67,6 +68,8 @@ constexpr OptionEntry kBenchOptions[] = {
 constexpr CommandEntry kCommands[] = {
     {"run", "execute an experiment; the same command goes on with a stopped run", kExperiment, kRunOptions},
     {"plan", "everything but compute: ranks, devices, memory, units, tokens, bytes, free space", kExperiment, kPlanOptions},
+    {"summarize", "a judge's summary again, from its complete results: labels may have changed", kExperiment, kSummarizeOptions},
+    {"schema", "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json", {}, {}},
     {"tokenize", "a line of text in, a JSON array of token ids out (or back)", kModel, kTokenizeOptions},
     {"info", "what a results file holds", kResults, kInfoOptions},
     {"check", "verify a results file: structure, offsets, checksums, completeness", kResults, {}},

@@ -8,7 +8,9 @@ namespace magister {
 
 ExitCode info_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
-    std::string text = describe_results(call.line.positional("RESULTS.h5"), call.line.has("--json"));
+    const bool json = call.line.has("--json");
+    std::string text = describe_results(call.line.positional("RESULTS.h5"), json);
+    if (!json) text = terminal_safe(text);
     if (!text.ends_with('\n')) text += '\n';
     say(text);
     return ExitCode::kDone;
@@ -19,13 +21,13 @@ ExitCode check_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string path = call.line.positional("RESULTS.h5");
     const std::vector<std::string> faults = check_results(path);
-    for (const std::string& fault : faults) say(fault + "\n");
+    for (const std::string& fault : faults) say(terminal_safe(fault) + "\n");
     if (!faults.empty()) {
       flush_standard_output();
       fail(ExitCode::kData, "{}: the check found faults, {} lines of them (what the file says cannot be trusted); compute it "
            "again with run --fresh", printable(path), faults.size());
     }
-    say(path + ": all is well\n");
+    say(printable(path, path.size() * 4) + ": all is well\n");
     return ExitCode::kDone;
   });
 }
@@ -50,7 +52,7 @@ ExitCode merge_command(Invocation& call) {
       fail(ExitCode::kUsage, "no PART.h5 (there is nothing to merge into {}); name the files of the slices", printable(out));
     }
     merge_results(out, parts);
-    say(fmt::format("{}: {} parts merged\n", out, parts.size()));
+    say(fmt::format("{}: {} parts merged\n", printable(out, out.size() * 4), parts.size()));
     return ExitCode::kDone;
   });
 }

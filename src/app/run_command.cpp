@@ -10,6 +10,7 @@
 #include "app/on_rank_zero.h"
 #include "magister/app/experiment.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
@@ -107,14 +108,10 @@ ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog&
 }
 
 void make_output_folder(const Communicator& world, const std::string& folder) {
-  std::error_code error;
-  if (world.rank() == 0) std::filesystem::create_directories(folder, error);
-  std::string problem = error ? error.message() : "";
-  world.broadcast(problem, 0);
-  if (!problem.empty()) {
-    fail(ExitCode::kInputOutput, "{}: the folder cannot be made: {} (results have no place); choose another "
-         "output.directory", printable(folder), problem);
-  }
+  on_rank_zero(world, [&] {
+    make_folders(folder);
+    return ExitCode::kDone;
+  });
 }
 
 }  // namespace
@@ -158,6 +155,9 @@ ExitCode run_command(Invocation& call) {
   log->event("end", {{"exit_code", static_cast<int>(code)},
                      {"stopped_by", call.stop.reason()},
                      {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
+  const std::uint64_t lost = world.max(log->num_lost());
+  MAGISTER_CHECK(lost == 0 || code != ExitCode::kDone, ExitCode::kInputOutput, "{}/run.jsonl: {} events could not be written (the "
+                 "results are complete, what was told about the run is not); free space", printable(config.folder()), lost);
   return code;
 }
 
@@ -210,7 +210,8 @@ ExitCode plan_command(Invocation& call) {
     if (world.rank() == 0) say(experiment.resolved_yaml());
     return ExitCode::kDone;
   }
-  refuse_singleton_launch(world.size());
+  // Who says how many ranks are meant may ask from one process, as in the shell of an allocation.
+  if (call.line.options.count("--ranks") == 0 && !call.line.has("--config-only")) refuse_singleton_launch(world.size());
   const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
   if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
   RunLog silent;

@@ -6,8 +6,9 @@
 
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
-#include "magister/tasks/bench.h"
+#include "magister/io/model_path.h"
 #include "magister/run/model_source.h"
+#include "magister/tasks/bench.h"
 
 namespace magister {
 
@@ -88,7 +89,7 @@ ExitCode bench_command(Invocation& call) {
     const CommandLine& line = call.line;
     BenchOptions options;
     options.what = line.positional("WHAT");
-    options.model = line.positional("MODEL");
+    options.model = find_model(line.positional("MODEL"));
     options.tokens = line.number("--tokens", options.tokens, 1, 1 << 24);
     options.sequences = line.number("--sequences", options.sequences, 1, options.tokens);
     options.top_k = line.number("--top-k", options.top_k, 1, 1 << 24);

@@ -1,5 +1,5 @@
-// Reads are where keys become known: find_known() marks the value and remembers the name for "did you mean".
-// ConfigDocument::finish() walks the tree for what nobody asked for; until then faults are only kept.
+// Reads of single values. A read declares its key (config_rules.h) and marks the value as known; ConfigDocument::finish()
+// walks the tree for what nobody asked for. Until then faults are only kept. Maps are in config_maps.cpp.
 #include "magister/core/config.h"
 
 #include <algorithm>
@@ -15,6 +15,24 @@ namespace {
 
 using Value = ConfigNode::Value;
 using Kind = Value::Kind;
+using Type = ConfigRule::Type;
+
+// A default of ours as JSON; none of them needs an escape.
+std::string json_text(std::string_view text) { return fmt::format("\"{}\"", text); }
+
+ConfigRule integer_rule(std::int64_t least, std::int64_t most) {
+  ConfigRule rule{.type = Type::kInteger};
+  rule.least = fmt::format("{}", least);
+  if (most != ConfigNode::kMaxInteger) rule.most = fmt::format("{}", most);
+  return rule;
+}
+
+ConfigRule number_rule(double least, double most) {
+  ConfigRule rule{.type = Type::kNumber};
+  rule.least = yaml_number(least);
+  if (most < std::numeric_limits<double>::max()) rule.most = yaml_number(most);
+  return rule;
+}
 
 std::string range_text(double value, double least, double most, bool unbounded) {
   if (unbounded) return fmt::format("{} is out of range (at least {} is needed); write a larger value", value, least);
@@ -29,49 +47,6 @@ std::string range_text(std::int64_t value, std::int64_t least, std::int64_t most
 }
 
 }  // namespace
-
-ConfigNode::ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, std::string path, bool broken)
-    : shared_(shared), value_(value), place_(place), resolved_(resolved), path_(std::move(path)), broken_(broken) {}
-
-ConfigNode ConfigNode::child(std::string_view key, Value* value, Resolved* resolved, bool broken) const {
-  return ConfigNode(shared_, value, value == nullptr ? place_ : value, resolved, path_of(key), broken);
-}
-
-std::string ConfigNode::path_of(std::string_view key) const {
-  if (key.empty()) return path_;
-  return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
-}
-
-ConfigNode::Value* ConfigNode::find(std::string_view key) const { return value_ == nullptr ? nullptr : value_->find(key); }
-
-ConfigNode::Value* ConfigNode::find_known(std::string_view key) {
-  if (value_ == nullptr) return nullptr;
-  if (std::find(value_->asked.begin(), value_->asked.end(), key) == value_->asked.end()) value_->asked.emplace_back(key);
-  Value* const value = value_->find(key);
-  if (value != nullptr) value->known = true;
-  return value;
-}
-
-void ConfigNode::add_fault(std::string_view key, std::string message) {
-  const Value* const value = key.empty() ? value_ : find(key);
-  shared_->faults.push_back({value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});
-}
-
-void ConfigNode::missing(std::string_view key, std::string_view expected) {
-  if (broken_) return;
-  add_fault(key, fmt::format("the key is missing (there is no default for it); add it with {}", expected));
-}
-
-bool ConfigNode::has(std::string_view key) const { return find(key) != nullptr; }
-
-bool ConfigNode::is_list(std::string_view key) const {
-  const Value* const value = find(key);
-  return value != nullptr && value->kind == Kind::kList;
-}
-
-void ConfigNode::abandon() {
-  if (value_ != nullptr) value_->abandoned = true;
-}
 
 namespace {
 
@@ -90,20 +65,24 @@ const Value* scalar_of(Value& value, std::string_view expected, std::string& pro
 }  // namespace
 
 std::string ConfigNode::text(std::string_view key) {
-  if (find_known(key) == nullptr) {
-    missing(key, "a text");
-    return {};
-  }
-  return optional_text(key).value_or(std::string());
+  declare(key, {.type = Type::kText}).required = true;
+  if (!has(key)) missing(key, "a text");
+  return read_text(key).value_or(std::string());
 }
 
 std::string ConfigNode::text(std::string_view key, std::string_view fallback) {
-  const std::optional<std::string> value = optional_text(key);
+  declare(key, {.type = Type::kText}, json_text(fallback));
+  const std::optional<std::string> value = read_text(key);
   if (!value) resolved_->member(key) = {Resolved::Kind::kScalar, yaml_text(fallback), {}, {}, {}};
   return value.value_or(std::string(fallback));
 }
 
 std::optional<std::string> ConfigNode::optional_text(std::string_view key) {
+  declare(key, {.type = Type::kText});
+  return read_text(key);
+}
+
+std::optional<std::string> ConfigNode::read_text(std::string_view key) {
   Value* const value = find_known(key);
   if (value == nullptr) return std::nullopt;
   std::string problem;
@@ -121,11 +100,22 @@ std::optional<std::string> ConfigNode::optional_text(std::string_view key) {
 }
 
 std::vector<std::string> ConfigNode::texts(std::string_view key) {
-  Value* const value = find_known(key);
-  if (value == nullptr || value->kind != Kind::kList) {
-    const std::string single = text(key);
-    return single.empty() ? std::vector<std::string>() : std::vector<std::string>{single};
+  const bool given = has(key);
+  std::vector<std::string> texts = optional_texts(key);
+  declare(key, {.type = Type::kText}).required = true;
+  if (!given) missing(key, "a text");
+  return texts;
+}
+
+std::vector<std::string> ConfigNode::optional_texts(std::string_view key) {
+  declare(key, {.type = Type::kText});
+  declare(key, {.type = Type::kText, .is_list = true});
+  if (!is_list(key)) {
+    const std::optional<std::string> single = read_text(key);
+    return single ? std::vector<std::string>{*single} : std::vector<std::string>();
   }
+  Value* const value = find_known(key);
+  if (value == nullptr) return {};
   std::vector<std::string> texts;
   Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
   if (value->items.empty()) add_fault(key, "the list is empty (at least one text is needed); write one");
@@ -148,6 +138,7 @@ std::vector<std::string> ConfigNode::texts(std::string_view key) {
 }
 
 std::optional<std::int64_t> ConfigNode::optional_integer(std::string_view key, std::int64_t least, std::int64_t most) {
+  declare(key, integer_rule(least, most));
   Value* const value = find_known(key);
   if (value == nullptr) return std::nullopt;
   std::string problem;
@@ -168,21 +159,59 @@ std::optional<std::int64_t> ConfigNode::optional_integer(std::string_view key, s
 }
 
 std::int64_t ConfigNode::integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
+  declare(key, integer_rule(least, most), fmt::format("{}", fallback));
   const auto value = optional_integer(key, least, most);
   if (!value) resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", fallback), {}, {}, {}};
   return value.value_or(fallback);
 }
 
 std::optional<std::int64_t> ConfigNode::integer_or_auto(std::string_view key, std::int64_t least, std::int64_t most) {
-  Value* const value = find_known(key);
+  declare(key, {.type = Type::kChoice, .names = {"auto"}}, "\"auto\"");
+  declare(key, integer_rule(least, most));
+  Value* const value = find(key);
   if (value == nullptr || (value->kind == Kind::kScalar && value->scalar == "auto")) {
+    find_known(key);
     resolved_->member(key) = {Resolved::Kind::kScalar, "auto", {}, {}, {}};
     return std::nullopt;
   }
   return optional_integer(key, least, most);
 }
 
+std::optional<std::int64_t> ConfigNode::integer_or_auto_among(std::string_view key, const std::vector<std::int64_t>& numbers) {
+  declare(key, {.type = Type::kChoice, .names = {"auto"}}, "\"auto\"");
+  declare(key, {.type = Type::kInteger, .numbers = numbers});
+  Value* const value = find_known(key);
+  if (value == nullptr || (value->kind == Kind::kScalar && value->scalar == "auto")) {
+    resolved_->member(key) = {Resolved::Kind::kScalar, "auto", {}, {}, {}};
+    return std::nullopt;
+  }
+  std::string problem;
+  if (const Value* const scalar = scalar_of(*value, "a whole number", problem)) {
+    const auto result = read_integer(scalar->scalar, scalar->quoted);
+    const auto* const number = std::get_if<std::int64_t>(&result);
+    if (number != nullptr && std::find(numbers.begin(), numbers.end(), *number) != numbers.end()) {
+      resolved_->member(key) = {Resolved::Kind::kScalar, fmt::format("{}", *number), {}, {}, {}};
+      return *number;
+    }
+    problem = number == nullptr ? std::get<std::string>(result)
+                                : fmt::format("{} is not possible (known: auto, {}); write one of them", *number, fmt::join(numbers, ", "));
+  }
+  add_fault(key, std::move(problem));
+  return std::nullopt;
+}
+
+double ConfigNode::number(std::string_view key, double least, double most) {
+  declare(key, number_rule(least, most)).required = true;
+  if (!has(key)) missing(key, "a number");
+  return read_number_or(key, least, least, most);
+}
+
 double ConfigNode::number(std::string_view key, double fallback, double least, double most) {
+  declare(key, number_rule(least, most), yaml_number(fallback));
+  return read_number_or(key, fallback, least, most);
+}
+
+double ConfigNode::read_number_or(std::string_view key, double fallback, double least, double most) {
   Value* const value = find_known(key);
   double number = fallback;
   if (value != nullptr) {
@@ -205,6 +234,7 @@ double ConfigNode::number(std::string_view key, double fallback, double least, d
 }
 
 bool ConfigNode::boolean(std::string_view key, bool fallback) {
+  declare(key, {.type = Type::kBoolean}, fallback ? "true" : "false");
   Value* const value = find_known(key);
   bool truth = fallback;
   if (value != nullptr) {
@@ -225,6 +255,42 @@ bool ConfigNode::boolean(std::string_view key, bool fallback) {
 
 std::string ConfigNode::choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                                std::string_view also) {
+  declare(key, {.type = Type::kChoice, .names = names}, json_text(fallback));
+  return read_choice(key, names, fallback, also);
+}
+
+std::string ConfigNode::choice(std::string_view key, const std::vector<std::string>& names) {
+  declare(key, {.type = Type::kChoice, .names = names}).required = true;
+  if (!has(key)) missing(key, fmt::format("one of {}", join_names(names)));
+  return read_choice(key, names, {}, {});
+}
+
+std::string ConfigNode::choice_or_integers(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                                           std::string_view also, std::vector<std::int64_t>& numbers, std::int64_t least,
+                                           std::int64_t most) {
+  declare(key, {.type = Type::kChoice, .names = names}, json_text(fallback));
+  if (!is_list(key)) {
+    ConfigRule rule = integer_rule(least, most);
+    rule.is_list = true;
+    declare(key, std::move(rule));
+    return read_choice(key, names, fallback, also);
+  }
+  numbers = integers(key, least, most);
+  return {};
+}
+
+std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, std::int64_t least, std::int64_t most) {
+  declare(key, integer_rule(least, most));
+  if (is_list(key)) return integers(key, least, most);
+  ConfigRule rule = integer_rule(least, most);
+  rule.is_list = true;
+  declare(key, std::move(rule));
+  const std::optional<std::int64_t> single = optional_integer(key, least, most);
+  return single ? std::vector<std::int64_t>{*single} : std::vector<std::int64_t>();
+}
+
+std::string ConfigNode::read_choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                                    std::string_view also) {
   Value* const value = find_known(key);
   std::string chosen(fallback);
   if (value != nullptr) {
@@ -246,6 +312,9 @@ std::string ConfigNode::choice(std::string_view key, const std::vector<std::stri
 }
 
 std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_t least, std::int64_t most) {
+  ConfigRule rule = integer_rule(least, most);
+  rule.is_list = true;
+  declare(key, std::move(rule));
   Value* value = find_known(key);
   std::vector<std::int64_t> numbers;
   Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
@@ -274,63 +343,6 @@ std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_
   }
   resolved_->member(key) = std::move(list);
   return numbers;
-}
-
-std::optional<ConfigNode> ConfigNode::optional_section(std::string_view key) {
-  if (find_known(key) == nullptr) return std::nullopt;
-  return section(key);
-}
-
-ConfigNode ConfigNode::section(std::string_view key) {
-  Value* value = find_known(key);
-  Resolved& resolved = resolved_->member(key);
-  resolved.kind = Resolved::Kind::kMap;
-  bool broken = broken_;
-  if (value != nullptr && value->kind != Kind::kMap) {
-    if (value->kind == Kind::kEmpty) {
-      add_fault(key, "the key has no value (a map of further keys is expected); indent them below it, or remove the key");
-    } else {
-      add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent them below the key",
-                                 name_of(value->kind)));
-    }
-    value->abandoned = true;
-    value = nullptr;
-    broken = true;
-  }
-  return child(key, value, &resolved, broken);
-}
-
-std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
-  Value* const value = find_known(key);
-  std::vector<ConfigNode> nodes;
-  if (value == nullptr) {
-    missing(key, "a list of maps, each beginning with \"- \"");
-    return nodes;
-  }
-  if (value->kind != Kind::kList || value->items.empty()) {
-    add_fault(key, fmt::format("{} stands here (a list of maps, at least one, is expected); begin each entry with \"- \"",
-                               value->kind == Kind::kList ? "an empty list" : name_of(value->kind)));
-    value->abandoned = true;
-    return nodes;
-  }
-  Resolved& list = resolved_->member(key);
-  list.kind = Resolved::Kind::kList;
-  for (std::size_t i = 0; i < value->items.size(); ++i) {
-    Value* item = value->items[i].get();
-    item->known = true;
-    const std::string name = fmt::format("{}.{}", key, i);
-    list.items.push_back(std::make_unique<Resolved>());
-    bool broken = broken_;
-    if (item->kind != Kind::kMap) {
-      shared_->faults.push_back({item->position, path_of(name), fmt::format("{} stands here (a map is expected); write "
-                                 "keys and values", name_of(item->kind))});
-      item->abandoned = true;
-      item = nullptr;
-      broken = true;
-    }
-    nodes.push_back(child(name, item, list.items.back().get(), broken));
-  }
-  return nodes;
 }
 
 }  // namespace magister

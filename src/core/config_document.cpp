@@ -85,27 +85,74 @@ ConfigDocument::ConfigDocument(std::string_view text, const std::string& source,
 
 ConfigDocument::~ConfigDocument() = default;
 
+std::unique_ptr<ConfigDocument> ConfigDocument::for_rules(std::string_view text) {
+  auto document = std::make_unique<ConfigDocument>(text, "rules");
+  document->shared_->for_rules = true;
+  return document;
+}
+
 ConfigNode ConfigDocument::root() {
-  return ConfigNode(shared_.get(), shared_->tree.get(), shared_->tree.get(), &shared_->resolved, "", false);
+  return ConfigNode(shared_.get(), shared_->tree.get(), shared_->tree.get(), &shared_->resolved, &shared_->rules, "", false);
+}
+
+const ConfigRules& ConfigDocument::rules() const { return shared_->rules; }
+
+std::string ConfigNode::Shared::where(const ConfigPosition& at) const {
+  if (at.argument == 0) return fmt::format("{}:{}:{}", source, at.line, at.column);
+  return fmt::format("argument {}", printable(arguments[static_cast<std::size_t>(at.argument) - 1], 80));
 }
 
 namespace {
 
-void find_unknown(const Value& value, const std::string& path, std::vector<ConfigFault>& faults) {
+bool has_other_name(const ConfigKey& key, const std::string& name) {
+  return std::find(key.other_names.begin(), key.other_names.end(), name) != key.other_names.end();
+}
+
+// The path of the key that is called so, by us or by other programs, in the maps below these keys; empty: there is none. Lists
+// of maps are left out: what another task knows is no help for this one.
+std::string find_below(const ConfigRules& rules, const std::string& prefix, const std::string& name) {
+  for (const auto& key : rules.keys) {
+    if (key->maps.empty() || key->is_list) continue;
+    const std::string inside = prefix + key->name + ".";
+    for (const auto& inner : key->maps.front()->keys) {
+      if (inner->rules.empty() && inner->maps.empty()) continue;  // a key of another map that is known here by other names
+      if (inner->name == name || has_other_name(*inner, name)) return inside + inner->name;
+    }
+    if (const std::string found = find_below(*key->maps.front(), inside, name); !found.empty()) return found;
+  }
+  return {};
+}
+
+// What an unknown key of the map at `prefix` was probably meant to be: the key that other programs call so, the nearest key, or
+// the same key where it belongs.
+std::string meant_by(const std::string& name, const std::string& prefix, const ConfigRules& here, const ConfigRules& all) {
+  for (const auto& key : here.keys) {
+    if (has_other_name(*key, name)) return key->name;
+  }
+  if (const std::string nearest = nearest_name(name, here.names()); !nearest.empty()) return nearest;
+  if (const std::string below = find_below(here, prefix, name); !below.empty()) return below;
+  if (const std::string elsewhere = find_below(all, "", name); !elsewhere.empty()) return elsewhere;
+  const ConfigKey* const top = all.find(name);
+  return top == nullptr || prefix.empty() ? "" : name + " at the top of the file";
+}
+
+void find_unknown(const Value& value, const std::string& path, const ConfigRules& all, std::vector<ConfigFault>& faults) {
   if (value.abandoned) return;
+  static const ConfigRules kNone;
+  const ConfigRules& here = value.rules == nullptr ? kNone : *value.rules;
   const std::string prefix = path.empty() ? "" : path + ".";
   for (const auto& [name, member] : value.members) {
     if (member->known) {
-      find_unknown(*member, prefix + name, faults);
+      find_unknown(*member, prefix + name, all, faults);
       continue;
     }
-    const std::string nearest = nearest_name(name, value.asked);
+    const std::string meant = meant_by(name, prefix, here, all);
     faults.push_back({member->key_position, printable(prefix + name),
-                      fmt::format("unknown key (it would change nothing; known here: {}); {}", join_names(value.asked),
-                                  nearest.empty() ? "remove it" : "did you mean " + nearest + "?")});
+                      fmt::format("unknown key (it would change nothing; known here: {}); {}", join_names(here.names()),
+                                  meant.empty() ? "remove it" : "did you mean " + meant + "?")});
   }
   for (std::size_t i = 0; i < value.items.size(); ++i) {
-    find_unknown(*value.items[i], prefix + fmt::format("{}", i), faults);
+    find_unknown(*value.items[i], prefix + fmt::format("{}", i), all, faults);
   }
 }
 
@@ -113,20 +160,16 @@ void find_unknown(const Value& value, const std::string& path, std::vector<Confi
 
 void ConfigDocument::finish() const {
   std::vector<ConfigFault> faults = shared_->faults;
-  if (shared_->tree != nullptr) find_unknown(*shared_->tree, "", faults);
+  if (shared_->tree != nullptr) find_unknown(*shared_->tree, "", shared_->rules, faults);
   if (faults.empty()) return;
   std::stable_sort(faults.begin(), faults.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
   std::string all;
   for (std::size_t i = 0; i < std::min(faults.size(), kMaxFaultsShown); ++i) {
     const ConfigFault& fault = faults[i];
-    const ConfigPosition& at = fault.position;
-    const std::string where =
-        at.argument == 0 ? fmt::format("{}:{}:{}", shared_->source, at.line, at.column)
-                         : fmt::format("argument {}", printable(shared_->arguments[static_cast<std::size_t>(at.argument) - 1], 80));
-    all += (all.empty() ? "" : "\n") + where + ": " + (fault.path.empty() ? "" : fault.path + ": ") + fault.message;
+    all += (all.empty() ? "" : "\n") + shared_->where(fault.position) + ": " + (fault.path.empty() ? "" : fault.path + ": ") + fault.message;
   }
   if (faults.size() > kMaxFaultsShown) {
-    all += fmt::format("\n{}: {} further faults (not shown); mend these first", shared_->source, faults.size() - kMaxFaultsShown);
+    all += fmt::format("\n{}: {} further faults (not shown); correct these first", shared_->source, faults.size() - kMaxFaultsShown);
   }
   throw Error(ExitCode::kConfig, all);
 }

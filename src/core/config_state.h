@@ -30,7 +30,13 @@ struct ConfigNode::Shared {
   std::vector<std::string> arguments;
   std::unique_ptr<Value> tree;
   Resolved resolved;
+  Resolved dropped;  // what is read and not part of the resolved experiment
+  ConfigRules rules;
+  bool for_rules = false;
   std::vector<ConfigFault> faults;
+
+  // "file:line:column", or "argument key.path=value".
+  std::string where(const ConfigPosition& at) const;
 };
 
 // "a list", "a single value" ... for messages.

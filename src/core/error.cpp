@@ -56,6 +56,22 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
+std::string terminal_safe(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_sequence_length(text.substr(at));
+    const std::string_view code_point = text.substr(at, length == 0 ? 1 : length);
+    if (code_point != "\n" && code_point != "\t" && (length == 0 || is_control(code_point))) {
+      for (const char byte : code_point) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(byte));
+    } else {
+      out += code_point;
+    }
+    at += code_point.size();
+  }
+  return out;
+}
+
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
   std::string nearest;

@@ -42,9 +42,10 @@ std::unique_ptr<Point> parse_entry(std::string_view whole) {
   auto point = std::make_unique<Point>();
   const std::size_t colon = whole.rfind(':');
   point->action = colon == std::string_view::npos ? "" : whole.substr(colon + 1);
-  const bool known = point->action == "kill" || point->action == "hang" || point->action == "throw" || point->action == "enospc";
+  constexpr std::string_view kActions[] = {"kill", "hang", "stop", "slow", "throw", "enospc"};
+  const bool known = std::find(std::begin(kActions), std::end(kActions), point->action) != std::end(kActions);
   MAGISTER_CHECK(known, ExitCode::kUsage, "MAGISTER_FAIL_POINT: \"{}\" has no action (nothing would happen); end it with :kill, "
-                 ":hang, :throw or :enospc", printable(whole));
+                 ":hang, :stop, :slow, :throw or :enospc", printable(whole));
   std::string_view entry = whole.substr(0, colon);
   take_number(entry, '/', 0, point->rank, whole);
   take_number(entry, '@', 1, point->nth, whole);
@@ -68,6 +69,7 @@ std::vector<std::unique_ptr<Point>> parse(const char* text) {
 // True: behave as if the disk were full.
 bool act(const Point& point) {
   if (point.action == "kill") std::raise(SIGKILL);
+  if (point.action == "stop") std::raise(SIGSTOP);  // until the test sends SIGCONT
   while (point.action == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
   MAGISTER_CHECK(point.action != "throw", ExitCode::kInternal, "fail point {} on rank {} (a test asked for it); unset "
                  "MAGISTER_FAIL_POINT", point.name, log_world_rank());
@@ -81,7 +83,9 @@ bool fail_point(const char* name) {
   if (points.empty()) [[likely]] return false;
   for (const auto& point : points) {
     if (point->name != name || (point->rank >= 0 && point->rank != log_world_rank())) continue;
-    if (point->reached.fetch_add(1) + 1 == point->nth && act(*point)) return true;
+    const int reached = point->reached.fetch_add(1) + 1;
+    if (point->action == "slow" && reached >= point->nth) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (reached == point->nth && act(*point)) return true;
   }
   return false;
 }

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <utility>
 
 #include "magister/core/error.h"
 
@@ -87,12 +89,22 @@ void open_rank_log(const std::string& directory) {
   const std::string path = fmt::format("{}/rank-{:04d}.log", directory, log.world_rank);
   try {
     std::filesystem::create_directories(directory);
+    const auto kind = std::filesystem::symlink_status(path).type();
+    if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular) {
+      throw std::runtime_error("no regular file stands there, and nothing is written through a link");
+    }
     auto logger = std::make_shared<spdlog::logger>("rank", std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
     logger->set_level(spdlog::level::debug);
     logger->flush_on(spdlog::level::info);  // what a rank said last is what is asked for after a crash
-    // A full disk must not be reported through spdlog's own message on standard error at every line.
-    logger->set_error_handler([](const std::string&) {});
+    // A full disk is told once and not, as by spdlog itself, at every line. It is called under the mutex, while a message is
+    // written, so it speaks to standard error directly.
+    logger->set_error_handler([path, told = false](const std::string& reason) mutable {
+      if (std::exchange(told, true)) return;
+      const std::string text = fmt::format("{}: cannot be written: {} (messages are lost there, results are not); free space",
+                                           printable(path), printable(reason));
+      write_stderr(stderr_text(state(), LogLevel::kWarning, false, text));
+    });
     log.rank_log = std::move(logger);
   } catch (const std::exception& error) {
     fail(ExitCode::kInputOutput, "{}: the log of rank {} cannot be opened: {} (a failure would leave no trace); "
@@ -105,16 +117,18 @@ void show_live_line(const std::string& text) {
   LogState& log = state();
   const std::lock_guard lock(log.mutex);
   if (text.empty() && log.live_line.empty()) return;
-  log.live_line = text;
-  write_stderr("\r\x1b[K" + text);
+  log.live_line = terminal_safe(text);
+  write_stderr("\r\x1b[K" + log.live_line);
 }
 
 bool stderr_is_terminal() noexcept { return ::isatty(STDERR_FILENO) == 1; }
 
 namespace detail {
 
-void write_log(LogLevel level, bool once_for_world, const std::string& text) noexcept {
+// The last place before a terminal or a file: whatever foreign text got into a message, no control character leaves here.
+void write_log(LogLevel level, bool once_for_world, const std::string& message) noexcept {
   try {
+    const std::string text = terminal_safe(message);
     LogState& log = state();
     const std::lock_guard lock(log.mutex);
     if (log.rank_log) log.rank_log->log(spdlog_level(level), "{}", text);

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "core/yaml_source.h"
 #include "magister/core/error.h"
 #include "magister/core/utf8.h"
 
@@ -35,54 +36,6 @@ std::string too_deep() {
 
 // Thrown inside one parse to leave yaml-cpp; the fault is already kept.
 struct StopParsing {};
-
-class SourceText {
- public:
-  SourceText(std::string_view text, int argument) : text_(text), argument_(argument) {
-    line_begins_.push_back(0);
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      if (text[i] == '\n') line_begins_.push_back(i + 1);
-    }
-  }
-
-  ConfigPosition at_byte(std::size_t byte) const {
-    const auto next = std::upper_bound(line_begins_.begin(), line_begins_.end(), byte);
-    const auto line = static_cast<std::size_t>(next - line_begins_.begin()) - 1;
-    return position(line, byte - line_begins_[line]);
-  }
-  ConfigPosition at(const YAML::Mark& mark) const {
-    if (mark.is_null()) return position(0, 0);
-    return position(static_cast<std::size_t>(mark.line), static_cast<std::size_t>(mark.column));
-  }
-  // The text from a mark to the end of its line.
-  std::string_view rest_of_line(const YAML::Mark& mark) const {
-    if (mark.is_null() || static_cast<std::size_t>(mark.line) >= line_begins_.size()) return {};
-    const std::size_t begin = line_begins_[static_cast<std::size_t>(mark.line)] + static_cast<std::size_t>(mark.column);
-    if (begin >= text_.size()) return {};
-    return text_.substr(begin, text_.find('\n', begin) - begin);
-  }
-
- private:
-  ConfigPosition position(std::size_t line, std::size_t byte_column) const {
-    if (argument_ != 0) return {argument_, 0, 0};
-    line = std::min(line, line_begins_.size() - 1);
-    // Counting goes on from the place asked for last: a line of a million values is walked once.
-    if (line != last_line_ || byte_column < last_byte_) {
-      last_line_ = line;
-      last_byte_ = last_column_ = 0;
-    }
-    const std::string_view part = text_.substr(line_begins_[line] + last_byte_, byte_column - last_byte_);
-    const auto continuation = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
-    last_column_ += part.size() - static_cast<std::size_t>(std::count_if(part.begin(), part.end(), continuation));
-    last_byte_ += part.size();
-    return {0, static_cast<int>(line) + 1, static_cast<int>(last_column_) + 1};
-  }
-
-  std::string_view text_;
-  int argument_;
-  std::vector<std::size_t> line_begins_;
-  mutable std::size_t last_line_ = 0, last_byte_ = 0, last_column_ = 0;
-};
 
 // Grows the tree. One open container a level; a map alternates between a key and a value.
 class TreeBuilder : public YAML::EventHandler {
@@ -306,53 +259,69 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
   return faults.size() == before;
 }
 
+// One pass of yaml-cpp, whose exceptions go to the caller.
+std::unique_ptr<Value> read_events(const std::string& text, const SourceText& source, const std::string& root_path,
+                                   std::vector<ConfigFault>& faults) {
+  TreeBuilder builder(source, root_path, faults);
+  // yaml-cpp takes an open quote for closed when a line break is the last it sees; a comment as last line prevents it.
+  std::istringstream stream{text + (text.ends_with('\n') || text.empty() ? "#" : "\n#")};
+  YAML::Parser parser(stream);
+  if (!parser.HandleNextDocument(builder)) return nullptr;
+  struct SecondDocument : YAML::EventHandler {
+    explicit SecondDocument(TreeBuilder& first) : first(first) {}
+    TreeBuilder& first;
+    void OnDocumentStart(const YAML::Mark& mark) override {
+      first.stop(mark, "a second document begins (an experiment is one document, and everything after it would be "
+                       "ignored); remove the line ---, or indent what belongs to the first");
+    }
+    void OnDocumentEnd() override {}
+    void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+    void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+    void OnSequenceEnd() override {}
+    void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+    void OnMapEnd() override {}
+  } second(builder);
+  parser.HandleNextDocument(second);
+  return std::move(builder.root);
+}
+
 }  // namespace
 
 std::unique_ptr<Value> parse_yaml(std::string_view text, int argument, const std::string& root_path,
                                   std::vector<ConfigFault>& faults) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark says nothing here
-  const SourceText source(text, argument);
+  const SourceText whole(text, argument);
   if (text.size() > ConfigDocument::kMaxBytes) {
-    faults.push_back({source.at_byte(0), root_path, fmt::format("{} bytes of text (an experiment has at most {}); put data "
+    faults.push_back({whole.at_byte(0), root_path, fmt::format("{} bytes of text (an experiment has at most {}); put data "
                       "into files of its own", text.size(), ConfigDocument::kMaxBytes)});
     return nullptr;
   }
-  if (!check_text(text, source, root_path, faults)) return nullptr;
-
-  TreeBuilder builder(source, root_path, faults);
-  // yaml-cpp takes an open quote for closed when a line break is the last it sees; a comment as last line prevents it.
-  std::istringstream stream{std::string(text) + (text.ends_with('\n') || text.empty() ? "#" : "\n#")};
-  try {
-    YAML::Parser parser(stream);
-    if (!parser.HandleNextDocument(builder)) return nullptr;
-    struct SecondDocument : YAML::EventHandler {
-      explicit SecondDocument(TreeBuilder& first) : first(first) {}
-      TreeBuilder& first;
-      void OnDocumentStart(const YAML::Mark& mark) override {
-        first.stop(mark, "a second document begins (an experiment is one document, and everything after it would be "
-                         "ignored); remove the line ---, or indent what belongs to the first");
+  if (!check_text(text, whole, root_path, faults)) return nullptr;
+  constexpr int kMostJoined = 200;  // texts with pairs of escapes, each of which costs another pass
+  std::string joined(text);
+  std::vector<std::size_t> shortened;
+  for (int pass = 0;; ++pass) {
+    const SourceText source(joined, argument, shortened);
+    const std::size_t faults_before = faults.size();
+    try {
+      return read_events(joined, source, root_path, faults);
+    } catch (const StopParsing&) {
+      return nullptr;
+    } catch (const YAML::Exception& error) {
+      if (pass < kMostJoined && !error.mark.is_null() && join_surrogates(joined, source.byte_of(error.mark), shortened)) {
+        faults.resize(faults_before);
+        continue;
       }
-      void OnDocumentEnd() override {}
-      void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-      void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-      void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-      void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-      void OnSequenceEnd() override {}
-      void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-      void OnMapEnd() override {}
-    } second(builder);
-    parser.HandleNextDocument(second);
-  } catch (const StopParsing&) {
-    return nullptr;
-  } catch (const YAML::Exception& error) {
-    const std::string near = printable(source.rest_of_line(error.mark), 40);
-    faults.push_back({source.at(error.mark), root_path,
-                      fmt::format("not valid YAML: {}{} (what follows cannot be understood); mend this place, or put "
-                                  "a value with special characters in quotes",
-                                  printable(error.msg), near.empty() ? "" : " near \"" + near + "\"")});
-    return nullptr;
+      const std::string near = printable(source.rest_of_line(error.mark), 40);
+      faults.push_back({source.at(error.mark), root_path,
+                        fmt::format("not valid YAML: {}{} (what follows cannot be understood); correct this place, or put "
+                                    "a value with special characters in quotes",
+                                    printable(error.msg), near.empty() ? "" : " near \"" + near + "\"")});
+      return nullptr;
+    }
   }
-  return std::move(builder.root);
 }
 
 }  // namespace magister

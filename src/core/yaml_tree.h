@@ -31,7 +31,7 @@ struct ConfigNode::Value {
   std::string scalar;
   std::vector<std::pair<std::string, std::unique_ptr<Value>>> members;  // kMap, in the order of the file
   std::vector<std::unique_ptr<Value>> items;                            // kList
-  std::vector<std::string> asked;  // kMap: the keys that reads asked for, for the nearest name
+  const ConfigRules* rules = nullptr;  // kMap: the keys that reads asked for; null: it was not read as a map
 
   Value* find(std::string_view key) const;
 };

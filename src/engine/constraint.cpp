@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "magister/core/error.h"
+#include "magister/engine/regex_syntax.h"
 
 namespace {
 
@@ -52,36 +53,10 @@ std::string grammar_of_choices(const std::vector<std::string>& choices) {
   return grammar;
 }
 
-// The library's "." matches line ends too, Python's and JavaScript's do not. "[]" and "[^]" are whole classes to it and to
-// JavaScript, but the beginning of one to Python.
-std::string regex_without_line_ends(const std::string& regex) {
-  std::string plain;
-  bool in_class = false;
-  for (std::size_t i = 0; i < regex.size(); ++i) {
-    const char c = regex[i];
-    if (c == '\\' && i + 1 < regex.size()) {
-      plain += {c, regex[++i]};
-      continue;
-    }
-    if (c == '[' && !in_class) {
-      in_class = true;
-      const std::size_t first = i + (i + 1 < regex.size() && regex[i + 1] == '^' ? 2 : 1);
-      if (first < regex.size() && regex[first] == ']') throw std::runtime_error("\"]\" begins a class; write \\] for the character");
-    }
-    if (c == ']') in_class = false;
-    if (c == '.' && !in_class) {
-      plain += "[^\\n\\r]";
-    } else {
-      plain += c;
-    }
-  }
-  return plain;
-}
-
 xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
   switch (rule.kind) {
     case Kind::kJsonSchema: return xgrammar::Grammar::FromJSONSchema(rule.text, /*any_whitespace=*/false);
-    case Kind::kRegex: return xgrammar::Grammar::FromRegex(regex_without_line_ends(rule.text));
+    case Kind::kRegex: return xgrammar::Grammar::FromRegex(plain_regex(rule.text, RegexPlace::kText));
     case Kind::kChoice: return xgrammar::Grammar::FromEBNF(grammar_of_choices(rule.choices));
     case Kind::kGrammar: break;
   }
@@ -120,6 +95,33 @@ bool is_in_no_text(const std::string& bytes) {
   return false;
 }
 
+// Where a JSON text stands in an escape. Only those that json.dumps writes are let through: the short ones, and \u00XX for the other
+// control characters. So every text has one spelling: no name twice under two spellings, and no half of a surrogate pair.
+enum Escape : std::uint8_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001, kU007, kNumEscapes, kBarred = kNumEscapes };
+
+Escape after(Escape state, char c) {
+  const auto one_of = [c](std::string_view chars) { return chars.find(c) != std::string_view::npos; };
+  switch (state) {
+    case kPlain: return c == '\\' ? kBackslash : kPlain;
+    case kBackslash: return c == 'u' ? kU : one_of("\"\\bfnrt") ? kPlain : kBarred;
+    case kU: return c == '0' ? kU0 : kBarred;
+    case kU0: return c == '0' ? kU00 : kBarred;
+    case kU00: return c == '0' ? kU000 : c == '1' ? kU001 : c == '7' ? kU007 : kBarred;
+    case kU000: return one_of("01234567be") ? kPlain : kBarred;
+    case kU001: return one_of("0123456789abcdef") ? kPlain : kBarred;
+    case kU007: return c == 'f' ? kPlain : kBarred;
+    default: return kBarred;
+  }
+}
+
+Escape after(Escape state, const std::string& bytes) {
+  for (const char c : bytes) {
+    state = after(state, c);
+    if (state == kBarred) break;
+  }
+  return state;
+}
+
 // The library's messages may show whole schemas over many lines.
 std::string one_line(std::string words) {
   while (!words.empty() && (words.back() == '\n' || words.back() == '.')) words.pop_back();
@@ -133,6 +135,22 @@ struct Constraint::Compiled {
   std::int64_t vocab_size;
   std::vector<signed char> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
   std::array<std::vector<std::uint64_t>, kNarrowLeads.size()> barred;  // tokens that may not follow each of them, as bits
+  // JSON: the tokens' bytes, and those that may not follow in each state of an escape; else empty.
+  std::vector<std::string> tokens;
+  std::array<std::vector<std::uint64_t>, kNumEscapes> barred_escapes;
+
+  static bool holds(const std::vector<std::uint64_t>& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
+
+  void bar_escapes(const std::vector<std::string>& all_tokens) {
+    tokens = all_tokens;
+    for (std::size_t state = 0; state < kNumEscapes; ++state) {
+      auto& bits = barred_escapes[state];
+      bits.assign(static_cast<std::size_t>((vocab_size + 63) / 64), 0);
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (after(static_cast<Escape>(state), tokens[i]) == kBarred) bits[i / 64] |= std::uint64_t{1} << (i % 64);
+      }
+    }
+  }
 };
 
 struct ConstraintState::Matcher {
@@ -144,6 +162,15 @@ struct ConstraintState::Matcher {
   std::vector<std::uint64_t> words;
   std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
   int lead = kNoLead;    // that the text ends with
+  Escape escape = kPlain;
+
+  // What may not follow, whatever the grammar says.
+  std::vector<const std::vector<std::uint64_t>*> barred() const {
+    std::vector<const std::vector<std::uint64_t>*> all;
+    if (lead != kNoLead) all.push_back(&compiled.barred[static_cast<std::size_t>(lead)]);
+    if (!compiled.tokens.empty()) all.push_back(&compiled.barred_escapes[escape]);
+    return all;
+  }
 };
 
 Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes,
@@ -158,7 +185,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     // The library takes only tokens that it was given for end tokens, and padding is none.
     tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
   }
-  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}};
+  Compiled compiled{xgrammar::CompiledGrammar(xgrammar::NullObj()), vocab_size, {}, {}, {}, {}};
   compiled.lead.assign(static_cast<std::size_t>(vocab_size), kNoLead);
   for (auto& bits : compiled.barred) bits.assign(static_cast<std::size_t>((vocab_size + 63) / 64), 0);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -169,6 +196,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
       if (!may_follow(static_cast<int>(lead), tokens[i].front())) compiled.barred[lead][i / 64] |= std::uint64_t{1} << (i % 64);
     }
   }
+  if (rule.kind == Kind::kJsonSchema) compiled.bar_escapes(tokens);
   std::vector<std::string> ignored;
   warnings_of_compilation = &ignored;
   std::string problem;
@@ -204,9 +232,8 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
   mask.dtype = xgrammar::GetBitmaskDLType();
   mask.shape = &matcher_->half_words;
   matcher_->state.FillNextTokenBitmask(&mask);
-  if (matcher_->lead != kNoLead) {
-    const auto& barred = matcher_->compiled.barred[static_cast<std::size_t>(matcher_->lead)];
-    for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~barred[i];
+  for (const auto* barred : matcher_->barred()) {
+    for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~(*barred)[i];
   }
   const bool any = std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
   return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();
@@ -216,9 +243,12 @@ bool ConstraintState::accept(TokenId token) {
   const Constraint::Compiled& compiled = matcher_->compiled;
   if (token < 0 || token >= compiled.vocab_size) return false;
   const auto i = static_cast<std::size_t>(token);
-  if (matcher_->lead != kNoLead && (compiled.barred[static_cast<std::size_t>(matcher_->lead)][i / 64] >> (i % 64) & 1) != 0) return false;
+  for (const auto* barred : matcher_->barred()) {
+    if (Constraint::Compiled::holds(*barred, i)) return false;
+  }
   if (!matcher_->state.AcceptToken(token)) return false;
   matcher_->lead = compiled.lead[i];
+  if (i < compiled.tokens.size()) matcher_->escape = after(matcher_->escape, compiled.tokens[i]);
   return true;
 }
 

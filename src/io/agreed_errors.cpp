@@ -1,5 +1,5 @@
 // An error travels as text: its exit code, a space, its message.
-#include "io/agreed_errors.h"
+#include "magister/io/agreed_errors.h"
 
 #include <charconv>
 #include <new>

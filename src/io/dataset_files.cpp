@@ -13,7 +13,7 @@
 #include <set>
 #include <span>
 
-#include "io/agreed_errors.h"
+#include "magister/io/agreed_errors.h"
 #include "io/newlines.h"
 #include "magister/core/error.h"
 #include "magister/core/log.h"

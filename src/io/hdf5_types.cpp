@@ -25,6 +25,12 @@ H5Type hdf5_type(ColumnType type, std::uint64_t width) {
       H5Tset_cset(text.get(), H5T_CSET_UTF8);
       return text;
     }
+    case ColumnType::kText: {
+      H5Type text(H5Tcopy(H5T_C_S1));
+      H5Tset_size(text.get(), H5T_VARIABLE);
+      H5Tset_cset(text.get(), H5T_CSET_UTF8);
+      return text;
+    }
   }
   fail(ExitCode::kInternal, "column type {} is unknown (a case is missing); report this", static_cast<int>(type));
 }

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace {
@@ -21,13 +23,6 @@ namespace {
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
-}
-
-[[noreturn]] void fail_io(const std::string& path, const std::string& doing, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT;
-  const std::string room = full ? fmt::format(", {} bytes are free", free_bytes_beside(path)) : "";
-  fail(ExitCode::kInputOutput, "{}: {} failed: {}{} (committed units are safe); {} and run the same command again",
-       printable(path), doing, std::strerror(error), room, full ? "free space" : "check the disk");
 }
 
 int open_flags(PosixFile::Access access) {
@@ -42,6 +37,14 @@ int open_flags(PosixFile::Access access) {
 
 }  // namespace
 
+void fail_io(const std::string& path, const std::string& doing, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  const std::string room = full ? fmt::format(", {} bytes are free", free_bytes_beside(path)) : "";
+  fail(ExitCode::kInputOutput, "{}: {} failed: {}{} (committed units are safe); {} and run the same command again",
+       printable(path), doing, std::strerror(error), room,
+       full ? "free space" : error == EFBIG ? "raise the limit on the size of files (ulimit -f)" : "check the disk");
+}
+
 PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   do {
     descriptor_ = ::open(path.c_str(), open_flags(access), 0640);
@@ -49,6 +52,10 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   const int error = errno;
   MAGISTER_CHECK(descriptor_ >= 0 || access == Access::kRead || error != ELOOP, ExitCode::kInputOutput,
                  "{}: is a symbolic link (results are written only where their name says); move it away", printable(path));
+  // O_EXCL says EEXIST of a link, too.
+  MAGISTER_CHECK(descriptor_ >= 0 || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
+                 "{}: something stands there, a symbolic link perhaps (a file of that name is made anew, never through a link); move "
+                 "it away", printable(path));
   MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be {}: {} (nothing can be done with it); check the "
                  "path and its permissions", printable(path), access == Access::kCreate ? "created" : "opened",
                  std::strerror(error));
@@ -66,7 +73,44 @@ PosixFile::~PosixFile() {
 PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(protected_, other.protected_);
   return *this;
+}
+
+// Linux's NFS client extends a write to the whole page when it holds that page in its cache, up to date as far as it knows
+// (nfs_can_extend_write): flags and rows that another host wrote into the page meanwhile would be overwritten with what was
+// there before. It does not do so for a file that is locked on this host, other than exclusively as a whole, or opened with
+// O_DSYNC. A shared lock of the whole file is one request a run, and rows still leave in large pieces; with O_DSYNC every
+// write would wait for the server. So O_DSYNC is for file systems that refuse the lock. The lock belongs to the open file
+// (F_OFD): closing another descriptor of the file, as HDF5 does, must not drop it. Local file systems lose nothing by it.
+void PosixFile::protect_neighbours() {
+  protected_ = true;
+  struct flock whole {};
+  whole.l_type = F_RDLCK;
+  whole.l_whence = SEEK_SET;
+  const bool pretend_refused = fail_point("results.range_lock");
+  int result = -1;
+  do {
+    result = pretend_refused ? -1 : ::fcntl(descriptor_, F_OFD_SETLK, &whole);
+  } while (result != 0 && !pretend_refused && errno == EINTR);
+  if (result == 0) return;
+  const int error = pretend_refused ? ENOLCK : errno;
+  MAGISTER_CHECK(error != EAGAIN && error != EACCES, ExitCode::kInputOutput, "{}: another program holds an exclusive lock on it "
+                 "(it could change what is written here); end that program", printable(path_));
+  static std::atomic<bool> said{false};
+  if (!said.exchange(true)) {
+    log_warning("{}: this file system refuses range locks: {} (over NFS, hosts could overwrite each other's bytes); every write "
+                "waits for the disk instead (O_DSYNC), which is slower", printable(path_), std::strerror(error));
+  }
+  const int synchronous = ::open(path_.c_str(), open_flags(Access::kReadWrite) | O_DSYNC);
+  if (synchronous < 0) fail_io(path_, "opening with O_DSYNC", errno);
+  ::close(std::exchange(descriptor_, synchronous));
+}
+
+void PosixFile::reopen() {
+  const bool was_protected = protected_;
+  *this = PosixFile(path_);
+  if (was_protected) protect_neighbours();
 }
 
 std::uint64_t PosixFile::num_bytes() const {
@@ -125,6 +169,7 @@ void PosixFile::sync() {
 void sync_folder_of(const std::string& path) {
   const std::string folder = folder_of(path);
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0 && errno == EACCES) return;  // who may make names in a folder need not be allowed to read it
   if (descriptor < 0) fail_io(folder, "opening the folder", errno);
   const int result = ::fsync(descriptor);
   const int error = errno;

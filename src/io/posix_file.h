@@ -23,11 +23,17 @@ class PosixFile {
   explicit PosixFile(const std::string& path, Access access = Access::kReadWrite);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept
-      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), protected_(other.protected_) {}
   PosixFile& operator=(PosixFile&& other) noexcept;
 
   const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }  // after a rename
+  // For a file that ranks on several hosts write at the same time, next to each other: no byte but those handed to write_at()
+  // reaches the file. Call once, after opening. See the reasons in posix_file.cpp.
+  void protect_neighbours();
+  // Closes and opens again under the same path, protected as before: what other hosts have synced is seen from here on (NFS
+  // promises it to who opens after another closed or synced, not to who had the file open all the time).
+  void reopen();
   std::uint64_t num_bytes() const;
   // Any thread.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
@@ -40,10 +46,12 @@ class PosixFile {
  private:
   std::string path_;
   int descriptor_ = -1;
+  bool protected_ = false;
 };
 
-// fsync of the folder that holds `path`, so that a rename in it survives a power loss.
-void sync_folder_of(const std::string& path);
+// Error(kInputOutput) that names path, what was being done and errno's text; of a full disk also what is free.
+[[noreturn]] void fail_io(const std::string& path, const std::string& doing, int error);
+
 // rename + sync_folder_of. Throws Error(kInputOutput).
 void rename_durably(const std::string& from, const std::string& to);
 

@@ -17,8 +17,6 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
     const AttributeValue* value = find_attribute(file.attributes(), name);
     if (value == nullptr || !std::holds_alternative<std::uint64_t>(*value)) {
       faults.add("attribute {} is missing or no number", name);
-    } else if (std::string(name) == "format_version" && std::get<std::uint64_t>(*value) != 1) {
-      faults.add("format_version is {}; this program knows 1", std::get<std::uint64_t>(*value));
     }
   }
   const AttributeValue* complete = find_attribute(file.attributes(), "complete");
@@ -30,34 +28,43 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
 // What a kind of results promises about its samples and rows.
 struct Rules {
   const char* format;
+  std::uint64_t newest_version;  // of the format; older ones are known, too
   bool (*columns)(const ResultsReader&, FaultList&);
   void (*samples)(const ResultsReader&, FaultList&);
   void (*rows)(const ResultsReader&, const Unit&, FaultList&);
 };
 constexpr Rules kRules[] = {
-    {"magister.teacher_logits", check_teacher_columns, check_teacher_samples, check_teacher_rows},
-    {"magister.generate", check_generate_columns, check_generate_samples, check_generate_rows},
-    {"magister.judge", check_judge_columns, check_judge_samples, check_judge_rows},
+    {"magister.teacher_logits", 1, check_teacher_columns, check_teacher_samples, check_teacher_rows},
+    {"magister.generate", 2, check_generate_columns, check_generate_samples, check_generate_rows},
+    {"magister.judge", 1, check_judge_columns, check_judge_samples, check_judge_rows},
 };
 
 // Number of committed units. rules: null when no row can be checked.
 std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultList& faults) {
   const ResultsColumns& columns = file.columns();
-  const auto done = columns.rows<std::uint8_t>("/commit/done", 0, columns.num_units());
-  const auto stored = columns.rows<std::uint32_t>("/commit/crc32c", 0, columns.num_units());
-  std::uint64_t num_done = 0;
-  for (std::uint64_t index = 0; index < done.size(); ++index) {
-    if (done[index] != 1) continue;
-    ++num_done;
+  const UnitSet pending = columns.pending_units();
+  for (std::uint64_t index = 0, next = pending.next(0); index < columns.num_units(); ++index) {
+    if (index == next) {
+      next = pending.next(index + 1);
+      continue;
+    }
     const Unit unit = columns.unit(index);
-    const std::uint32_t found = columns.checksum(unit);
-    if (stored[index] != found) {
+    const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
+    std::uint32_t found = 0;
+    try {
+      found = columns.checksum(unit);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData) throw;
+      faults.add("unit {}: {}", index, error.what());
+      continue;
+    }
+    if (stored != found) {
       faults.add("unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was committed",
-                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored[index]);
+                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored);
     }
     if (rules != nullptr) rules->rows(file, unit, faults);
   }
-  return num_done;
+  return columns.num_units() - pending.size();
 }
 
 }  // namespace
@@ -72,6 +79,11 @@ std::vector<std::string> check_results(const std::string& path) {
     return format != nullptr && *format == AttributeValue(std::string(of.format));
   });
   if (rules == std::end(kRules)) faults.add("format is none that this program knows (magister.teacher_logits, magister.generate, magister.judge)");
+  const AttributeValue* version = find_attribute(file.attributes(), "format_version");
+  const auto* number = version == nullptr ? nullptr : std::get_if<std::uint64_t>(version);
+  if (rules != std::end(kRules) && number != nullptr && (*number == 0 || *number > rules->newest_version)) {
+    faults.add("format_version is {}; this program knows 1 to {} of {}", *number, rules->newest_version, rules->format);
+  }
   // Offsets that lie would only make every unit look damaged.
   if (faults.count() > 0) return faults.take();
   if (!rules->columns(file, faults)) rules = nullptr;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/results_check.h"
+#include "io/text_heap.h"
 #include "magister/core/utf8.h"
 
 namespace magister {
@@ -61,29 +62,42 @@ bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
   right &= has_column(file, "/generate/logprob", ColumnType::kF32, Extent::kRows, faults);
   right &= has_column(file, "/generate/text_index", ColumnType::kU32, Extent::kSamples, faults);
   right &= has_column(file, "/generate/finish_reason", ColumnType::kU8, Extent::kSamples, faults);
-  right &= has_column(file, "/generate/text", ColumnType::kUtf8, Extent::kSamples, faults);
+  // Strings of one fixed length in files of format version 1.
+  const bool fixed = file.number("format_version") == 1;
+  right &= has_column(file, "/generate/text", fixed ? ColumnType::kUtf8 : ColumnType::kText, Extent::kSamples, faults);
   right &= has_tops(file, faults);
   return right;
 }
 
 void check_generate_samples(const ResultsReader& file, FaultList& faults) {
   const ResultsColumns& columns = file.columns();
-  const std::uint64_t n = columns.num_samples(), width = columns.at("/generate/text").spec.width;
-  std::string text(width, '\0');
+  const std::uint64_t n = columns.num_samples();
+  constexpr std::uint64_t kBlock = 1 << 16;
   std::uint64_t source_before = 0;
   std::uint32_t index_before = 0;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    const std::uint64_t source = columns.rows<std::uint64_t>("/samples/source_index", i, 1)[0];
-    const std::uint32_t index = columns.rows<std::uint32_t>("/generate/text_index", i, 1)[0];
-    const bool follows = i == 0 ? index == 0 : (source == source_before && index == index_before + 1) ||
-                                                   (source == source_before + 1 && index == 0);
-    if (!follows) faults.add("text {} is number {} of record {}, after number {} of record {}", i, index, source, index_before, source_before);
-    source_before = source;
-    index_before = index;
-    const std::uint8_t reason = columns.rows<std::uint8_t>("/generate/finish_reason", i, 1)[0];
-    if (reason > 1) faults.add("text {}: finish_reason is {}, neither 0 nor 1", i, reason);
-    columns.read(columns.at("/generate/text"), i, std::as_writable_bytes(std::span(text)));
-    if (find_invalid_utf8(text) != text.size()) faults.add("text {} is not valid UTF-8", i);
+  for (std::uint64_t first = 0; first < n; first += kBlock) {
+    const std::uint64_t count = std::min(kBlock, n - first);
+    const auto sources = columns.rows<std::uint64_t>("/samples/source_index", first, count);
+    const auto indices = columns.rows<std::uint32_t>("/generate/text_index", first, count);
+    const auto reasons = columns.rows<std::uint8_t>("/generate/finish_reason", first, count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const bool begins = first + i == 0 || sources[i] == source_before + 1;
+      const bool follows = begins ? indices[i] == 0 : sources[i] == source_before && indices[i] == index_before + 1;
+      if (!follows) {
+        faults.add("text {} is number {} of record {}, after number {} of record {}", first + i, indices[i], sources[i], index_before, source_before);
+      }
+      source_before = sources[i];
+      index_before = indices[i];
+      if (reasons[i] > 1) faults.add("text {}: finish_reason is {}, neither 0 nor 1", first + i, reasons[i]);
+    }
+  }
+  try {
+    TextHeap(columns, columns.at("/generate/text")).for_each({0, n}, [&](std::uint64_t i, std::string_view text) {
+      if (find_invalid_utf8(text) != text.size()) faults.add("text {} is not valid UTF-8", i);
+    });
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kData) throw;
+    faults.add("{}", error.what());
   }
 }
 

@@ -1,21 +1,20 @@
 // `export`: one JSON line a sample, streamed column by column, written beside its final name and renamed at the end.
 // JSON: RFC 8259. Floats by std::to_chars: the shortest decimal that reads back to the same float.
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "io/results_reader.h"
+#include "io/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results_tools.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace {
@@ -85,10 +84,12 @@ class JsonlWriter {
   struct Member {
     std::string prefix;  // ,"name":
     const PlacedColumn* column;
+    std::unique_ptr<TextHeap> text;  // of strings of any length
   };
 
   void add(const std::string& name, const PlacedColumn& column) {
-    members_.push_back({"," + json_text(name) + ":", &column});
+    members_.push_back({"," + json_text(name) + ":", &column, nullptr});
+    if (column.spec.type == ColumnType::kText) members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
   }
 
   void write_sample(std::uint64_t sample, IndexRange rows) {
@@ -101,6 +102,11 @@ class JsonlWriter {
       line_ += member.prefix;
       const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
       if (!of_samples) line_ += '[';
+      if (member.text) {
+        line_ += json_text(member.text->text(sample));
+        flush_if_long();
+        continue;
+      }
       bool first_row = true;
       file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
                                      [&](std::uint64_t, std::span<const std::byte> bytes) {
@@ -126,6 +132,7 @@ class JsonlWriter {
         to_floats(ColumnType::kF16, bytes, floats_);
         return append_values<float>(line_, std::as_bytes(std::span(floats_)), row_values, first_row);
       case ColumnType::kUtf8: text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); return;
+      case ColumnType::kText: return;  // read by TextHeap
     }
   }
 
@@ -149,31 +156,10 @@ void write_to_standard_output(std::string_view piece) {
   fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere", std::strerror(errno));
 }
 
-void refuse_existing(const std::string& out) {
-  struct stat status {};
-  MAGISTER_CHECK(::lstat(out.c_str(), &status) != 0, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give another "
-                 "name or move it away", printable(out));
-}
-
 void export_to_file(const ResultsReader& file, const std::string& out) {
-  refuse_existing(out);
-  const std::string creating = out + ".creating";
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(creating, ignored))) ::unlink(creating.c_str());
-  PosixFile target(creating, PosixFile::Access::kCreate);
-  try {
-    std::uint64_t position = 0;
-    JsonlWriter(file, [&](std::string_view piece) {
-      target.write_at(position, std::as_bytes(std::span(piece)));
-      position += piece.size();
-    }).write_all();
-    target.sync();
-    refuse_existing(out);
-    rename_durably(creating, out);
-  } catch (...) {
-    ::unlink(creating.c_str());  // gone already when only the folder's fsync failed
-    throw;
-  }
+  WholeFile target(out, WholeFile::Existing::kRefused);
+  JsonlWriter(file, [&](std::string_view piece) { target.write(piece); }).write_all();
+  target.keep();
 }
 
 }  // namespace

@@ -7,25 +7,51 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <nlohmann/json.hpp>
 
+#include "magister/io/agreed_errors.h"
+#include "io/mpio_file.h"
 #include "io/results_columns.h"
+#include "io/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 
 namespace magister {
 
-struct ResultsFile::Columns {
-  std::string final_path;
-  ResultsColumns at;
-  std::vector<std::uint64_t> pending;
-  const Communicator* world = nullptr;
-};
-
 namespace {
 
 std::string creating(const std::string& final_path) { return final_path + ".creating"; }
 std::string partial(const std::string& final_path) { return final_path + ".partial"; }
+
+// Opened for rows of ranks on any host.
+ResultsColumns open_shared(const std::string& path, std::vector<PlacedColumn> placed, const ResultsAccess& access) {
+  PosixFile file(path);
+  file.protect_neighbours();
+  ResultsColumns columns(std::move(file), std::move(placed));
+  if (access.driver == ResultsAccess::Driver::kMpio) columns.open_mpio(access);
+  return columns;
+}
+
+}  // namespace
+
+struct ResultsFile::Columns {
+  std::string final_path;
+  ResultsColumns at;
+  UnitSet pending;
+  std::optional<TextHeapWriter> texts;  // of one column, between create() and freeze()
+  std::string texts_column;
+  const Communicator* world = nullptr;
+  bool is_creating = false;  // from the first byte of X.h5.creating to its rename
+
+  // An error between the two, on whichever rank, leaves nothing behind: that rank removes the name, and the others end with it.
+  // The lock of the results is still held, so no other run's file can stand there.
+  ~Columns() {
+    if (is_creating) ::unlink(creating(final_path).c_str());
+  }
+};
+
+namespace {
 
 // The places of the columns travel from rank 0 as text: only one rank touches HDF5.
 std::string to_text(const std::vector<PlacedColumn>& columns) {
@@ -86,7 +112,8 @@ ResultsFile::State ResultsFile::state_on_disk(const std::string& final_path) {
   return State::kAbsent;
 }
 
-ResultsFile ResultsFile::create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec) {
+ResultsFile ResultsFile::create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec,
+                                const ResultsAccess& access) {
   auto columns = std::make_unique<Columns>();
   columns->final_path = final_path;
   columns->world = &world;
@@ -98,20 +125,23 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
                    printable(final_path));
     if (exists(path)) ::unlink(path.c_str());  // of a run that died while creating: nothing was computed yet
     require_free_bytes(path, results_bytes(spec));
+    columns->is_creating = true;
     fail_point("results.create.begin");
-    write_layout(path, spec);
+    if (access.driver == ResultsAccess::Driver::kMpio) MpioFile::create(path, access);
+    write_layout(path, spec, access.driver == ResultsAccess::Driver::kMpio);
     if (spec.preallocate) PosixFile(path).preallocate();
     fail_point("results.create.closed");
     layout = to_text(read_layout(path));
   }
   world.broadcast(layout, 0);
-  columns->at = ResultsColumns(PosixFile(path), from_text(layout));
-  const std::uint64_t num_units = columns->at.num_units();
-  for (std::uint64_t i = 0; i < num_units; ++i) columns->pending.push_back(i);
+  columns->is_creating = true;
+  // All have opened it, or all leave: who fails later and takes the name along makes nobody else fail.
+  run_agreed(world, [&] { columns->at = open_shared(path, from_text(layout), access); });
+  columns->pending = UnitSet::all(columns->at.num_units());
   // Flags and checksums are zero from the start, in blocks of their own and not by the grace of a sparse file.
   if (world.rank() == 0) {
-    columns->at.write("/commit/done", 0, std::vector<std::byte>(num_units));
-    columns->at.write("/commit/crc32c", 0, std::vector<std::byte>(num_units * 4));
+    columns->at.write_zeros("/commit/done");
+    columns->at.write_zeros("/commit/crc32c");
   }
   return ResultsFile(std::move(columns));
 }
@@ -119,43 +149,45 @@ ResultsFile ResultsFile::create(const Communicator& world, const std::string& fi
 void ResultsFile::freeze() {
   const Communicator& world = *columns_->world;
   fail_point("results.freeze.begin");
-  columns_->at.file().sync();
+  if (columns_->texts) columns_->texts->close();
+  columns_->texts.reset();
+  columns_->at.sync();
   world.barrier();
   if (world.rank() == 0) {
+    columns_->at.reopen(creating(columns_->final_path));  // other hosts wrote some of the fixed columns
     const std::uint32_t crc = columns_->at.plan_checksum();
     columns_->at.write("/commit/plan_crc32c", 0, std::as_bytes(std::span(&crc, 1)));
-    columns_->at.file().sync();
+    columns_->at.sync();
     fail_point("results.freeze.synced");
     rename_durably(creating(columns_->final_path), partial(columns_->final_path));
     fail_point("results.freeze.renamed");
   }
   world.barrier();
-  columns_->at.file().set_path(partial(columns_->final_path));
+  columns_->is_creating = false;
+  reopen();
 }
 
 ResultsFile ResultsFile::resume(const Communicator& world, const std::string& final_path,
-                                const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+                                const std::vector<std::pair<std::string, AttributeValue>>& expected,
+                                const ResultsAccess& access) {
   auto columns = std::make_unique<Columns>();
   columns->final_path = final_path;
   columns->world = &world;
   const std::string path = partial(final_path);
-  std::string layout, done;
+  std::string layout, pending;
   if (world.rank() == 0) {
     check_attributes(path, expected);
-    columns->at = ResultsColumns(PosixFile(path), read_layout(path));
+    columns->at = open_shared(path, read_layout(path), access);
     const std::vector<std::string> faults = structure_faults(columns->at, read_attributes(path));
     MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the file was changed or damaged, and nothing is overwritten); put "
                    "it aside with --fresh", printable(path), faults.empty() ? "" : faults.front());
     layout = to_text(columns->at.all());
-    done.resize(columns->at.num_units());
-    columns->at.read(columns->at.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
+    pending = columns->at.pending_units().to_bytes();
   }
   world.broadcast(layout, 0);
-  world.broadcast(done, 0);
-  if (world.rank() != 0) columns->at = ResultsColumns(PosixFile(path), from_text(layout));
-  for (std::uint64_t i = 0; i < done.size(); ++i) {
-    if (done[i] == 0) columns->pending.push_back(i);
-  }
+  world.broadcast(pending, 0);
+  if (world.rank() != 0) columns->at = open_shared(path, from_text(layout), access);
+  columns->pending = UnitSet::from_bytes(pending);
   return ResultsFile(std::move(columns));
 }
 
@@ -205,13 +237,25 @@ void ResultsFile::write(const std::string& column_path, std::uint64_t first_row,
   columns_->at.write(column_path, first_row, data);
 }
 
+void ResultsFile::write_texts(const std::string& column_path, std::uint64_t first_row, std::span<const std::string> texts) {
+  Columns& c = *columns_;
+  const std::string& path = c.at.path();
+  MAGISTER_CHECK(c.world->size() == 1 && path == creating(c.final_path) && c.at.at(column_path).spec.type == ColumnType::kText,
+                 ExitCode::kInternal, "{}: texts of {} cannot be written now (its metadata is frozen); report this", printable(path), column_path);
+  if (c.texts && c.texts_column != column_path) c.texts->close(), c.texts.reset();
+  if (!c.texts) c.texts.emplace(path, column_path);
+  c.texts_column = column_path;
+  c.texts->write(first_row, texts);
+}
+
 void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const {
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
 std::size_t ResultsFile::row_bytes(const std::string& column_path) const { return columns_->at.at(column_path).row_bytes(); }
 
-const std::vector<std::uint64_t>& ResultsFile::pending_units() const { return columns_->pending; }
+const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
+std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }
 std::uint64_t ResultsFile::num_units() const { return columns_->at.num_units(); }
 Unit ResultsFile::unit(std::uint64_t unit_index) const { return columns_->at.unit(unit_index); }
 std::uint32_t ResultsFile::checksum(const Unit& unit) const { return columns_->at.checksum(unit); }
@@ -225,22 +269,26 @@ void ResultsFile::commit(std::span<const Unit> units) {
     write("/commit/crc32c", unit.index, std::as_bytes(std::span(&crc, 1)));
   }
   fail_point("results.commit.crc_written");
-  columns_->at.file().sync_data();
+  columns_->at.sync_data();
   fail_point("results.commit.synced");
   const std::uint8_t done = 1;
   for (const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&done, 1)));
   fail_point("results.commit.done_written");
 }
 
+void ResultsFile::reopen() { columns_->at.reopen(partial(columns_->final_path)); }
+bool ResultsFile::any_thread() const { return !columns_->at.has_mpio(); }
+
 void ResultsFile::complete(const Communicator& world) {
-  columns_->at.file().sync();
+  columns_->at.sync();
+  columns_->at.close_mpio();  // nobody else has the file open when its metadata changes
   world.barrier();
   if (world.rank() == 0) {
+    reopen();
     const std::string& final_path = columns_->final_path;
-    const auto done = columns_->at.rows<std::uint8_t>("/commit/done", 0, num_units());
-    const auto hole = std::find_if(done.begin(), done.end(), [](std::uint8_t flag) { return flag != 1; });
-    MAGISTER_CHECK(hole == done.end(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
-                   "same command again", printable(final_path), hole - done.begin());
+    const std::uint64_t hole = columns_->at.pending_units().next(0);
+    MAGISTER_CHECK(hole == num_units(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
+                   "same command again", printable(final_path), hole);
     fail_point("results.complete.begin");
     write_complete(partial(final_path));
     fail_point("results.complete.attribute_written");

@@ -22,9 +22,13 @@ struct PlacedColumn {
 // Attributes that write_layout adds to those of the spec; `columns` is the list of datasets in the order of creation.
 constexpr const char* kLayoutAttributes[] = {"columns", "complete", "default", "layout_sha256"};
 
+// The one attribute whose length users choose. Longer than the 64 KiB that HDF5's oldest format holds, it is written as a
+// dataset of the same name, one string; read_attributes() gives it as if it were an attribute.
+constexpr const char* kLongAttribute = "experiment";
+
 // Makes the file at `path` (which must not exist): groups, contiguous datasets, attributes, `complete` = 0, /commit.
-// Its bytes depend on the spec alone. Local.
-void write_layout(const std::string& path, const ResultsSpec& spec);
+// Its bytes depend on the spec alone. is_made: an empty file stands there already (MpioFile::create). Local.
+void write_layout(const std::string& path, const ResultsSpec& spec, bool is_made = false);
 // Reads columns and attributes of a file made by write_layout; everything is checked against the file's size. Local.
 std::vector<PlacedColumn> read_layout(const std::string& path);
 Attributes read_attributes(const std::string& path);

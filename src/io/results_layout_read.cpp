@@ -11,6 +11,7 @@ namespace magister {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 1 << 20;
+constexpr std::size_t kMaxLongTextBytes = 64 << 20;  // an experiment file has at most 4 MiB
 
 // Opens for reading what PosixFile accepts: a folder, a FIFO or a missing file never reaches HDF5.
 H5File open_for_reading(const std::string& path) {
@@ -66,7 +67,7 @@ ColumnType column_type(hid_t type, const std::string& path, const std::string& c
   for (const ColumnType candidate : kAll) {
     if (H5Tequal(type, hdf5_type(candidate, 0).get()) > 0) return candidate;
   }
-  if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0) return ColumnType::kUtf8;
+  if (H5Tget_class(type) == H5T_STRING) return H5Tis_variable_str(type) > 0 ? ColumnType::kText : ColumnType::kUtf8;
   fail(ExitCode::kData, "{}: {} has a type that magister never writes (the file was changed); use another file",
        printable(path), printable(column));
 }
@@ -110,7 +111,9 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   placed.spec.num_rows = dimensions[0];
   placed.spec.width = placed.spec.type == ColumnType::kUtf8 ? H5Tget_size(type.get()) : dimensions[1];
   // One row a row: a second dimension of strings, or one of no entries, is never written.
-  MAGISTER_CHECK(rank == 1 || (placed.spec.type != ColumnType::kUtf8 && placed.spec.width > 0), ExitCode::kData,
+  const bool is_text = placed.spec.type == ColumnType::kText;
+  MAGISTER_CHECK((rank == 1 || (placed.spec.type != ColumnType::kUtf8 && !is_text && placed.spec.width > 0)) &&
+                     (!is_text || H5Dget_storage_size(dataset.get()) == placed.num_bytes()), ExitCode::kData,
                  "{}: dataset {} has a shape that magister never writes (the file was changed); use another file",
                  printable(path), printable(column));
   placed.spec.comment = read_text_attribute(dataset.get(), "comment", path);
@@ -124,6 +127,28 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
                  printable(column), file_bytes);
   placed.offset = offset;
   return placed;
+}
+
+// The experiment, where it stands in a dataset of its own; every size is checked before a byte is read.
+void add_long_text(hid_t file, Attributes& attributes, const std::string& path) {
+  if (H5Aexists(file, kLongAttribute) > 0 || H5Lexists(file, kLongAttribute, H5P_DEFAULT) <= 0) return;
+  const H5Properties access = inside_only();
+  const H5Dataset dataset(MAGISTER_READ_HDF5(H5Dopen2(file, kLongAttribute, access.get()), path));
+  const H5Type type(MAGISTER_READ_HDF5(H5Dget_type(dataset.get()), path));
+  const H5Space space(MAGISTER_READ_HDF5(H5Dget_space(dataset.get()), path));
+  const H5Properties creation(MAGISTER_READ_HDF5(H5Dget_create_plist(dataset.get()), path));
+  const std::size_t size = H5Tget_size(type.get());
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  const bool sound = H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 && size <= kMaxLongTextBytes &&
+                     H5Sget_simple_extent_type(space.get()) == H5S_SCALAR && H5Pget_layout(creation.get()) == H5D_CONTIGUOUS &&
+                     H5Pget_external_count(creation.get()) == 0 && offset != HADDR_UNDEF &&
+                     checked_add(offset, size, kLongAttribute) <= std::filesystem::file_size(path);
+  MAGISTER_CHECK(sound, ExitCode::kData, "{}: dataset /{} is not one text of fixed length inside the file (it was changed or cut "
+                 "short); use another file", printable(path), kLongAttribute);
+  std::string text(size, '\0');
+  PosixFile(path, PosixFile::Access::kRead).read_at(offset, std::as_writable_bytes(std::span(text)));
+  text.resize(std::min(text.find('\0'), text.size()));
+  attributes.emplace_back(kLongAttribute, std::move(text));
 }
 
 herr_t note_attribute(hid_t, const char* name, const H5A_info_t*, void* names) {
@@ -159,6 +184,7 @@ Attributes read_attributes(const std::string& path) {
   MAGISTER_READ_HDF5(H5Aiterate2(file.get(), H5_INDEX_NAME, H5_ITER_INC, &position, note_attribute, &names), path);
   Attributes attributes;
   for (const std::string& name : names) attributes.emplace_back(name, read_attribute(file.get(), name.c_str(), path));
+  add_long_text(file.get(), attributes, path);
   return attributes;
 }
 

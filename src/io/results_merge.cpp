@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "io/results_reader.h"
+#include "io/results_slices.h"
+#include "io/text_heap.h"
 #include "magister/core/error.h"
-#include "magister/core/sha256.h"
 #include "magister/io/crc32c.h"
 #include "magister/io/results_tools.h"
+#include "magister/io/text_heap_bytes.h"
 
 namespace magister {
 namespace {
@@ -21,14 +23,6 @@ struct Part {
   std::uint64_t first_sample = 0, first_row = 0, first_unit = 0;
   std::uint64_t slice_begin = 0, slice_end = 0, num_samples = 0, num_rows = 0, num_units = 0;
 };
-
-// Attributes that belong to a part and not to the whole, and those that the writer adds itself.
-bool is_of_part(const std::string& name) {
-  for (const char* own : {"experiment", "plan_sha256", "num_samples", "num_tokens", "slice_begin", "slice_end"}) {
-    if (name == own) return true;
-  }
-  return std::find(std::begin(kLayoutAttributes), std::end(kLayoutAttributes), name) != std::end(kLayoutAttributes);
-}
 
 Part open_part(const std::string& path) {
   Part part{ResultsReader(path)};
@@ -59,7 +53,8 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
     for (const auto& [name, value] : one->attributes()) {
       if (is_of_part(name)) continue;
       const AttributeValue* also = find_attribute(two->attributes(), name);
-      MAGISTER_CHECK(also != nullptr && *also == value, ExitCode::kData,
+      const bool fits = also != nullptr && (*also == value || (is_digest_of_parts(name) && also->index() == value.index()));
+      MAGISTER_CHECK(fits, ExitCode::kData,
                      "{}: {} is {}, in {} it is {} (rows of different runs would be mixed); merge the slices of one experiment",
                      printable(one->path()), printable(name), shown(value), printable(two->path()),
                      also == nullptr ? "absent" : shown(*also));
@@ -117,6 +112,45 @@ std::string without_slice(const std::string& yaml) {
   return out;
 }
 
+// Strings of any length go through HDF5, so before the metadata is frozen: a kill then begins the merge again.
+void copy_texts(const std::vector<Part>& parts, ResultsFile& out) {
+  constexpr std::size_t kRows = 4096, kBytes = 16 << 20;
+  for (const PlacedColumn& first : parts.front().file.columns().all()) {
+    if (first.spec.type != ColumnType::kText) continue;
+    const std::string& path = first.spec.path;
+    std::uint64_t row = 0;
+    std::size_t bytes = 0;
+    std::vector<std::string> block;
+    const auto flush = [&] {
+      out.write_texts(path, row, block);
+      row += block.size();
+      block.clear();
+      bytes = 0;
+    };
+    for (const Part& part : parts) {
+      const PlacedColumn& column = part.file.columns().at(path);
+      TextHeap(part.file.columns(), column).for_each({0, column.spec.num_rows}, [&](std::uint64_t at, std::string_view text) {
+        MAGISTER_CHECK(text.find('\0') == std::string_view::npos, ExitCode::kData, "{}: row {} of {} holds a NUL (the part is "
+                       "damaged); compute it again", printable(part.file.path()), at, printable(path));
+        block.emplace_back(text);
+        bytes += text.size();
+        if (block.size() == kRows || bytes >= kBytes) flush();
+      });
+    }
+    flush();
+  }
+}
+
+// What the texts of all parts need in the whole's heap.
+std::uint64_t heap_bytes(const std::vector<Part>& parts, const std::string& path) {
+  TextHeapBytes bytes;
+  for (const Part& part : parts) {
+    const PlacedColumn& column = part.file.columns().at(path);
+    TextHeap(part.file.columns(), column).for_each({0, column.spec.num_rows}, [&](std::uint64_t, std::string_view text) { bytes.add(text.size()); });
+  }
+  return bytes.bytes();
+}
+
 ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
   const ResultsReader& first = parts.front().file;
   const Part& last = parts.back();
@@ -132,16 +166,20 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
                    printable(first.path()), printable(column.path));
     column.num_rows = column.extent == ColumnSpec::Extent::kRows ? num_rows : num_samples;
     if (column.path == "/samples/offset") ++column.num_rows;
+    if (column.type == ColumnType::kText) column.heap_bytes = heap_bytes(parts, column.path);
     for (const Part& part : parts) column.width = std::max(column.width, part.file.columns().at(column.path).spec.width);
     spec.columns.push_back(std::move(column));
   }
   for (const auto& entry : first.attributes()) {
-    if (!is_of_part(entry.first)) spec.attributes.push_back(entry);
+    const std::string& name = entry.first;
+    if (is_of_part(name)) continue;
+    spec.attributes.push_back(entry);
+    if (!is_digest_of_parts(name)) continue;
+    std::vector<std::string> digests;
+    for (const Part& part : parts) digests.push_back(part.file.text(name));
+    spec.attributes.back().second = digest_of_parts(name, digests);
   }
-  std::string plans = "merged\n";
-  for (const Part& part : parts) plans += part.file.text("plan_sha256") + "\n";
   spec.attributes.emplace_back("experiment", without_slice(first.text("experiment")));
-  spec.attributes.emplace_back("plan_sha256", sha256_hex(plans));
   spec.attributes.emplace_back("num_samples", num_samples);
   spec.attributes.emplace_back("num_tokens", num_rows);
   spec.attributes.emplace_back("slice_begin", std::uint64_t{0});
@@ -183,6 +221,10 @@ std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec
   for (const PlacedColumn* column : columns.unit_columns()) {
     const auto same = [&](const ColumnSpec& other) { return other.path == column->spec.path; };
     const std::uint64_t width = column->spec.width, new_width = std::find_if(spec.columns.begin(), spec.columns.end(), same)->width;
+    if (column->spec.type == ColumnType::kText) {  // copied before the metadata was frozen
+      crc = columns.checksum(crc, *column, ResultsColumns::extent_in(unit, *column));
+      continue;
+    }
     const bool of_samples = column->spec.extent == ColumnSpec::Extent::kSamples;
     const std::uint64_t shift = of_samples ? part.first_sample : part.first_row;
     columns.for_each_piece(*column, ResultsColumns::extent_in(unit, *column), [&](std::uint64_t row, std::span<const std::byte> bytes) {
@@ -219,6 +261,7 @@ void copy_pending(const std::vector<Part>& parts, const ResultsSpec& spec, Resul
 ResultsFile create_whole(const Communicator& alone, const std::string& path, const ResultsSpec& spec, const std::vector<Part>& parts) {
   ResultsFile out = ResultsFile::create(alone, path, spec);
   for (const Part& part : parts) copy_borders(part, out);
+  copy_texts(parts, out);
   out.freeze();
   return out;
 }

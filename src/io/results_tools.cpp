@@ -1,5 +1,6 @@
 // `info`: what stands in a results file, for people and for programs. Both come from one JSON object.
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "io/results_reader.h"
@@ -20,39 +21,51 @@ const char* type_name(ColumnType type) {
     case ColumnType::kF16: return "f16";
     case ColumnType::kF32: return "f32";
     case ColumnType::kUtf8: return "utf-8";
+    case ColumnType::kText: return "text";
   }
   return "?";
 }
 
-// Units, samples and tokens that are committed. Borders are looked up only where done and not done meet.
+// Units, samples and tokens that are committed: all but those that are not.
 void add_progress(const ResultsReader& file, ordered_json& all) {
   const ResultsColumns& columns = file.columns();
-  const std::uint64_t u = columns.num_units();
-  const auto done = columns.rows<std::uint8_t>("/commit/done", 0, u);
-  const auto offset_at = [&](std::uint64_t sample) { return columns.rows<std::uint64_t>("/samples/offset", sample, 1)[0]; };
-  const auto sample_at = [&](std::uint64_t unit) { return columns.rows<std::uint64_t>("/commit/unit_begin", unit, 1)[0]; };
-  std::uint64_t units = 0, samples = 0, tokens = 0;
-  for (std::uint64_t begin = 0, end; begin < u; begin = end) {
-    for (end = begin + 1; end < u && done[end] == done[begin]; ++end) {}
-    if (done[begin] != 1) continue;
-    units += end - begin;
-    samples += sample_at(end) - sample_at(begin);
-    tokens += offset_at(sample_at(end)) - offset_at(sample_at(begin));
-  }
-  all["samples"] = columns.num_samples();
-  all["tokens"] = offset_at(columns.num_samples());
+  const std::uint64_t n = columns.num_samples(), u = columns.num_units();
+  const std::uint64_t tokens = columns.rows<std::uint64_t>("/samples/offset", n, 1)[0];
+  const UnitSet pending = columns.pending_units();
+  OffsetCursor unit_begin(columns, "/commit/unit_begin");
+  std::uint64_t pending_samples = 0;
+  pending.for_each_run([&](IndexRange run) {
+    const std::uint64_t first = unit_begin.at(run.begin);
+    pending_samples += unit_begin.at(run.end) - first;
+  });
+  all["samples"] = n;
+  all["tokens"] = tokens;
   all["units"] = u;
-  all["samples_done"] = samples;
-  all["tokens_done"] = tokens;
-  all["units_done"] = units;
+  all["samples_done"] = n - pending_samples;
+  all["tokens_done"] = tokens - columns.rows_of(pending);
+  all["units_done"] = u - pending.size();
 }
 
-ordered_json describe_column(const PlacedColumn& column) {
+// Bytes of the strings of any length, by their descriptors; those that are not written yet have none.
+std::uint64_t text_bytes(const ResultsReader& file, const PlacedColumn& column) {
+  std::uint64_t sum = 0;
+  file.columns().for_each_piece(column, {0, column.spec.num_rows}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size(); at += column.row_bytes()) {
+      std::uint32_t length;
+      std::memcpy(&length, bytes.data() + at, sizeof length);
+      sum += length;
+    }
+  });
+  return sum;
+}
+
+ordered_json describe_column(const ResultsReader& file, const PlacedColumn& column) {
   ordered_json shape = {column.spec.num_rows};
   if (column.spec.width > 0 && column.spec.type != ColumnType::kUtf8) shape.push_back(column.spec.width);
   ordered_json entry = {{"path", column.spec.path}, {"type", type_name(column.spec.type)}, {"shape", shape}};
   if (column.spec.type == ColumnType::kUtf8) entry["string_bytes"] = column.spec.width;
   entry["bytes"] = column.num_bytes();
+  if (column.spec.type == ColumnType::kText) entry["text_bytes"] = text_bytes(file, column);
   entry["file_offset"] = column.offset;
   if (!column.spec.units.empty()) entry["units"] = column.spec.units;
   entry["comment"] = column.spec.comment;
@@ -71,7 +84,7 @@ ordered_json describe(const ResultsReader& file) {
   }
   all["attributes"] = std::move(attributes);
   ordered_json datasets = ordered_json::array();
-  for (const PlacedColumn& column : file.columns().all()) datasets.push_back(describe_column(column));
+  for (const PlacedColumn& column : file.columns().all()) datasets.push_back(describe_column(file, column));
   all["datasets"] = std::move(datasets);
   return all;
 }
@@ -92,7 +105,7 @@ std::string dataset_lines(const ordered_json& datasets) {
     for (const ordered_json& extent : entry["shape"]) shape += (shape.empty() ? "" : " x ") + extent.dump();
     const std::string units = entry.contains("units") ? ", " + entry["units"].get<std::string>() : "";
     text += fmt::format("  {:<26} {:<9} {:<16} {:>10}  {}\n", printable(entry["path"].get<std::string>()), type, shape,
-                        human_bytes(entry["bytes"].get<std::uint64_t>()),
+                        human_bytes(entry["bytes"].get<std::uint64_t>() + entry.value("text_bytes", std::uint64_t{0})),
                         printable(entry["comment"].get<std::string>() + units, 400));
   }
   return text;

@@ -12,6 +12,7 @@
 #include "io/mapped_tensors.h"
 #include "io/quantized_file.h"
 #include "magister/core/checked.h"
+#include "magister/io/model_path.h"
 
 namespace magister {
 namespace {
@@ -107,7 +108,7 @@ std::unique_ptr<TensorFile> TensorFile::open(const std::string& path) {
   if (std::filesystem::is_directory(status)) return open_hugging_face(path, path);
   MAGISTER_CHECK(status.type() != std::filesystem::file_type::not_found, ExitCode::kInputOutput,
                  "{}: there is no such model (nothing to load); give a .gguf file or a folder with config.json and "
-                 "*.safetensors", printable(path));
+                 "*.safetensors{}", printable(path), download_hint(path));
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".safetensors") return open_hugging_face(path, std::filesystem::path(path).parent_path().string());
   if (extension == ".gguf") return open_gguf(path);

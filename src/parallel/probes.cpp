@@ -110,32 +110,38 @@ RankProbe probe_self() {
   return probe;
 }
 
-std::vector<RankProbe> probe_ranks(const Communicator& world) {
+std::vector<RankProbe> probe_ranks(const Communicator& world) { return probe_ranks(world, world.split_by_host()); }
+
+// Names do not tell nodes apart: containers of one image may all be called alike, and a node's containers differently.
+std::vector<RankProbe> probe_ranks(const Communicator& world, const Communicator& node) {
+  const std::vector<std::uint64_t> first_of_node =
+      world.all_gather(node.min(static_cast<std::uint64_t>(world.rank())));
   std::vector<RankProbe> ranks;
-  std::map<std::string, int> seen;
+  std::map<int, int> seen;
   for (const std::string& text : world.all_gather(to_text(probe_self()))) {
     RankProbe probe = from_text(text);
     probe.world_rank = static_cast<int>(ranks.size());
-    probe.local_rank = seen[probe.host]++;
+    probe.host_index = static_cast<int>(first_of_node[ranks.size()]);
+    probe.local_rank = seen[probe.host_index]++;
     ranks.push_back(std::move(probe));
   }
-  for (RankProbe& probe : ranks) probe.local_size = seen[probe.host];
+  for (RankProbe& probe : ranks) probe.local_size = seen[probe.host_index];
   return ranks;
 }
 
 std::vector<int> core_shares(const std::vector<RankProbe>& ranks) {
-  std::map<std::pair<std::string, int>, int> users_of_core;
-  std::map<std::pair<std::string, std::string>, int> users_of_quota;
+  std::map<std::pair<int, int>, int> users_of_core;
+  std::map<std::pair<int, std::string>, int> users_of_quota;
   for (const RankProbe& rank : ranks) {
-    for (const int core : rank.cores) ++users_of_core[{rank.host, core}];
-    ++users_of_quota[{rank.host, rank.quota_group}];
+    for (const int core : rank.cores) ++users_of_core[{rank.host_index, core}];
+    ++users_of_quota[{rank.host_index, rank.quota_group}];
   }
   std::vector<int> shares;
   for (const RankProbe& rank : ranks) {
     double share = 0;
-    for (const int core : rank.cores) share += 1.0 / users_of_core[{rank.host, core}];
+    for (const int core : rank.cores) share += 1.0 / users_of_core[{rank.host_index, core}];
     if (rank.quota_cores > 0) {
-      share = std::min(share, static_cast<double>(rank.quota_cores) / users_of_quota[{rank.host, rank.quota_group}]);
+      share = std::min(share, static_cast<double>(rank.quota_cores) / users_of_quota[{rank.host_index, rank.quota_group}]);
     }
     shares.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // 3 * (1.0 / 3) may fall short of 1
   }

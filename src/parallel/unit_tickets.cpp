@@ -14,10 +14,10 @@ namespace {
 
 enum Counter : int { kNextTicket, kUnitsDone, kTokensDone, kStop, kHeartbeat, kNumCounters };
 
-// FNV-1a over the numbers: two ranks with different lists would compute a unit twice and another never.
-std::uint64_t fingerprint(const std::vector<std::uint64_t>& numbers) {
+// FNV-1a over the set: two ranks with different sets would compute a unit twice and another never.
+std::uint64_t fingerprint(const UnitSet& units) {
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::uint64_t number : numbers) hash = (hash ^ number) * 0x100000001b3;
+  for (const char byte : units.to_bytes()) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return hash;
 }
 
@@ -25,7 +25,7 @@ std::uint64_t fingerprint(const std::vector<std::uint64_t>& numbers) {
 
 struct UnitTickets::Window {
   const Communicator& world;
-  std::vector<std::uint64_t> pending;
+  UnitSet pending;
   Schedule schedule;
   std::atomic<std::uint64_t> next_static;
   std::uint64_t stride;
@@ -42,7 +42,7 @@ struct UnitTickets::Window {
   }
 };
 
-UnitTickets::UnitTickets(const Communicator& world, std::vector<std::uint64_t> pending, Schedule schedule,
+UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule,
                          int group_index, int num_groups) {
   MAGISTER_CHECK(num_groups >= 1 && group_index >= 0 && group_index < num_groups, ExitCode::kInternal,
                  "unit tickets for group {} of {} (there is no such group); report this", group_index, num_groups);

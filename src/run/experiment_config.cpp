@@ -8,6 +8,8 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/io/model_path.h"
+#include "magister/parallel/mpi_hints.h"
 
 namespace magister {
 
@@ -37,21 +39,19 @@ LayoutConfig read_layout(ConfigNode& root) {
   LayoutConfig layout;
   layout.gpus_usable = true;
   layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
-  if (node.is_list("devices")) {
-    const std::vector<std::int64_t> devices = node.integers("devices", 0, 1023);
-    if (std::set<std::int64_t>(devices.begin(), devices.end()).size() != devices.size()) {
-      node.reject("devices", "a device is named twice (it cannot hold two shards of a model); name each once");
-    }
-    layout.devices.assign(devices.begin(), devices.end());
-  } else {
-    layout.cpu_only = node.choice("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]") == "cpu";
+  std::vector<std::int64_t> devices;
+  layout.cpu_only = node.choice_or_integers("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]", devices, 0, 1023) == "cpu";
+  if (std::set<std::int64_t>(devices.begin(), devices.end()).size() != devices.size()) {
+    node.reject("devices", "a device is named twice (it cannot hold two shards of a model); name each once");
   }
+  layout.devices.assign(devices.begin(), devices.end());
   layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
   layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
   if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
     node.reject("shards_per_rank", "more than one shard a rank together with a list of GPUs (shards inside a rank are for "
                                    "CPUs; a rank drives its own GPUs); remove one of the two");
   }
+  node.also_called("gpus_per_group", {"tensor_parallel_size", "tp_size", "tp"});
   return layout;
 }
 
@@ -65,6 +65,7 @@ RunSection read_run(ConfigNode& root) {
                   "example 11:45:00", printable(*text, 40));
     }
   }
+  node.text_form("max_wall", "^[0-9]{1,6}:[0-5][0-9]:[0-5][0-9]$");
   run.schedule = node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
   run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
   return run;
@@ -81,12 +82,55 @@ PlanSection read_plan(ConfigNode& root) {
     }
     plan.device_memory = bytes.value_or(0);
   }
+  node.text_form("device_memory", "^[0-9.]+ ?[MGT]i?B$");
   return plan;
+}
+
+void read_output(ConfigNode& root, ExperimentConfig& experiment) {
+  ConfigNode node = root.section("output");
+  experiment.output_directory = node.text("directory", "runs");
+  ResultsAccess& access = experiment.results_access;
+  const bool mpio = node.choice("driver", {"pwrite", "mpio"}, "pwrite") == "mpio";
+  access.driver = mpio ? ResultsAccess::Driver::kMpio : ResultsAccess::Driver::kPwrite;
+  access.hints = node.text_map("hints");
+  if (!mpio && !access.hints.empty()) {
+    node.reject("hints", "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
+  }
+  for (const auto& [name, value] : access.hints) {
+    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
+      node.reject("hints", "\"{}\" is no hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
+                  "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
+    }
+  }
+}
+
+// The one field of a record that is read: text, token ids or a chat.
+void read_fields(ConfigNode& node, DatasetConfig& dataset) {
+  const bool chats = node.has("messages"), ids = node.has("tokens");
+  if (chats && (ids || node.has("text"))) {
+    node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");
+  } else if (ids && node.has("text")) {
+    node.reject("tokens", "both `text` and `tokens` are given (a record is read from one field); remove one of them");
+  }
+  if (chats || ids) {
+    node.optional_text("text");
+  } else {
+    dataset.text_field = node.text("text", "text");
+  }
+  dataset.tokens_field = node.optional_text("tokens").value_or("");
+  dataset.messages_field = node.optional_text("messages").value_or("");
+  dataset.whole_record = chats;
+  ConfigNode of_chats = node.only_if(chats, "is given without `messages` (only a chat has messages); name their field, or remove it");
+  dataset.special_tokens_in_messages = of_chats.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
+  node.also_called("text", {"prompt", "prompts", "prompt_column", "text_column", "column"});
+  node.also_called("messages", {"conversations", "chat", "conversation"});
+  node.also_called("tokens", {"input_ids", "prompt_token_ids"});
 }
 
 // "i/n" with 0 <= i < n.
 void read_slice(ConfigNode& task, DatasetConfig& dataset) {
   const auto text = task.optional_text("slice");
+  task.text_form("slice", "^[0-9]+/[0-9]+$");
   if (!text) return;
   const std::vector<std::string> parts = split(*text, '/');
   const auto index = decimal(parts[0]);
@@ -133,42 +177,43 @@ bool is_plain_name(const std::string& text) {
   return !text.empty() && text.size() <= 100 && std::all_of(text.begin(), text.end(), plain);
 }
 
-ModelSection read_model(ConfigNode& node) {
-  ConfigNode section = node.section("model");
+namespace {
+
+constexpr const char* kPlainName = "^[A-Za-z0-9_-]{1,100}$";
+
+ModelSection read_model(ConfigNode section) {
   ModelSection model;
-  model.path = section.text("path");
+  model.path = find_model(section.text("path"));
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {
     section.reject("dtype", "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
   }
-  if (model.quantization != "none") {
-    model.quantization_group = section.integer_or_auto("quantization_group", 0, 128);
-    if (const std::int64_t g = model.quantization_group.value_or(0); g != 0 && g != 32 && g != 64 && g != 128) {
-      section.reject("quantization_group", "groups of {} inputs are not made (the kernels read 32, 64, 128, or, with 0, one scale "
-                     "an output); choose one of these", g);
-    }
-    model.quantization_loss = section.integer("quantization_loss", 0, 0, 1 << 20);
-  } else if (section.has("quantization_group")) {
-    section.optional_integer("quantization_group", 0);
-    section.reject("quantization_group", "a group is given without a quantization (nothing would be grouped); set quantization "
-                   "to int8 or int4, or remove it");
-  } else if (section.has("quantization_loss")) {
-    section.optional_integer("quantization_loss", 0);
-    section.reject("quantization_loss", "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 "
-                   "or int4, or remove it");
-  }
+  const bool quantized = model.quantization != "none";
+  model.quantization_group =
+      section.only_if(quantized, "a group is given without a quantization (nothing would be grouped); set quantization to int8 or int4, "
+                      "or remove it").integer_or_auto_among("quantization_group", {0, 32, 64, 128});
+  model.quantization_loss =
+      section.only_if(quantized, "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
+                      "or remove it").integer("quantization_loss", 0, 0, 1 << 20);
   model.chat_template = section.optional_text("chat_template").value_or("");
+  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
+  section.also_called("dtype", {"torch_dtype"});
+  section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});
+  section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
   return model;
 }
 
+}  // namespace
+
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment) {
-  if (task.has("model") || !experiment.has_model) return read_model(task);
-  return experiment.model;
+  if (std::optional<ConfigNode> own = task.optional_section("model")) return read_model(*own);
+  return experiment.has_model ? experiment.model : read_model(task.section("model"));
 }
 
 std::string read_task_name(ConfigNode& task, const std::string& fallback) {
   const std::string name = task.text("name", fallback);
+  task.text_form("name", kPlainName);
   if (!is_plain_name(name)) {
     task.reject("name", "\"{}\" cannot name a file (letters, digits, _ and - can, at most 100); choose another",
                 printable(name, 120));
@@ -180,26 +225,16 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
   dataset.paths = node.texts("path");
-  dataset.whole_record = whole_records;
   if (whole_records) {
-    // Its fields are named by the task.
-  } else if (node.has("messages")) {
-    dataset.messages_field = node.text("messages");
-    dataset.special_tokens_in_messages = node.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
-    dataset.whole_record = true;
-    if (node.optional_text("text") || node.optional_text("tokens")) {
-      node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");
-    }
-  } else if (node.has("tokens")) {
-    dataset.tokens_field = node.text("tokens");
-    if (node.optional_text("text")) {
-      node.reject("tokens", "both `text` and `tokens` are given (a record is read from one field); remove one of them");
-    }
+    dataset.whole_record = true;  // its fields are named by the task
   } else {
-    dataset.text_field = node.text("text", "text");
+    read_fields(node, dataset);
   }
   dataset.key_field = node.optional_text("key").value_or("");
   if (const auto limit = node.optional_integer("limit", 0)) dataset.limit = static_cast<std::uint64_t>(*limit);
+  node.also_called("path", {"file", "files", "data_files", "dataset"});
+  node.also_called("key", {"id", "id_column"});
+  node.also_called("limit", {"num_records", "max_samples", "num_samples"});
   read_slice(task, dataset);
   return dataset;
 }
@@ -207,18 +242,23 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
 ExperimentConfig read_experiment_config(ConfigNode& root) {
   ExperimentConfig experiment;
   experiment.name = root.text("name");
+  root.text_form("name", kPlainName);
   if (!experiment.name.empty() && !is_plain_name(experiment.name)) {
     root.reject("name", "\"{}\" cannot name a folder (letters, digits, _ and - can, at most 100); choose another",
                 printable(experiment.name, 120));
   }
   experiment.seed = static_cast<std::uint64_t>(root.integer("seed", 0, 0));
-  ConfigNode output = root.section("output");
-  experiment.output_directory = output.text("directory", "runs");
-  experiment.has_model = root.has("model");
-  if (experiment.has_model) experiment.model = read_model(root);
+  read_output(root, experiment);
+  if (std::optional<ConfigNode> model = root.optional_section("model")) {
+    experiment.has_model = true;
+    experiment.model = read_model(*model);
+  }
   experiment.layout = read_layout(root);
   experiment.run = read_run(root);
   experiment.plan = read_plan(root);
+  root.also_called("seed", {"random_seed", "manual_seed"});
+  root.also_called("name", {"run_name", "experiment"});
+  root.also_called("output.directory", {"output_dir", "out_dir", "output_directory"});
   return experiment;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/sha256.h"
 
 namespace magister {
@@ -22,6 +23,7 @@ std::string file_sha256(const std::string& path, const StopPoll& poll) {
   std::vector<std::byte> block(4 << 20);
   while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) {
     hash.update(std::span(block).first(n));
+    fail_point("model.hash.block");
     if (poll && poll()) break;
   }
   MAGISTER_CHECK(std::ferror(file.get()) == 0, ExitCode::kInputOutput,

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "magister/core/error.h"
+#include "magister/io/model_path.h"
 
 namespace magister {
 
@@ -100,7 +101,8 @@ Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file) 
   return Tokenizer::from_gguf(gguf_vocabulary(file.metadata(), model_path), model_path);
 }
 
-Tokenizer load_tokenizer(const std::string& model_path) {
+Tokenizer load_tokenizer(const std::string& name) {
+  const std::string model_path = find_model(name);
   std::error_code error;
   if (std::filesystem::is_directory(model_path, error)) {
     const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";

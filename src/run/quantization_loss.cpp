@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/engine/generator.h"
+#include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu.h"
 #include "magister/parallel/host_memory.h"
@@ -247,10 +247,7 @@ void QuantizationLoss::compare(Transformer& quantized) {
   nlohmann::ordered_json whole = {{"schema", 1}, {"task", plan_.task}};
   whole.update(plan_.identity);
   whole.update(figures);
-  const std::string creating = plan_.path + ".creating";
-  std::ofstream(creating) << whole.dump(2) << "\n";
-  MAGISTER_CHECK(std::rename(creating.c_str(), plan_.path.c_str()) == 0, ExitCode::kInputOutput, "{}: cannot be written (the measured "
-                 "loss of quantisation is lost); make room and run the command again", printable(plan_.path));
+  write_whole_file(plan_.path, whole.dump(2) + "\n");
   plan_.log->event("quantization_loss", whole);
   log_info("{}: loss of quantisation over {} tokens: perplexity {:.4f} -> {:.4f} ({:+.3f} %), mean KL {:.3g} nat a token{}", plan_.task,
            total.rows, figures["perplexity_unquantized"].get<double>(), figures["perplexity_quantized"].get<double>(),

@@ -10,18 +10,13 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace fs = std::filesystem;
 
 void make_folder(const Communicator& world, const std::string& folder) {
-  if (world.rank() == 0 && !folder.empty()) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    MAGISTER_CHECK(!error && fs::is_directory(folder), ExitCode::kInputOutput,
-                   "{}: cannot be made ({}; the results go there); choose another output.directory", folder,
-                   error ? error.message() : "something else stands there");
-  }
+  if (world.rank() == 0) make_folders(folder);
   world.barrier();
 }
 
@@ -36,6 +31,7 @@ void put_aside(const Communicator& world, const std::string& results_path) {
       fs::rename(path, aside, error);
       MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}; --fresh keeps earlier results); "
                      "make the folder writable", path, aside, error.message());
+      sync_folder_of(aside);
       log_info("{} put aside as {}", path, aside);
     }
   }

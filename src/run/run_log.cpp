@@ -1,6 +1,10 @@
-// One fwrite and one flush an event: a line is there whole or not at all, also after kill -9 of the process.
+// One write(2) an event: a line is there whole or not at all, also after kill -9 of the process.
 // Invalid UTF-8 in a field is replaced, so that the log stays JSON whatever a path holds.
 #include "magister/run/run_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -8,9 +12,13 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 
@@ -31,32 +39,56 @@ std::string time_stamp() {
 
 }  // namespace
 
-RunLog::RunLog(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (!error) {
-    file_.reset(std::fopen(path.c_str(), "ae"));
-    if (!file_) error = {errno, std::generic_category()};
+RunLog::RunLog(const std::string& path) : path_(path) {
+  make_folders(std::filesystem::path(path).parent_path().string());
+  // O_NONBLOCK: opening a FIFO must not wait for its reader.
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  const int error = errno;
+  struct stat status {};
+  const bool regular = descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+  if (regular) return;
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  fail(ExitCode::kInputOutput, "{}: {} (the run could not be followed or explained afterwards); move it away, make its folder "
+       "writable or choose another output.directory", printable(path),
+       error == ELOOP ? "is a symbolic link, and nothing is written through one"
+                      : status.st_mode != 0 ? "is no regular file" : std::strerror(error));
+}
+
+RunLog::~RunLog() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+// The whole line or nothing of it: a line that a full disk cut is taken back, or the next would be glued to it.
+void RunLog::append(const std::string& line) {
+  struct stat before {};
+  const bool known = ::fstat(descriptor_, &before) == 0;
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const bool pretend_full = fail_point("run_log.write");
+    const ssize_t n = pretend_full ? -1 : ::write(descriptor_, rest.data(), rest.size());
+    if (pretend_full) errno = ENOSPC;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    rest.remove_prefix(static_cast<std::size_t>(n));
   }
-  if (error) {
-    fail(ExitCode::kInputOutput, "{}: {} (the run could not be followed or explained afterwards); make its folder "
-         "writable or choose another output.directory", printable(path), error.message());
+  if (rest.empty()) return;
+  const int error = errno;
+  if (rest.size() < line.size() && known && ::ftruncate(descriptor_, before.st_size) != 0) {
+    log_warning("{}: its last line is cut short and cannot be taken back: {}", printable(path_), std::strerror(errno));
   }
+  if (num_lost_++ > 0) return;
+  log_warning("{}: cannot be written: {} (events are lost from here on, results are not; the run ends with {})", printable(path_),
+              std::strerror(error), static_cast<int>(ExitCode::kInputOutput));
 }
 
 void RunLog::event(const std::string& name, const nlohmann::ordered_json& fields) noexcept {
-  if (!file_) return;
+  if (descriptor_ < 0) return;
   try {
     nlohmann::ordered_json line = {{"schema", kSchema}, {"time", time_stamp()}, {"event", name}};
     if (fields.is_object()) line.update(fields);
     const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     const std::lock_guard lock(mutex_);
-    const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() && std::fflush(file_.get()) == 0;
-    if (!written && !failed_) {
-      failed_ = true;
-      log_warning("run.jsonl cannot be written: {} (events are lost from here on, results are not)", std::strerror(errno));
-    }
+    append(text);
   } catch (...) {
     // An event that cannot be told must not end a run.
   }

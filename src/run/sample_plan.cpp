@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/io/agreed_errors.h"
 
 namespace magister {
 namespace {
@@ -29,43 +31,62 @@ std::uint64_t power(std::uint64_t exponent) {
 }
 
 constexpr int kUnitStateTag = 71;
+constexpr std::uint64_t kBlock = 4096;  // samples in memory
 
 }  // namespace
 
+SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory, bool keeps_rows)
+    : keeps_rows_(keeps_rows), marks_assistant_(rules.marks_assistant), lengths_(spool_directory), unit_tokens_(rules.unit_tokens),
+      unit_samples_(rules.unit_samples), group_samples_(rules.group_samples), last_rank_(world.rank() + 1 == world.size()) {
+  if (!keeps_rows) return;
+  ids_ = Spool(spool_directory);
+  samples_ = Spool(spool_directory);
+  if (marks_assistant_) assistant_ = Spool(spool_directory);
+}
+
 SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
                             const std::string& spool_directory, const StopSign& stop) {
-  SamplePlan plan;
-  plan.marks_assistant_ = rules.marks_assistant;
-  if (!spool_directory.empty()) {
-    plan.ids_ = Spool(spool_directory);
-    plan.samples_ = Spool(spool_directory);
-    if (rules.marks_assistant) plan.assistant_ = Spool(spool_directory);
-  }
-  plan.last_rank_ = world.rank() + 1 == world.size();
-  const IndexRange all = dataset.records();
-  const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
-  plan.tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop);
-  leave_if_stopped(world, stop);
-  plan.agree(world, rules);
+  SamplePlan plan(world, rules, spool_directory, true);
+  plan.read(world, dataset, rules, stop);
   return plan;
 }
 
+SamplePlan SamplePlan::measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
+  SamplePlan plan(world, rules, std::filesystem::temp_directory_path().string(), false);
+  plan.read(world, dataset, rules, stop);
+  return plan;
+}
+
+void SamplePlan::read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
+  const IndexRange all = dataset.records();
+  const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
+  // A fault of the data is told once, the first in the order of the records, whichever ranks found faults.
+  run_agreed(world, [&] { tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop); });
+  leave_if_stopped(world, stop);
+  agree(world);
+}
+
 void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant) {
-  const std::uint64_t length = ids.size();
+  const auto length = static_cast<std::uint32_t>(ids.size());
+  lengths_.append(&length, sizeof length);
+  ++own_samples_;
+  own_tokens_ += length;
+  own_digest_ = (own_digest_ + multiply(next_factor_, length + 1ull)) % kPrime;
+  next_factor_ = multiply(next_factor_, kBase);
+  longest_sample = std::max<std::uint64_t>(longest_sample, length);
+  const auto key_bytes = static_cast<std::uint32_t>(record.key.size());
+  max_key_bytes = std::max<std::uint64_t>(max_key_bytes, key_bytes);
+  if (!keeps_rows_) return;
   ids_.append(ids.data(), ids.size_bytes());
   if (marks_assistant_) assistant_.append(assistant.data(), assistant.size());
-  const auto key_bytes = static_cast<std::uint32_t>(record.key.size());
   samples_.append(&record.source_index, sizeof record.source_index);
   samples_.append(&key_bytes, sizeof key_bytes);
   samples_.append(record.key.data(), key_bytes);
-  lengths_.push_back(static_cast<std::uint32_t>(length));
-  max_key_bytes = std::max<std::uint64_t>(max_key_bytes, key_bytes);
-  longest_sample = std::max(longest_sample, length);
 }
 
+// Ends early on a rank that is asked to stop; all leave together once every rank is here.
 void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop) {
   std::vector<TokenId> ids;
-  // A break: the world leaves together once every rank is here (leave_if_stopped).
   dataset.for_each(records, [&](Record&& record) {
     fail_point("tokenize.record");
     if (rules.encode) {
@@ -103,43 +124,47 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
     return;
   }
   MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
-                 "{}: the record has {} tokens, more than max_length {} (overflow is \"error\"); shorten it, raise "
-                 "max_length or choose overflow: truncate or window", record.where, length, rules.max_length);
+                 "{}: the record has {} tokens, more than {} {} ({}); shorten it{} {}{}", record.where, length, rules.length_key,
+                 rules.max_length, rules.may_cut ? "overflow is \"error\"" : "a prompt is never cut", rules.may_cut ? ", raise" : " or raise",
+                 rules.length_key, rules.may_cut ? " or choose overflow: truncate or window" : "");
   for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
     const std::uint64_t begin = window * stride;
     add(begin, std::min(rules.max_length, length - begin));
   }
 }
 
-void SamplePlan::agree(const Communicator& world, const SampleRules& rules) {
-  std::uint64_t tokens = 0, digest = 0, factor = 1;
-  for (const std::uint32_t length : lengths_) {
-    tokens += length;
-    digest = (digest + multiply(factor, length + 1ull)) % kPrime;
-    factor = multiply(factor, kBase);
+template <typename Visit>
+void SamplePlan::for_each_length(const Visit& visit) {
+  std::vector<std::uint32_t> lengths(kBlock);
+  lengths_.rewind();
+  for (std::uint64_t first = 0; first < own_samples_; first += kBlock) {
+    lengths.resize(std::min<std::uint64_t>(kBlock, own_samples_ - first));
+    lengths_.read(std::as_writable_bytes(std::span(lengths)));
+    for (std::size_t i = 0; i < lengths.size(); ++i) visit(first + i, lengths[i]);
   }
-  first_sample_ = world.exclusive_sum(lengths_.size());
-  first_token_ = world.exclusive_sum(tokens);
-  num_samples = world.sum(static_cast<std::uint64_t>(lengths_.size()));
-  num_tokens = world.sum(tokens);
+}
+
+void SamplePlan::agree(const Communicator& world) {
+  first_sample_ = world.exclusive_sum(own_samples_);
+  first_token_ = world.exclusive_sum(own_tokens_);
+  num_samples = world.sum(own_samples_);
+  num_tokens = world.sum(own_tokens_);
   num_cut = world.sum(num_cut);
   max_key_bytes = world.max(max_key_bytes);
   longest_sample = world.max(longest_sample);
   lengths_digest = 0;
-  for (const std::uint64_t part : world.all_gather(multiply(digest, power(first_sample_)))) {
+  for (const std::uint64_t part : world.all_gather(multiply(own_digest_, power(first_sample_)))) {
     lengths_digest = (lengths_digest + part) % kPrime;
   }
 
-  UnitPacker::State state;
-  if (world.rank() > 0) world.receive(&state, sizeof state, world.rank() - 1, kUnitStateTag);
-  first_unit_ = state.num_units;
-  UnitPacker packer(rules.unit_tokens, state, rules.unit_samples);
-  for (std::size_t i = 0; i < lengths_.size(); ++i) {
-    if (packer.add(lengths_[i])) unit_begin_.push_back(first_sample_ + i);
-  }
-  state = packer.state();
-  if (!last_rank_) world.send(&state, sizeof state, world.rank() + 1, kUnitStateTag);
-  num_units = world.max(state.num_units);
+  // A unit holds a sixteenth of the samples at most, in whole groups: small data sets keep several groups busy, too.
+  const std::uint64_t groups = (num_samples + 16 * group_samples_ - 1) / (16 * group_samples_);
+  unit_samples_ = std::min(unit_samples_, std::max<std::uint64_t>(1, groups) * group_samples_);
+  if (world.rank() > 0) world.receive(&units_before_, sizeof units_before_, world.rank() - 1, kUnitStateTag);
+  UnitPacker packer(unit_tokens_, units_before_, unit_samples_);
+  for_each_length([&](std::uint64_t, std::uint32_t length) { packer.add(length); });
+  if (!last_rank_) world.send(&packer.state(), sizeof packer.state(), world.rank() + 1, kUnitStateTag);
+  num_units = world.max(packer.state().num_units);
 }
 
 // A spool of this rank's rows goes to its place in pieces.
@@ -153,35 +178,59 @@ void SamplePlan::write_rows(ResultsFile& file, const char* column, Spool& spool,
   }
 }
 
-void SamplePlan::write_fixed_columns(ResultsFile& file) {
-  const auto bytes_of = [](const auto& values) { return std::as_bytes(std::span(values)); };
-  write_rows(file, "/tokens/id", ids_, sizeof(TokenId));
-  if (marks_assistant_) write_rows(file, "/tokens/assistant", assistant_, 1);
-  // Samples in blocks: keys of fixed width, source positions, offsets.
-  constexpr std::size_t kBlock = 4096;
+// Keys of fixed width, source positions, offsets.
+void SamplePlan::write_samples(ResultsFile& file) {
   samples_.rewind();
+  lengths_.rewind();
   std::uint64_t token = first_token_;
-  for (std::size_t begin = 0; begin < lengths_.size(); begin += kBlock) {
-    const std::size_t count = std::min(kBlock, lengths_.size() - begin);
+  // Keys have any length: no more of them at once than 16 MiB hold.
+  const std::uint64_t block = std::clamp<std::uint64_t>((16 << 20) / max_key_bytes, 1, kBlock);
+  for (std::uint64_t begin = 0; begin < own_samples_; begin += block) {
+    const std::size_t count = std::min(block, own_samples_ - begin);
     std::vector<char> keys(count * max_key_bytes, '\0');
     std::vector<std::uint64_t> source_index(count), offset(count);
+    std::vector<std::uint32_t> lengths(count);
+    lengths_.read(std::as_writable_bytes(std::span(lengths)));
     for (std::size_t i = 0; i < count; ++i) {
       std::uint32_t key_bytes = 0;
       samples_.read(std::as_writable_bytes(std::span(&source_index[i], 1)));
       samples_.read(std::as_writable_bytes(std::span(&key_bytes, 1)));
       samples_.read(std::as_writable_bytes(std::span(keys.data() + i * max_key_bytes, key_bytes)));
       offset[i] = token;
-      token += lengths_[begin + i];
+      token += lengths[i];
     }
-    file.write("/samples/key", first_sample_ + begin, bytes_of(keys));
-    file.write("/samples/source_index", first_sample_ + begin, bytes_of(source_index));
-    file.write("/samples/offset", first_sample_ + begin, bytes_of(offset));
+    file.write("/samples/key", first_sample_ + begin, std::as_bytes(std::span(keys)));
+    file.write("/samples/source_index", first_sample_ + begin, std::as_bytes(std::span(source_index)));
+    file.write("/samples/offset", first_sample_ + begin, std::as_bytes(std::span(offset)));
   }
-  if (!unit_begin_.empty()) file.write("/commit/unit_begin", first_unit_, bytes_of(unit_begin_));
-  if (last_rank_) {
-    file.write("/samples/offset", num_samples, bytes_of(std::vector<std::uint64_t>{num_tokens}));
-    file.write("/commit/unit_begin", num_units, bytes_of(std::vector<std::uint64_t>{num_samples}));
-  }
+}
+
+// The units are packed once more instead of being kept: a task of one record a unit would hold 8 bytes a record.
+void SamplePlan::write_units(ResultsFile& file) {
+  UnitPacker packer(unit_tokens_, units_before_, unit_samples_);
+  std::uint64_t next_unit = units_before_.num_units;
+  std::vector<std::uint64_t> begins;
+  const auto flush = [&] {
+    if (!begins.empty()) file.write("/commit/unit_begin", next_unit, std::as_bytes(std::span(begins)));
+    next_unit += begins.size();
+    begins.clear();
+  };
+  for_each_length([&](std::uint64_t sample, std::uint32_t length) {
+    if (packer.add(length)) begins.push_back(first_sample_ + sample);
+    if (begins.size() == kBlock) flush();
+  });
+  flush();
+}
+
+void SamplePlan::write_fixed_columns(ResultsFile& file) {
+  MAGISTER_ASSERT(keeps_rows_);
+  write_rows(file, "/tokens/id", ids_, sizeof(TokenId));
+  if (marks_assistant_) write_rows(file, "/tokens/assistant", assistant_, 1);
+  write_samples(file);
+  write_units(file);
+  if (!last_rank_) return;
+  file.write("/samples/offset", num_samples, std::as_bytes(std::span(&num_tokens, 1)));
+  file.write("/commit/unit_begin", num_units, std::as_bytes(std::span(&num_samples, 1)));
 }
 
 }  // namespace magister

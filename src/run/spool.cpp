@@ -51,7 +51,6 @@ Spool& Spool::operator=(Spool&& other) noexcept {
 }
 
 void Spool::append(std::span<const std::byte> bytes) {
-  if (descriptor_ < 0) return;
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   if (buffer_.size() >= kBufferBytes) flush();
 }
@@ -63,8 +62,8 @@ void Spool::flush() {
                                static_cast<off_t>(written_ + done));
     if (n < 0 && errno == EINTR) continue;
     MAGISTER_CHECK(n > 0, ExitCode::kInputOutput,
-                   "{}: cannot write {} bytes of tokens ({}; the plan needs them before the results file exists); free "
-                   "space on this file system", directory_, buffer_.size() - done, std::strerror(errno));
+                   "{}: cannot write {} bytes of a temporary file ({}; the work needs them); free space on this file "
+                   "system", directory_, buffer_.size() - done, std::strerror(errno));
     done += static_cast<std::size_t>(n);
   }
   written_ += buffer_.size();
@@ -77,19 +76,28 @@ void Spool::rewind() {
   unread_ = {};
 }
 
+std::size_t Spool::read_at(std::uint64_t position, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(position + done));
+    if (n < 0 && errno == EINTR) continue;
+    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput, "{}: cannot read a temporary file back ({}; what it holds is lost); check "
+                   "the disk", directory_, std::strerror(errno));
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return done;
+}
+
 std::size_t Spool::read(std::span<std::byte> out) {
   std::size_t done = 0;
   while (done < out.size()) {
     if (unread_.empty()) {
       buffer_.resize(kBufferBytes);
-      const ssize_t n = ::pread(descriptor_, buffer_.data(), buffer_.size(), static_cast<off_t>(position_));
-      if (n < 0 && errno == EINTR) continue;
-      MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
-                     "{}: cannot read the temporary token file back ({}; the plan is lost); check the disk", directory_,
-                     std::strerror(errno));
+      const std::size_t n = read_at(position_, buffer_);
       if (n == 0) break;
-      position_ += static_cast<std::uint64_t>(n);
-      unread_ = std::span(buffer_).first(static_cast<std::size_t>(n));
+      position_ += n;
+      unread_ = std::span(buffer_).first(n);
     }
     const std::size_t count = std::min(out.size() - done, unread_.size());
     std::memcpy(out.data() + done, unread_.data(), count);

@@ -163,7 +163,7 @@ ExitCode TaskRunner::run() {
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
-  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected) : create(expected);
+  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected, context_.experiment.results_access) : create(expected);
   const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
   const ExitCode code = compute(file, numbers, expected);
   return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
@@ -198,7 +198,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   const std::uint64_t bytes = results_bytes(spec);
   check_free_space(world, folder, bytes + results.packed_bytes);
   leave_if_stopped(world, context_.stop);
-  ResultsFile file = ResultsFile::create(world, path, spec);
+  ResultsFile file = ResultsFile::create(world, path, spec, context_.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
   context_.log.event("plan", {{"task", task_.name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},
@@ -278,7 +278,7 @@ PlanReport TaskRunner::plan() {
 
 void TaskRunner::plan_samples(PlanReport& report) {
   const SampleRules rules = job_->rules();
-  const SamplePlan samples = SamplePlan::make(context_.world, dataset_, rules, "", context_.stop);
+  const SamplePlan samples = SamplePlan::measure(context_.world, dataset_, rules, context_.stop);
   const PlanNumbers numbers = numbers_of(samples);
   const TaskResults results = job_->results(numbers);
   report.num_samples = samples.num_samples;
@@ -296,12 +296,15 @@ void TaskRunner::plan_samples(PlanReport& report) {
 bool TaskRunner::plan_from_file(PlanReport& report) {
   const Communicator& world = context_.world;
   const std::string working = working_path();
-  const bool done = state_everywhere(world, context_.results_path) == ResultsFile::State::kComplete;
-  if (!done && state_everywhere(world, working) != ResultsFile::State::kPartial) return false;
+  const ResultsFile::State final_file = state_everywhere(world, context_.results_path);
+  const bool done = final_file == ResultsFile::State::kComplete;
+  const bool resumes = !done && state_everywhere(world, working) == ResultsFile::State::kPartial;
+  if (!resumes && final_file == ResultsFile::State::kAbsent) return false;
   const Attributes expected = identity();
+  refuse_foreign_pack(expected);
+  if (!done && !resumes) return false;
   const std::string path = done ? context_.results_path : working + ".partial";
   check_attributes_everywhere(world, path, expected);
-  if (!done) refuse_foreign_pack(expected);
   report.num_samples = ResultsFile::read_number(world, path, "num_samples");
   report.num_tokens = ResultsFile::read_number(world, path, "num_tokens");
   const UnitCounts counts = unit_counts_everywhere(world, path);

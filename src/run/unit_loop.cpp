@@ -13,13 +13,6 @@ namespace {
 
 constexpr const char* kWaiting = "waiting for the other ranks";
 
-// Tokens of the units that are still to do.
-std::uint64_t pending_tokens(const ResultsFile& file) {
-  std::uint64_t tokens = 0;
-  for (const std::uint64_t index : file.pending_units()) tokens += file.unit(index).rows.size();
-  return tokens;
-}
-
 Watchdog make_watchdog(const RunContext& context) {
   const double seconds = context.experiment.run.watchdog_seconds;
   return Watchdog(std::chrono::milliseconds(static_cast<std::int64_t>((seconds > 0 ? seconds : 1e8) * 1000)),
@@ -51,7 +44,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   RunContext& context = loop.context;
   const std::uint64_t num_pending = loop.file.pending_units().size();
   const bool speaks = context.world.rank() == 0;
-  const std::uint64_t tokens_left = speaks ? pending_tokens(loop.file) : 0;
+  const std::uint64_t tokens_left = speaks ? loop.file.pending_rows() : 0;
   nlohmann::ordered_json fields = {{"task", loop.task}, {"ranks", context.world.size()}, {"groups", loop.group.num_groups()},
                                    {"tp_size", loop.group.tp_size()}, {"units", loop.file.num_units()},
                                    {"pending_units", num_pending}, {"cpu", cpu_features()}};
@@ -84,6 +77,7 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
+  if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
   const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, done.tokens_done, wall_seconds, context.log);
   if (finished) return ExitCode::kDone;

@@ -28,6 +28,12 @@ void UnitWriter::write(const Unit& unit, const std::vector<ColumnBytes>& columns
 
 void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   drain();
+  if (!file_.any_thread()) {  // MPI-IO: this thread is the one that talks to MPI, and HDF5 knows no threads
+    write(unit, columns);
+    wait_seconds_ = write_seconds_;
+    tickets_.report_done(unit.rows.size());
+    return;
+  }
   in_flight_ = std::async(std::launch::async, [this, unit, columns = std::move(columns)] { write(unit, columns); });
   pending_tokens_ = unit.rows.size();
 }

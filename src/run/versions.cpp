@@ -22,6 +22,7 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
       {"mkl", at::get_mkl_version()},
       {"onednn", at::get_mkldnn_version()},
       {"cpu", cpu_features()},
+      {"cpu_kernels", cpu_kernels().name},
       {"cuda_runtime", cuda_runtime_version()},
       {"cuda_driver", cuda_driver_version()},
       {"nccl", nccl_version()},

@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
+#include "tasks/plain_schema.h"
 #include "tasks/schema_keywords.h"
 
 namespace magister {
@@ -52,18 +53,15 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   ConstraintConfig config;
   int kinds = 0;
   const auto take = [&](const char* key, Kind kind) {
-    if (!section->has(key)) {
-      section->optional_text(key);  // known now, for the hint at what a misspelt key was to be
-      return;
-    }
+    const std::vector<std::string> texts = kind == Kind::kChoice ? section->optional_texts(key) : std::vector<std::string>();
+    const std::optional<std::string> text = kind == Kind::kChoice ? std::nullopt : section->optional_text(key);
+    if (!section->has(key)) return;
     ++kinds;
     config.kind = kind;
     config.key = key;
-    if (kind != Kind::kChoice) {
-      config.text = section->text(key);
-      return;
-    }
-    config.choices = section->texts(key);
+    config.place = section->place(key);
+    config.text = text.value_or("");
+    config.choices = texts;
     for (std::size_t i = 0; i < config.choices.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (config.choices[i] == config.choices[j]) {
@@ -77,6 +75,10 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   take("regex", Kind::kRegex);
   take("choice", Kind::kChoice);
   take("grammar", Kind::kGrammar);
+  section->also_called("json_schema", {"json", "guided_json", "schema"});
+  section->also_called("regex", {"guided_regex", "pattern"});
+  section->also_called("choice", {"guided_choice", "choices"});
+  section->also_called("grammar", {"guided_grammar", "gbnf", "ebnf"});
   if (kinds != 1) {
     section->reject("", "{} of json_schema, regex, choice and grammar (a text keeps to exactly one rule); write one of them",
                     kinds == 0 ? "none" : "several");
@@ -85,7 +87,7 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
 }
 
 ConstraintRule load_constraint(const Communicator& world, const ConstraintConfig& config, const std::string& task_name) {
-  ConstraintRule rule{config.kind, config.text, config.choices, fmt::format("tasks: {}: constraint.{}", task_name, config.key)};
+  ConstraintRule rule{config.kind, config.text, config.choices, config.place.empty() ? fmt::format("tasks: {}: constraint.{}", task_name, config.key) : config.place};
   if (is_path(config)) {
     std::string problem;
     if (world.rank() == 0) rule.text = read_rule_file(config.text, problem);
@@ -112,7 +114,9 @@ std::unique_ptr<const Constraint> compile_constraint(const ConstraintRule& rule,
     const auto token = static_cast<TokenId>(id);
     if (!tokenizer.is_special(token)) bytes[id] = tokenizer.token_bytes(token);
   }
-  return std::make_unique<const Constraint>(rule, bytes, end_tokens, vocab_size);
+  ConstraintRule plain = rule;
+  if (rule.kind == Kind::kJsonSchema) plain.text = plain_schema(rule.text, rule.name);
+  return std::make_unique<const Constraint>(plain, bytes, end_tokens, vocab_size);
 }
 
 }  // namespace magister

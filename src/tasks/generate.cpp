@@ -1,7 +1,9 @@
 // Task generate: prompts -> tokens -> completions in slots of a running file -> one packed results file.
 // Columns, packing and the loop have files of their own beside this one.
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/task.h"
 #include "magister/tasks/generate_config.h"
@@ -22,6 +24,8 @@ class GenerateJob final : public TaskJob {
   }
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
     return {{"completions", std::to_string(plan.num_samples * config_.n)},
+            {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
+                                        packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
             {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens)}};
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override;
@@ -33,6 +37,7 @@ class GenerateJob final : public TaskJob {
  private:
   void add_stop_tokens(Checkpoint& checkpoint);
   void add_logit_bias();
+  void warn_of_long_texts(const GenerateShape& size) const;
   GenerateShape shape(const PlanNumbers& plan) const {
     return {plan.num_samples, plan.num_tokens, config_.n, config_.max_new_tokens, plan.key_bytes, config_.top_logprobs};
   }
@@ -54,8 +59,8 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, co
       sampling_(config.sampling) {
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length {} and max_new_tokens {} make {}, but the model was made for {} "
-                 "positions (texts beyond them would be meaningless); lower one of them", config_.name, config_.max_prompt_length,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
+                 "positions (texts beyond them would be meaningless); lower one of them", config_.length_place, config_.max_prompt_length,
                  config_.max_new_tokens, longest, model_.max_position_embeddings);
   MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig, "tasks: {}: "
                  "top_logprobs is {} (the vocabulary has {} entries); lower it", config_.name, config_.top_logprobs, model_.vocab_size);
@@ -101,6 +106,8 @@ SampleRules GenerateJob::rules() {
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr;
   rules.unit_tokens = config_.max_prompt_length;
@@ -117,12 +124,22 @@ SampleRules GenerateJob::rules() {
 TaskResults GenerateJob::results(const PlanNumbers& plan) const {
   TaskResults results;
   results.columns = running_columns(shape(plan));
-  results.packed_bytes = packed_bytes(shape(plan));
+  results.packed_bytes = packed_bytes(shape(plan), kTextBytesAToken);
+  results.format_version = 2;
   return results;
+}
+
+// The texts' bytes are known when they are packed, and checked then; what they may need at most is told before the work.
+void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
+  const std::uint64_t most = packed_bytes(size, longest_token_bytes(tokenizer_)), free = free_bytes_for(inputs_.context.results_path);
+  if (most <= free) return;
+  log_warning("{}: {} bytes are free, and the final file would need {} if every token were the vocabulary's longest (what it really needs "
+              "is checked before texts are packed; nothing is lost then); keep more space free", config_.name, free, most);
 }
 
 void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const GenerateShape size = shape(plan);
+  warn_of_long_texts(size);
   run_generate_units({run, config_, size, tokenizer_, stops_, sampling_, constraint_.get(), run.cache_pages});
 }
 

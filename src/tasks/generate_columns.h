@@ -34,11 +34,15 @@ struct StopRules {
   bool constrained = false;  // the token that ends a text is no part of it, even if it is no special one
 };
 
-// The text of generated tokens without special tokens, cut where the first stop text begins.
+// The text of generated tokens without special tokens, cut where the first stop text begins. U+0000 becomes U+FFFD.
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules);
 
-// Bytes of the packed file, upper bound.
-std::uint64_t packed_bytes(const GenerateShape& shape);
+// A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
+constexpr std::uint64_t kTextBytesAToken = 8;
+// The bound of it: a byte that is no UTF-8 becomes three.
+std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
+// Bytes of the packed file, when every text fills its slots and every token stands for so many bytes of text.
+std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token);
 
 // Writes results_path from a running file whose units are all committed. `attributes`: the root's in order, without
 // num_samples and num_tokens. A file of an earlier attempt, which the caller knows to be its own, is made anew. False: poll, asked a

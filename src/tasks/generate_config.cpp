@@ -34,8 +34,7 @@ void read_counts(ConfigNode& node, GenerateConfig& config) {
 
 std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
   std::vector<LogitBias> all;
-  if (!node.has("logit_bias")) return all;
-  for (ConfigNode& entry : node.sections("logit_bias")) {
+  for (ConfigNode& entry : node.optional_sections("logit_bias")) {
     LogitBias bias;
     const auto token = entry.optional_text("token");
     const auto id = entry.optional_integer("id", 0, 1 << 30);
@@ -43,10 +42,9 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
       entry.reject("", "{} (the bias belongs to one token); write token: its text, or id: its number",
                    token ? "token and id in one entry" : "neither token nor id");
     }
-    if (!entry.has("bias")) entry.reject("", "no bias (nothing would change); write what to add to the token's logit");
     bias.token = token.value_or("");
     bias.id = id ? static_cast<TokenId>(*id) : -1;
-    bias.bias = static_cast<float>(entry.number("bias", 0.0, -1000.0, 1000.0));
+    bias.bias = static_cast<float>(entry.number("bias", -1000.0, 1000.0));
     all.push_back(std::move(bias));
   }
   return all;
@@ -63,6 +61,23 @@ void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   }
 }
 
+// What transformers, vLLM and the OpenAI protocol call these keys.
+void declare_other_names(ConfigNode& node) {
+  node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens", "max_gen_toks", "max_length", "n_predict"});
+  node.also_called("max_prompt_length", {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
+  node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});
+  node.also_called("temperature", {"temp", "do_sample"});
+  node.also_called("repetition_penalty", {"repeat_penalty", "frequency_penalty", "presence_penalty"});
+  node.also_called("top_logprobs", {"logprobs", "num_logprobs"});
+  node.also_called("constraint", {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
+                                  "guided_choice", "guided_grammar", "grammar", "json_schema", "regex"});
+  node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
+  node.also_called("stop_tokens", {"stop_token_ids", "eos_token_id"});
+  node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_batch_size"});
+  node.also_called("token_budget", {"max_num_batched_tokens", "max_batch_tokens"});
+  node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
+}
+
 }  // namespace
 
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment) {
@@ -71,6 +86,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.seed = experiment.seed;
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
+  config.length_place = node.place("max_prompt_length");
   config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
   config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
   read_counts(node, config);
@@ -82,22 +98,14 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
     node.reject(config.n > 1 ? "n" : "best_of", "{} texts a record at temperature 0 (all of them would be the same); raise the "
                 "temperature or remove it", config.best_of);
   }
-  if (node.has("stop")) {
-    config.stop = node.texts("stop");
-    for (const std::string& text : config.stop) {
-      if (text.empty()) node.reject("stop", "an empty text (every text would end at once); remove it");
-    }
-  }
-  if (node.has("stop_tokens") && node.is_list("stop_tokens")) {
-    for (const std::int64_t id : node.integers("stop_tokens", 0, 1 << 30)) config.stop_tokens.push_back(static_cast<TokenId>(id));
-  } else if (const auto id = node.optional_integer("stop_tokens", 0, 1 << 30)) {
-    config.stop_tokens.push_back(static_cast<TokenId>(*id));
-  }
+  config.stop = node.optional_texts("stop");
+  for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30)) config.stop_tokens.push_back(static_cast<TokenId>(id));
   config.ignore_eos = node.boolean("ignore_eos", false);
   config.max_sequences = whole(node, "max_sequences", 32, 1, 4096);
   config.token_budget = whole(node, "token_budget", 512, 1, 1 << 20);
   config.share_prefixes = node.boolean("share_prefixes", true);
   refuse_other_ends(node, config);
+  declare_other_names(node);
   return config;
 }
 

@@ -4,16 +4,19 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
-#include "magister/io/results_texts.h"
+#include "magister/io/results_tools.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/shard_model.h"
 #include "magister/run/task.h"
 #include "magister/tasks/judge_config.h"
+#include "tasks/judge_answers.h"
 #include "tasks/judge_combine.h"
+#include "tasks/judge_labels.h"
 #include "tasks/judge_prompts.h"
 #include "tasks/judge_report.h"
 #include "tasks/judge_run.h"
+#include "tasks/judge_summarize.h"
 
 namespace magister {
 namespace {
@@ -25,19 +28,6 @@ std::string verdict_names(const std::vector<VerdictClass>& classes) {
   std::string names;
   for (const VerdictClass& one : classes) names += (names.empty() ? "" : ",") + one.name;
   return names;
-}
-
-// The texts of one record, or none where the records hold the answers.
-std::vector<std::string> answers_of(const ResultsTexts& texts, const Record& record) {
-  std::vector<std::string> answers;
-  if (texts.num_texts() == 0) return answers;
-  const std::uint64_t first = texts.source_index(0), n = texts.texts_a_record();
-  const std::uint64_t at = (record.source_index - first) * n;
-  MAGISTER_CHECK(record.source_index >= first && at + n <= texts.num_texts() && texts.source_index(at) == record.source_index,
-                 ExitCode::kData, "{}: no text was written for this record (the generate task had another data set, limit or "
-                 "slice); give both tasks the same", record.where);
-  for (std::uint64_t i = 0; i < n; ++i) answers.push_back(texts.text(at + i));
-  return answers;
 }
 
 class JudgeJob final : public TaskJob {
@@ -61,7 +51,7 @@ class JudgeJob final : public TaskJob {
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
   void check_earlier(const std::string& key, const std::string& task, const std::string& kind) const;
-  std::string digest_of(const std::string& path) const;
+  void add_digests(const std::string& of, const std::string& suffix, const std::string& task, Attributes& attributes) const;
 
   const JudgeConfig& config_;
   const PassShape pass_;
@@ -71,7 +61,7 @@ class JudgeJob final : public TaskJob {
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
   std::vector<TokenId> ends_;          // that end a reply, ascending; none are asked for where none is written
-  std::optional<ResultsTexts> texts_;  // of the generate task, once it has run
+  std::optional<JudgeAnswers> answers_;  // of the generate task, once it has run
 };
 
 JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskInputs& inputs)
@@ -80,13 +70,15 @@ JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskI
   const ModelConfig& model = inputs.checkpoint.config();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "tasks: {}: max_prompt_length is {} and max_new_tokens {}, but the model was made for {} positions "
-                 "(verdicts beyond them would be meaningless); lower them", config_.name, config_.max_prompt_length, config_.max_new_tokens,
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, but the model was made for {} positions "
+                 "(verdicts beyond them would be meaningless); lower them", config_.length_place, config_.max_prompt_length, config_.max_new_tokens,
                  model.max_position_embeddings);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
   if (!config_.answers.empty()) check_earlier("answers", config_.answers, "generate");
   for (const std::string& name : config_.panel) check_earlier("panel", name, "judge");
+  prompts_.check_fields(inputs.dataset, !config_.answers.empty());
+  JudgeLabels(config_, classes_).check(inputs.context.world, inputs.dataset);
 }
 
 // Another task's results are made by an earlier task of this experiment, or stand on disk already.
@@ -119,22 +111,36 @@ bool JudgeJob::inputs_exist() const {
 }
 
 void JudgeJob::open_results() {
-  if (!config_.answers.empty()) texts_.emplace(answers_path());
+  if (config_.answers.empty()) return;
+  answers_.emplace(answers_path(), config_.dataset, inputs_.dataset);
+  answers_->check(inputs_.context.world, inputs_.dataset);
 }
 
-std::string JudgeJob::digest_of(const std::string& path) const {
+// Of another task's file, and of the run that made it: each slice of an array job has a file of its own, and merge tells by the run
+// that they belong together.
+void JudgeJob::add_digests(const std::string& of, const std::string& suffix, const std::string& task, Attributes& attributes) const {
   const Communicator& world = inputs_.context.world;
-  std::string hash = world.rank() == 0 ? file_sha256(path, inputs_.context.stop_poll()) : "";
-  world.broadcast(hash, 0);
+  const std::string path = path_of(task);
+  std::string file = world.rank() == 0 ? file_sha256(path, inputs_.context.stop_poll()) : "";
+  world.broadcast(file, 0);
   leave_if_stopped(world, inputs_.context.stop);
-  return hash;
+  std::string run = world.rank() == 0 ? run_sha256(path) : "";
+  world.broadcast(run, 0);
+  attributes.emplace_back(of + "_sha256" + suffix, file);
+  attributes.emplace_back(of + "_run_sha256" + suffix, run);
 }
 
 Attributes JudgeJob::identity() {
   Attributes attributes = {
       {"prompt_sha256", prompts_.sha256()}, {"verdicts", verdict_names(classes_)}, {"samples_a_text", prompts_.group()}};
-  if (!config_.answers.empty()) attributes.emplace_back("answers_sha256", digest_of(answers_path()));
-  for (const std::string& name : config_.panel) attributes.emplace_back("panel_sha256_" + name, digest_of(path_of(name)));
+  if (!config_.answers.empty()) add_digests("answers", "", config_.answers, attributes);
+  Attributes texts = attributes;
+  const IndexRange slice = inputs_.dataset.records();
+  texts.insert(texts.end(), {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
+  for (const std::string& name : config_.panel) {
+    check_panel_judge(path_of(name), verdict_names(classes_), texts);
+    add_digests("panel", "_" + name, name, attributes);
+  }
   return attributes;
 }
 
@@ -142,6 +148,9 @@ SampleRules JudgeJob::rules() {
   SampleRules rules;
   rules.max_length = config_.max_prompt_length;
   rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.group_samples = prompts_.group();
   rules.vocab_size = inputs_.checkpoint.config().vocab_size;
   rules.tokenizer = &tokenizer_;
   // All prompts about one text are in one unit, where their verdicts are combined.
@@ -151,7 +160,7 @@ SampleRules JudgeJob::rules() {
   rules.encode = [this](const Record& record) {
     std::vector<std::string> answers;
     // Before the generate task has run, a record is only checked: any answer does.
-    if (!config_.answers.empty()) answers = texts_ ? answers_of(*texts_, record) : std::vector<std::string>{"an answer"};
+    if (!config_.answers.empty()) answers = answers_ ? answers_->of(record) : std::vector<std::string>{"an answer"};
     std::vector<std::vector<TokenId>> all = prompts_.encode(record, answers);
     return std::vector<SampleTokens>(std::make_move_iterator(all.begin()), std::make_move_iterator(all.end()));
   };
@@ -191,8 +200,9 @@ void JudgeJob::work(const ModelRun& run, const PlanNumbers& plan) {
 
 // The summary first: a complete file whose summary failed would never get one.
 bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
-  return write_judge_summary({config_, prompts_, inputs_.dataset, file, plan.num_samples, answers_path(), inputs_.context.results_path,
-                              inputs_.context.log, inputs_.context.stop_poll()});
+  const auto read = [&file](const char* path, std::uint64_t first_row, std::span<std::byte> data) { file.read(path, first_row, data); };
+  return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples, answers_ ? &*answers_ : nullptr,
+                              inputs_.context.results_path, inputs_.context.log, inputs_.context.stop_poll()});
 }
 
 class Judge final : public Task {
@@ -201,6 +211,7 @@ class Judge final : public Task {
 
   PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<JudgeJob>(config_, pass_shape(), inputs); }
+  void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
   JudgeConfig config_;

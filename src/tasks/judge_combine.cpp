@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "magister/core/error.h"
-#include "magister/io/results_verdicts.h"
 
 namespace magister {
 namespace {
@@ -58,32 +57,39 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
   return {static_cast<std::int32_t>(best - mean.begin()), static_cast<float>(std::exp(*best))};
 }
 
-struct JudgePanel::Judge {
-  ResultsVerdicts verdicts;
-  std::size_t num_classes = 0;
-};
+void check_panel_judge(const std::string& path, const std::string& verdict_names, const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+  const ResultsVerdicts all(path);
+  MAGISTER_CHECK(all.names() == verdict_names, ExitCode::kData, "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "
+                 "both tasks one mode", printable(path), printable(all.names(), 200), verdict_names);
+  for (const char* name : {"dataset_sha256", "answers_sha256", "slice_begin", "slice_end"}) {
+    const auto wanted = std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return one.first == name; });
+    const AttributeValue* const found = all.attribute(name);
+    const bool same = found == nullptr ? wanted == expected.end() : wanted != expected.end() && *found == wanted->second;
+    MAGISTER_CHECK(same, ExitCode::kData, "{}: judges other texts than this task ({} differs; verdicts on different texts would be combined); "
+                   "give both tasks one data set, limit, slice and answers", printable(path), name);
+  }
+}
 
 JudgePanel::JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names, std::uint64_t num_texts) {
   for (const std::string& path : paths) {
-    auto judge = std::make_shared<Judge>();
-    judge->verdicts = ResultsVerdicts::read(path);
-    const ResultsVerdicts& all = judge->verdicts;
-    MAGISTER_CHECK(all.names == verdict_names, ExitCode::kData, "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "
-                   "both tasks one mode", printable(path), printable(all.names, 200), verdict_names);
-    const bool same = all.samples_a_text > 0 && all.verdict.size() == num_texts * all.samples_a_text;
+    auto judge = std::make_shared<const ResultsVerdicts>(path);
+    MAGISTER_CHECK(judge->names() == verdict_names, ExitCode::kData, "{}: its verdicts are {}, this task's are {} (they cannot be "
+                   "combined); give both tasks one mode", printable(path), printable(judge->names(), 200), verdict_names);
+    const std::uint64_t each = judge->samples_a_text(), all = judge->num_samples();
+    const bool same = each > 0 && all % each == 0 && all / each == num_texts;
     MAGISTER_CHECK(same, ExitCode::kData, "{}: holds {} verdicts, {} a text, but {} texts are judged here (they are not the same texts); "
-                   "give both tasks one data set, limit, slice and answers", printable(path), all.verdict.size(), all.samples_a_text, num_texts);
-    judge->num_classes = all.verdict.empty() ? 0 : all.class_logprob.size() / all.verdict.size();
+                   "give both tasks one data set, limit, slice and answers", printable(path), all, each, num_texts);
     judges_.push_back(std::move(judge));
   }
 }
 
 void JudgePanel::add_votes(std::uint64_t t, std::vector<Vote>& votes) const {
   for (const auto& judge : judges_) {
-    const ResultsVerdicts& all = judge->verdicts;
-    for (std::uint64_t i = t * all.samples_a_text; i < (t + 1) * all.samples_a_text; ++i) {
-      const std::span<const float> logprobs(all.class_logprob.data() + i * judge->num_classes, judge->num_classes);
-      votes.push_back(vote_of(all.verdict[i], logprobs, static_cast<ParseClass>(all.parse[i]), all.order[i] != 0));
+    const std::uint64_t each = judge->samples_a_text(), classes = judge->num_classes();
+    const ResultsVerdicts::Block block = judge->read(t * each, each);
+    for (std::uint64_t i = 0; i < each; ++i) {
+      const std::span<const float> logprobs(block.class_logprob.data() + i * classes, classes);
+      votes.push_back(vote_of(block.verdict[i], logprobs, static_cast<ParseClass>(block.parse[i]), block.order[i] != 0));
     }
   }
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "magister/io/results_verdicts.h"
+#include "magister/io/results_file.h"
 #include "magister/tasks/judge_config.h"
 #include "tasks/judge_scoring.h"
 
@@ -31,17 +33,20 @@ Vote vote_of(std::int32_t verdict, std::span<const float> class_logprobs, ParseC
 // as majority would count it, so with any of these the rule is majority. Local, pure.
 CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes, JudgeCombine rule);
 
+// Whether the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in `expected`, the
+// identity of this task. Throws Error(kData) naming what differs. Local.
+void check_panel_judge(const std::string& path, const std::string& verdict_names, const std::vector<std::pair<std::string, AttributeValue>>& expected);
+
 // Other judge tasks' verdicts on the same texts.
 class JudgePanel {
  public:
   // paths: complete files. Throws Error(kData) when one judges other texts or with other verdicts. num_texts: the plan's.
   JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names, std::uint64_t num_texts);
-  // Their votes on text t.
+  // Their votes on text t, read from the files. Any thread.
   void add_votes(std::uint64_t t, std::vector<Vote>& votes) const;
 
  private:
-  struct Judge;
-  std::vector<std::shared_ptr<const Judge>> judges_;
+  std::vector<std::shared_ptr<const ResultsVerdicts>> judges_;
 };
 
 }  // namespace magister

@@ -28,12 +28,16 @@ class JudgePrompts {
   // The prompts of one record, whose text is its JSON line. answers: texts of a generate task for this record; without
   // them the record's own field `answer` counts. Throws Error(kData) with the record's place.
   std::vector<std::vector<TokenId>> encode(const Record& record, const std::vector<std::string>& answers) const;
+  // Every name that a template reads is a field of the first records, or is tested for. Throws Error(kConfig) with the template's
+  // line and column. answers: `answer` is a generate task's. Local: reads some records.
+  void check_fields(const Dataset& dataset, bool answers) const;
   // What determines the prompts besides the records and the checkpoint's chat template.
   std::string sha256() const;
 
  private:
   struct Prompt {
     ChatTemplate system, user;
+    bool own_system = false, own_user = false;  // of the experiment, not ready ones
   };
   nlohmann::ordered_json fields_of(const Record& record, const std::vector<std::string>& answers) const;
   std::vector<TokenId> one(const Prompt& prompt, const nlohmann::ordered_json& fields, const std::string& where) const;

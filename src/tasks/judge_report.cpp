@@ -1,17 +1,15 @@
 // Columns and labels -> rows -> summarize(); see judge_report.h.
 #include "tasks/judge_report.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
-#include "magister/io/results_texts.h"
-#include "magister/run/chat_prompts.h"
+#include "magister/io/whole_file.h"
+#include "tasks/judge_labels.h"
 #include "tasks/judge_summary.h"
 
 namespace magister {
@@ -26,90 +24,121 @@ std::vector<std::string> names_of(const JudgePrompts& prompts) {
   return names;
 }
 
-template <typename T>
-std::vector<T> column(const JudgeReport& report, const char* path) {
-  std::vector<T> values(report.num_samples);
-  report.file.read(path, 0, std::as_writable_bytes(std::span(values)));
-  return values;
-}
+// The samples of the file as rows, in blocks: 10^8 verdicts would be 4 GB at once.
+class RowReader {
+ public:
+  explicit RowReader(const JudgeReport& report) : report_(report) { advance(); }
 
-std::vector<JudgedRow> rows_of(const JudgeReport& report) {
-  const auto source = column<std::uint64_t>(report, "/samples/source_index");
-  const auto verdict = column<std::int32_t>(report, "/judge/verdict");
-  const auto log_odds = column<float>(report, "/judge/log_odds"), expected = column<float>(report, "/judge/expected");
-  const auto parse = column<std::uint8_t>(report, "/judge/parse"), order = column<std::uint8_t>(report, "/judge/order");
-  std::optional<ResultsTexts> texts;
-  if (!report.answers_path.empty()) texts.emplace(report.answers_path);
-  std::vector<JudgedRow> rows(report.num_samples);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    JudgedRow& row = rows[i];
-    row.record = source[i];
-    row.pair = i / report.prompts.orders();
-    row.verdict = verdict[i];
-    row.parse = parse[i];
-    row.swapped = order[i] != 0;
-    row.probability_first = 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds[i])));
-    row.expected = expected[i];
-    if (!texts || report.prompts.orders() != 1) continue;
-    row.likelihood = texts->mean_logprob(i / report.prompts.group());
-    row.has_likelihood = true;
+  const JudgedRow* row() const { return has_row_ ? &row_ : nullptr; }  // null: no more
+  // The verdict of all prompts, orders and judges on the row's text.
+  std::int32_t combined() const { return combined_[at_ - 1]; }
+
+  void advance() {
+    if (at_ == source_.size()) load();
+    has_row_ = at_ < source_.size();
+    if (!has_row_) return;
+    row_ = {};
+    const std::uint64_t sample = first_ + at_;
+    row_.sample = sample;
+    row_.record = source_[at_];
+    row_.pair = sample / report_.prompts.orders();
+    row_.verdict = verdict_[at_];
+    row_.parse = parse_[at_];
+    row_.swapped = order_[at_] != 0;
+    row_.probability_first = 1.0 / (1.0 + std::exp(-static_cast<double>(log_odds_[at_])));
+    row_.expected = expected_[at_];
+    ++at_;
   }
-  return rows;
-}
 
-// A person's verdict for the rows of each record; a pair's second order has it the other way round.
-void add_labels(const JudgeReport& report, const std::vector<std::string>& names, std::vector<JudgedRow>& rows) {
-  if (report.config.label_field.empty()) return;
-  std::size_t row = 0;
-  report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
-    const ordered_json value = record_field(record.text, report.config.label_field, record.where);
-    const std::string label = value.is_string() ? value.get<std::string>() : value.dump();
-    const auto found = std::find(names.begin(), names.end(), label);
-    MAGISTER_CHECK(found != names.end(), ExitCode::kData, "{}: the label \"{}\" is no verdict (they are {}); mend the line or "
-                   "remove `label`", record.where, printable(label, 40), fmt::join(names, ", "));
-    const auto number = static_cast<std::int32_t>(found - names.begin());
-    for (; row < rows.size() && rows[row].record == record.source_index; ++row) {
-      rows[row].label = report.prompts.orders() == 2 && rows[row].swapped ? 1 - number : number;
-    }
-  }, report.poll);
-}
+ private:
+  static constexpr std::uint64_t kBlock = 1 << 14;
 
-// One row a text: what its prompts, orders and judges say together.
-ordered_json combined_summary(const JudgeReport& report, const std::vector<std::string>& names, const std::vector<JudgedRow>& rows) {
-  const auto combined = column<std::int32_t>(report, "/judge/combined");
-  std::vector<JudgedRow> texts;
-  std::uint64_t undecided = 0;
-  for (std::size_t i = 0; i < rows.size(); i += report.prompts.group()) {
-    JudgedRow text = rows[i];  // the first order: labels as given
-    text.verdict = combined[i];
-    text.parse = combined[i] < 0 ? 2 : 0;
-    undecided += combined[i] < 0;
-    texts.push_back(text);
+  template <typename T>
+  void read(const char* path, std::vector<T>& values, std::uint64_t count) const {
+    values.resize(count);
+    report_.read(path, first_, std::as_writable_bytes(std::span(values)));
   }
-  ordered_json summary = summarize(texts, names, {});
-  summary.erase("parse");
-  summary["undecided"] = undecided;
-  return summary;
+
+  void load() {
+    first_ += source_.size();
+    at_ = 0;
+    const std::uint64_t count = std::min(kBlock, report_.num_samples - first_);
+    read("/samples/source_index", source_, count);
+    read("/judge/verdict", verdict_, count);
+    read("/judge/combined", combined_, count);
+    read("/judge/log_odds", log_odds_, count);
+    read("/judge/expected", expected_, count);
+    read("/judge/parse", parse_, count);
+    read("/judge/order", order_, count);
+  }
+
+  const JudgeReport& report_;
+  std::uint64_t first_ = 0;  // sample of the block
+  std::size_t at_ = 0;       // in the block, behind row_
+  std::vector<std::uint64_t> source_;
+  std::vector<std::int32_t> verdict_, combined_;
+  std::vector<float> log_odds_, expected_;
+  std::vector<std::uint8_t> parse_, order_;
+  JudgedRow row_;
+  bool has_row_ = false;
+};
+
+// visit(row with its label and likelihood, combined verdict of its text). A pair's second order has the label the other way round.
+template <typename Visit>
+void for_each_row(const JudgeReport& report, const Visit& visit) {
+  RowReader rows(report);
+  const JudgeLabels labels(report.config, report.prompts.classes());
+  const bool likelihoods = report.answers != nullptr && report.prompts.orders() == 1;
+  if (labels.are_given() || likelihoods) {
+    report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
+      const std::int32_t label = labels.are_given() ? labels.of(record).value_or(-1) : -1;
+      for (std::uint64_t i = 0; rows.row() != nullptr && rows.row()->record == record.source_index; rows.advance(), ++i) {
+        JudgedRow row = *rows.row();
+        row.label = label >= 0 && report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
+        row.has_likelihood = likelihoods;
+        if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
+        fail_point("judge.summary.row");
+        visit(row, rows.combined());
+      }
+    }, report.poll);
+  }
+  for (; rows.row() != nullptr && !report.poll(); rows.advance()) {
+    fail_point("judge.summary.row");
+    visit(*rows.row(), rows.combined());
+  }
 }
 
 }  // namespace
 
 bool write_judge_summary(const JudgeReport& report) {
   const std::vector<std::string> names = names_of(report.prompts);
-  std::vector<JudgedRow> rows = rows_of(report);
-  add_labels(report, names, rows);
+  const std::string folder = fs::path(report.results_path).parent_path().string();
+  JudgeSummary all(names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric}, folder);
+  JudgeSummary texts(names, {}, folder);  // one row a text: what its prompts, orders and judges say together
+  std::uint64_t undecided = 0;
+  const bool combines = report.prompts.group() > 1 || !report.config.panel.empty();
+  for_each_row(report, [&](const JudgedRow& row, std::int32_t combined) {
+    all.add(row);
+    if (!combines || row.sample % report.prompts.group() != 0) return;
+    JudgedRow text = row;  // the first order: labels as given
+    text.verdict = combined;
+    text.parse = combined < 0 ? 2 : 0;
+    undecided += combined < 0;
+    texts.add(text);
+  });
   if (report.poll()) return false;
-  ordered_json summary = summarize(rows, names, {report.prompts.orders() == 2, report.config.mode == JudgeMode::kRubric});
-  if (report.prompts.group() > 1 || !report.config.panel.empty()) summary["combined"] = combined_summary(report, names, rows);
+  ordered_json summary = all.json();
+  if (combines) {
+    summary["combined"] = texts.json();
+    summary["combined"].erase("parse");
+    summary["combined"]["undecided"] = undecided;
+  }
   if (report.config.read == JudgeRead::kSubstring && report.config.method == JudgeMethod::kDecode) {
     // What scripts with this rule report: a reply without a verdict counts as the last one, "no".
-    const auto first = std::count_if(rows.begin(), rows.end(), [](const JudgedRow& row) { return row.verdict == 0; });
-    summary["compat_share_of_" + names.front()] = rows.empty() ? ordered_json() : ordered_json(static_cast<double>(first) / static_cast<double>(rows.size()));
+    summary["compat_share_of_" + names.front()] =
+        all.num_rows() == 0 ? ordered_json() : ordered_json(static_cast<double>(all.rows_with_verdict(0)) / static_cast<double>(all.num_rows()));
   }
-  const std::string path = fs::path(report.results_path).replace_extension(".summary.json").string(), creating = path + ".creating";
-  std::ofstream(creating) << summary.dump(2) << "\n";
-  MAGISTER_CHECK(std::rename(creating.c_str(), path.c_str()) == 0, ExitCode::kInputOutput, "{}: cannot be written (the summary is "
-                 "lost, the verdicts are not); make room and run the command again", printable(path));
+  write_whole_file(fs::path(report.results_path).replace_extension(".summary.json").string(), summary.dump(2) + "\n");
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
   return true;

@@ -1,12 +1,15 @@
 // The summary of a judge's run: what its columns say together, beside the labels of the data set; <task>.summary.json.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <span>
 #include <string>
 
 #include "magister/io/dataset.h"
-#include "magister/io/results_file.h"
 #include "magister/tasks/judge_config.h"
 #include "magister/run/run_log.h"
+#include "tasks/judge_answers.h"
 #include "tasks/judge_prompts.h"
 
 namespace magister {
@@ -15,9 +18,10 @@ struct JudgeReport {
   const JudgeConfig& config;
   const JudgePrompts& prompts;
   const Dataset& dataset;
-  const ResultsFile& file;       // every unit committed
+  // Rows of a column of a results file with every unit committed.
+  std::function<void(const char* path, std::uint64_t first_row, std::span<std::byte> data)> read;
   std::uint64_t num_samples;
-  std::string answers_path;      // of the generate task whose texts were judged; empty: the records' own answers
+  const JudgeAnswers* answers;   // the texts that were judged; null: the records' own answers
   std::string results_path;
   RunLog& log;
   StopPoll poll;                 // asked while labels are read

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/text/words.h"
 
 namespace magister {
 namespace {
@@ -58,12 +59,6 @@ double log_normaliser(std::span<const float> logits_V) {
   MAGISTER_CHECK(std::isfinite(normaliser), ExitCode::kData, "the judge's logits are not finite (a verdict from them would mean "
                  "nothing); check the weights and the dtype");
   return normaliser;
-}
-
-bool is_word_byte(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0; }
-
-bool is_whole_word(const std::string& text, std::size_t at, std::size_t size) {
-  return (at == 0 || !is_word_byte(text[at - 1])) && (at + size == text.size() || !is_word_byte(text[at + size]));
 }
 
 std::string lower(std::string text) {

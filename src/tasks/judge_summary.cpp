@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
+#include <utility>
 
 namespace magister {
 namespace {
@@ -49,44 +49,6 @@ nlohmann::ordered_json interval(std::uint64_t hits, std::uint64_t trials) {
 
 nlohmann::ordered_json number_or_null(double value) { return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); }
 
-nlohmann::ordered_json agreement(const std::vector<JudgedRow>& rows, std::size_t num_classes) {
-  Confusion matrix(num_classes, std::vector<std::uint64_t>(num_classes, 0));
-  std::uint64_t hits = 0, trials = 0;
-  for (const JudgedRow& row : rows) {
-    if (row.label < 0 || row.parse != 0) continue;
-    ++matrix[static_cast<std::size_t>(row.label)][static_cast<std::size_t>(row.verdict)];
-    hits += row.label == row.verdict;
-    ++trials;
-  }
-  if (trials == 0) return {};
-  return {{"agrees", interval(hits, trials)}, {"confusion_label_by_verdict", matrix},
-          {"cohens_kappa", number_or_null(cohens_kappa(matrix))}, {"scotts_pi", number_or_null(scotts_pi(matrix))}};
-}
-
-// Both orders of each record; the second's verdict is about the exchanged answers.
-nlohmann::ordered_json order_effects(const std::vector<JudgedRow>& rows) {
-  std::map<std::uint64_t, std::pair<const JudgedRow*, const JudgedRow*>> pairs;
-  std::uint64_t first_position = 0, sound = 0;
-  for (const JudgedRow& row : rows) {
-    (row.swapped ? pairs[row.pair].second : pairs[row.pair].first) = &row;
-    if (row.parse != 0) continue;
-    ++sound;
-    first_position += row.verdict == 0;
-  }
-  std::uint64_t consistent = 0, both = 0, prefers_a = 0;
-  double preference = 0;
-  for (const auto& [number, pair] : pairs) {
-    if (pair.first == nullptr || pair.second == nullptr || pair.first->parse != 0 || pair.second->parse != 0) continue;
-    ++both;
-    consistent += pair.first->verdict != pair.second->verdict;
-    const double p = (pair.first->probability_first + 1 - pair.second->probability_first) / 2;
-    preference += p;
-    prefers_a += p > 0.5;
-  }
-  return {{"consistent", interval(consistent, both)}, {"first_position", interval(first_position, sound)},
-          {"prefers_a", interval(prefers_a, both)}, {"mean_preference_a", number_or_null(both == 0 ? kNone : preference / static_cast<double>(both))}};
-}
-
 // Correct, incorrect, not attempted: F1 is the harmonic mean of the share of correct ones and of that among the attempted.
 nlohmann::ordered_json three_way(const std::vector<std::uint64_t>& counts) {
   const std::uint64_t attempted = counts[0] + counts[1], all = attempted + counts[2];
@@ -119,45 +81,68 @@ double scotts_pi(const Confusion& matrix) {
   return beyond_chance(m.observed, expected);
 }
 
-double auroc(const std::vector<std::pair<double, bool>>& score_and_truth) {
-  std::vector<std::pair<double, bool>> sorted = score_and_truth;
-  std::sort(sorted.begin(), sorted.end());
-  double positives = 0, negatives = 0, wins = 0;
-  for (std::size_t begin = 0; begin < sorted.size();) {
-    std::size_t end = begin;
-    double equal_positives = 0, equal_negatives = 0;
-    for (; end < sorted.size() && sorted[end].first == sorted[begin].first; ++end) (sorted[end].second ? equal_positives : equal_negatives) += 1;
-    wins += equal_positives * (negatives + equal_negatives / 2);
-    positives += equal_positives;
-    negatives += equal_negatives;
-    begin = end;
+void JudgeSummary::OrderEffects::add(const JudgedRow& row) {
+  if (row.parse == 0) {
+    ++sound;
+    first_position += row.verdict == 0;
   }
-  return positives == 0 || negatives == 0 ? kNone : wins / (positives * negatives);
+  if (!row.swapped) {
+    last = row;
+    waiting = true;
+    return;
+  }
+  const bool pair = std::exchange(waiting, false) && last.pair == row.pair && last.parse == 0 && row.parse == 0;
+  if (!pair) return;
+  ++both;
+  consistent += last.verdict != row.verdict;
+  const double p = (last.probability_first + 1 - row.probability_first) / 2;
+  preference += p;
+  prefers_a += p > 0.5;
 }
 
-nlohmann::ordered_json summarize(const std::vector<JudgedRow>& rows, const std::vector<std::string>& classes, const SummaryKind& kind) {
-  std::vector<std::uint64_t> counts(classes.size(), 0), parses(4, 0);
-  std::vector<std::pair<double, bool>> likelihoods;
-  double scores = 0;
-  for (const JudgedRow& row : rows) {
-    ++parses[std::min<std::size_t>(row.parse, 3)];
-    if (row.parse != 0) continue;
-    ++counts[static_cast<std::size_t>(row.verdict)];
-    scores += row.expected;
-    if (row.has_likelihood) likelihoods.emplace_back(row.likelihood, row.verdict == 0);
-  }
-  const std::uint64_t sound = parses[0];
+nlohmann::ordered_json JudgeSummary::OrderEffects::json() const {
+  return {{"consistent", interval(consistent, both)}, {"first_position", interval(first_position, sound)},
+          {"prefers_a", interval(prefers_a, both)}, {"mean_preference_a", number_or_null(both == 0 ? kNone : preference / static_cast<double>(both))}};
+}
+
+JudgeSummary::JudgeSummary(std::vector<std::string> classes, const SummaryKind& kind, std::string directory)
+    : classes_(std::move(classes)), kind_(kind), counts_(classes_.size(), 0), verdicts_(classes_.size(), 0), parses_(4, 0),
+      labels_(classes_.size(), std::vector<std::uint64_t>(classes_.size(), 0)), likelihoods_(std::move(directory)) {}
+
+std::uint64_t JudgeSummary::rows_with_verdict(std::int32_t verdict) const { return verdicts_.at(static_cast<std::size_t>(verdict)); }
+
+void JudgeSummary::add(const JudgedRow& row) {
+  ++num_rows_;
+  ++parses_[std::min<std::size_t>(row.parse, 3)];
+  const auto verdict = static_cast<std::size_t>(row.verdict);
+  if (row.verdict >= 0) ++verdicts_.at(verdict);
+  if (kind_.pairs) orders_.add(row);
+  if (row.parse != 0) return;
+  ++counts_.at(verdict);
+  scores_ += row.expected;
+  if (row.has_likelihood) likelihoods_.add(row.likelihood, row.verdict == 0);
+  if (row.label < 0) return;
+  ++labels_.at(static_cast<std::size_t>(row.label)).at(verdict);
+  ++labelled_;
+  agreeing_ += row.label == row.verdict;
+}
+
+nlohmann::ordered_json JudgeSummary::json() {
+  const std::uint64_t sound = parses_[0];
   nlohmann::ordered_json verdicts = nlohmann::ordered_json::object();
-  for (std::size_t c = 0; c < classes.size(); ++c) verdicts[classes[c]] = interval(counts[c], sound);
+  for (std::size_t c = 0; c < classes_.size(); ++c) verdicts[classes_[c]] = interval(counts_[c], sound);
   nlohmann::ordered_json summary = {
-      {"rows", rows.size()},
-      {"parse", {{"ok", parses[0]}, {"low_mass", parses[1]}, {"unparsed", parses[2]}, {"truncated", parses[3]}}},
+      {"rows", num_rows_},
+      {"parse", {{"ok", parses_[0]}, {"low_mass", parses_[1]}, {"unparsed", parses_[2]}, {"truncated", parses_[3]}}},
       {"verdicts", verdicts}};
-  if (kind.scores) summary["mean_expected_score"] = number_or_null(sound == 0 ? kNone : scores / static_cast<double>(sound));
-  if (classes.size() == 3 && classes.back() == "not_attempted") summary["three_way"] = three_way(counts);
-  if (kind.pairs) summary["pairs"] = order_effects(rows);
-  if (const auto labels = agreement(rows, classes.size()); !labels.is_null()) summary["labels"] = labels;
-  if (!likelihoods.empty()) summary["auroc_of_likelihood"] = number_or_null(auroc(likelihoods));
+  if (kind_.scores) summary["mean_expected_score"] = number_or_null(sound == 0 ? kNone : scores_ / static_cast<double>(sound));
+  if (classes_.size() == 3 && classes_.back() == "not_attempted") summary["three_way"] = three_way(counts_);
+  if (kind_.pairs) summary["pairs"] = orders_.json();
+  if (labelled_ > 0) {
+    summary["labels"] = {{"agrees", interval(agreeing_, labelled_)}, {"confusion_label_by_verdict", labels_},
+                         {"cohens_kappa", number_or_null(cohens_kappa(labels_))}, {"scotts_pi", number_or_null(scotts_pi(labels_))}};
+  }
+  if (likelihoods_.num_scores() > 0) summary["auroc_of_likelihood"] = number_or_null(likelihoods_.value());
   return summary;
 }
 

@@ -36,16 +36,9 @@ std::vector<std::string> task_kinds() {
 }
 
 std::unique_ptr<Task> read_task(ConfigNode& node, const ExperimentConfig& experiment) {
-  const std::string name = node.text("task");
+  const std::string name = node.choice("task", task_kinds());
   for (const TaskKind& kind : kTaskKinds) {
     if (name == kind.name) return kind.read(node, experiment);
-  }
-  if (!name.empty()) {
-    std::string known;
-    for (const std::string& kind : task_kinds()) known += (known.empty() ? "" : ", ") + kind;
-    const std::string nearest = nearest_name(name, task_kinds());
-    node.reject("task", "\"{}\" is no task (known: {}); {}", printable(name, 60), known,
-                nearest.empty() ? "write one of them" : "did you mean " + nearest + "?");
   }
   node.abandon();
   return nullptr;

@@ -30,6 +30,11 @@ bool has(const Names& names, const std::string& key) {
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
+// Whether texts match whatever this says. Vendors' keywords begin with "x-".
+bool says_nothing(const std::string& key, const json& value) {
+  return has(kAnnotations, key) || key.starts_with("x-") || (key == "uniqueItems" && value == false);
+}
+
 class Walk {
  public:
   explicit Walk(const std::string& name) : name_(name) {}
@@ -48,7 +53,7 @@ class Walk {
       if (value.contains(key)) check_numbers(value.at(key), place + "/" + key);
     }
     for (const auto& [key, inner] : value.items()) {
-      if (has(kAnnotations, key)) continue;
+      if (says_nothing(key, inner)) continue;
       if (alone != kAlone.end()) {
         const bool typed = key == "type" && (*alone == std::string_view("enum") || *alone == std::string_view("const"));
         MAGISTER_CHECK(key == *alone || typed, ExitCode::kConfig, "{}: {} beside {} at {} (only {} would be kept to); write "
@@ -88,6 +93,12 @@ class Walk {
     }
     if (free_names && value.contains("minProperties") && value.at("minProperties") != 0 && value.at("minProperties") != 1) {
       refuse("minProperties with names of the text's choice", "the same name twice would count as two");
+    }
+    // The library keeps free names from the given ones letter by letter, and a letter may be an escape.
+    const json properties = value.value("properties", json::object());
+    for (const auto& [property, inner] : properties.items()) {
+      const bool escaped = std::any_of(property.begin(), property.end(), [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 0x20) || c == 0x7F; });
+      if (free_names && escaped) refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
     }
     if (!value.contains("required")) return;
     MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig, "{}: required at {} is no list of names; mend it", name_,

@@ -32,13 +32,13 @@ class TeacherJob final : public TaskJob {
 
 TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs) : config_(config), model_(inputs.checkpoint.config()) {
   MAGISTER_CHECK(config_.top_k <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
-                 "tasks: {}: top_k is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
-                 config_.name, config_.top_k, model_.vocab_size, model_.vocab_size);
+                 "{} is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
+                 config_.top_k_place, config_.top_k, model_.vocab_size, model_.vocab_size);
   MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
                      config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
                  ExitCode::kConfig,
-                 "tasks: {}: max_length is {}, but the model was made for {} positions (rows beyond them would be "
-                 "meaningless); choose at most {}", config_.name, config_.max_length, model_.max_position_embeddings,
+                 "{} is {}, but the model was made for {} positions (rows beyond them would be "
+                 "meaningless); choose at most {}", config_.length_place, config_.max_length, model_.max_position_embeddings,
                  model_.max_position_embeddings);
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);

@@ -12,6 +12,8 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   config.model = read_task_model(node, experiment);
   config.dataset = read_dataset(node);
   config.max_length = static_cast<std::uint64_t>(node.integer("max_length", 2048, 1, 1 << 24));
+  config.length_place = node.place("max_length");
+  config.top_k_place = node.place("top_k");
   const std::string overflow = node.choice("overflow", {"truncate", "window", "error"}, "truncate");
   config.overflow = overflow == "window" ? Overflow::kWindow : overflow == "error" ? Overflow::kError : Overflow::kTruncate;
   const auto stride = node.optional_integer("stride", 1, 1 << 24);
@@ -30,6 +32,11 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
                 "remove it");
   }
   config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
+  node.also_called("max_length", {"max_model_len", "max_seq_length", "max_seq_len", "block_size", "context_length"});
+  node.also_called("overflow", {"truncation"});
+  node.also_called("stride", {"overlap"});
+  node.also_called("top_k", {"top_logprobs", "logprobs", "prompt_logprobs", "k", "num_logits"});
+  node.also_called("unit_tokens", {"batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_num_batched_tokens"});
   return config;
 }
 

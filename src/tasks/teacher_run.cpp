@@ -192,6 +192,7 @@ class Shard final : public ShardModel {
     {
       const PhaseTimes::Span span(times_, "compute body");
       hidden_TD = model_->forward(batch, [this] {
+        fail_point("teacher.layer");
         watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
         return stop_agreed();
       });

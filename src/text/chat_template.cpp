@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/utf8.h"
+#include "text/jinja_names.h"
 #include "text/jinja_operations.h"
 #include "text/jinja_parser.h"
 #include "text/jinja_render.h"
@@ -85,7 +86,11 @@ Json with_reasoning_names(const Json& message) {
 struct ChatTemplate::Program {
   std::string source;
   jinja::Block block;
+  std::vector<TemplateName> names;
 };
+
+const std::vector<TemplateName>& ChatTemplate::names() const { return program_->names; }
+const std::string& ChatTemplate::source() const { return program_->source; }
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Program> program) : program_(std::move(program)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
@@ -101,6 +106,7 @@ ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& sourc
   auto program = std::make_unique<Program>();
   program->source = source;
   program->block = jinja::parse_template(text, source);
+  program->names = jinja::free_names(program->block);
   return ChatTemplate(std::move(program));
 }
 
@@ -108,12 +114,13 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const
   jinja::Runtime runtime(program_->source, options);
   if (!variables.is_object()) runtime.refuse("the variables are no object");
   const auto scope = std::make_shared<jinja::Scope>();
-  // The reference always names these three.
-  if (!variables.contains("tools")) scope->names.emplace_back("tools", Value::none());
-  if (!variables.contains("documents")) scope->names.emplace_back("documents", Value::none());
-  if (!variables.contains("add_generation_prompt")) scope->names.emplace_back("add_generation_prompt", Value::boolean(false));
+  if (!options.strict) {  // the reference always names these three
+    if (!variables.contains("tools")) scope->names.emplace_back("tools", Value::none());
+    if (!variables.contains("documents")) scope->names.emplace_back("documents", Value::none());
+    if (!variables.contains("add_generation_prompt")) scope->names.emplace_back("add_generation_prompt", Value::boolean(false));
+  }
   for (const auto& [name, value] : variables.items()) {
-    if (name != "messages" || !value.is_array()) {
+    if (name != "messages" || !value.is_array() || options.strict) {
       scope->names.emplace_back(name, value_of(runtime, value, 1));
       continue;
     }
@@ -121,7 +128,7 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const
     for (const Json& message : value) messages.push_back(with_reasoning_names(message));
     scope->names.emplace_back(name, value_of(runtime, messages, 1));
   }
-  return jinja::Renderer(runtime).run(program_->block, scope);
+  return jinja::Renderer(runtime, program_->names).run(program_->block, scope);
 }
 
 std::optional<std::string> chat_template_from_config(std::string_view tokenizer_config_json, const std::string& source,

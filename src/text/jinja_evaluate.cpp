@@ -1,4 +1,6 @@
 // Expressions and calls.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "text/jinja_format.h"
@@ -6,6 +8,33 @@
 #include "text/jinja_render.h"
 
 namespace magister::jinja {
+namespace {
+
+bool asks_for_existence(const Expression& e) {
+  if (e.kind == ExpressionKind::kFilter) return e.name == "default" || e.name == "d";
+  return e.kind == ExpressionKind::kTest && (e.name == "defined" || e.name == "undefined");
+}
+
+// strict: value[key] or value.key is not there. Of loops and namespaces the template itself knows what they have.
+void refuse_absent_part(const Runtime& runtime, const Value& value, const std::string& key) {
+  std::vector<std::string> known;
+  if (value.is(Kind::kDict)) {
+    for (const auto& [name, ignored] : value.object<Dict>().entries) {
+      if (name.is(Kind::kString)) known.push_back(name.as_text());
+    }
+  } else if (!value.is(Kind::kList) && !value.is(Kind::kTuple) && !value.is(Kind::kString)) {
+    return;
+  }
+  const std::string near = nearest_name(key, known);
+  const std::string has = known.empty() ? fmt::format("a {}", type_name(value)) : fmt::format("it has {}", fmt::join(known, ", "));
+  runtime.refuse_field(fmt::format("there is no \"{}\" in {}", key, has),
+                       fmt::format("{}complete the record, or let the template test for it: {{% if x.y is defined %}}",
+                                   near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", near)));
+}
+
+std::string key_text(const Value& key) { return key.is(Kind::kString) ? key.as_text() : key.is_integral() ? std::to_string(key.as_integer()) : type_name(key); }
+
+}  // namespace
 
 Value Renderer::evaluate(const Expression& expression, const ScopePtr& scope) {
   runtime_.charge(1);
@@ -19,6 +48,7 @@ Value Renderer::evaluate(const Expression& expression, const ScopePtr& scope) {
 
 Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
   const auto part = [&](std::size_t i) { return evaluate(*e.parts[i], scope); };
+  const bool may_be_absent = std::exchange(may_be_absent_, false) || variables_ == nullptr;
   switch (e.kind) {
     case ExpressionKind::kConstant: return e.constant;
     case ExpressionKind::kName: return name(e, scope);
@@ -38,6 +68,7 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
       return e.parts[2] != nullptr ? part(2) : Value::undefined("the inline if-expression evaluated to false and no else section was defined");
     default: break;
   }
+  may_be_absent_ = asks_for_existence(e);
   const Value first = part(0);
   Value second;
   if (e.kind == ExpressionKind::kItem || e.kind == ExpressionKind::kArithmetic) second = part(1);
@@ -45,8 +76,12 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
   if (e.kind == ExpressionKind::kTest) given = arguments(*e.arguments, scope);
   runtime_.place = e.place;
   switch (e.kind) {
-    case ExpressionKind::kAttribute: return attribute_of(runtime_, first, e.name);
-    case ExpressionKind::kItem: return item_of(runtime_, first, second);
+    case ExpressionKind::kAttribute: case ExpressionKind::kItem: {
+      const bool by_name = e.kind == ExpressionKind::kAttribute;
+      Value found = by_name ? attribute_of(runtime_, first, e.name) : item_of(runtime_, first, second);
+      if (!may_be_absent && found.is(Kind::kUndefined)) refuse_absent_part(runtime_, first, by_name ? e.name : key_text(second));
+      return found;
+    }
     case ExpressionKind::kArithmetic: return arithmetic(runtime_, e.name, first, second);
     case ExpressionKind::kSign: return negate(runtime_, first, e.name == "-");
     case ExpressionKind::kTest: return Value::boolean(e.test(runtime_, first, given));
@@ -58,7 +93,10 @@ Value Renderer::name(const Expression& expression, const ScopePtr& scope) {
   std::size_t names = 0;  // a scope is searched from its first name on
   for (const Scope* one = scope.get(); one != nullptr; one = one->parent.get()) names += one->names.size();
   runtime_.charge(names / 64);
-  if (const Value* found = scope->find(expression.name)) return *found;
+  if (const Value* found = scope->find(expression.name)) {
+    if (variables_ != nullptr && variables_->find(expression.name) == found) need_content(expression.name, *found);
+    return *found;
+  }
   if (is_function(expression.name)) {
     auto function = std::make_shared<Callable>();
     function->name = expression.name;
@@ -67,7 +105,31 @@ Value Renderer::name(const Expression& expression, const ScopePtr& scope) {
   if (expression.name == "cycler" || expression.name == "joiner" || expression.name == "lipsum") {
     runtime_.refuse("the function \"{}\" is not known here", expression.name);
   }
-  return Value::undefined(fmt::format("'{}' is undefined", expression.name));
+  return undefined_name(expression.name);
+}
+
+Value Renderer::undefined_name(const std::string& name) {
+  const auto use = std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
+  if (variables_ == nullptr || (use != names_.end() && use->tested_for_absence)) return Value::undefined(fmt::format("'{}' is undefined", name));
+  std::vector<std::string> known;
+  for (const auto& [other, ignored] : variables_->names) known.emplace_back(other);
+  const std::string near = nearest_name(name, known);
+  runtime_.refuse_field(fmt::format("there is no field \"{}\" (there are {})", name, fmt::join(known, ", ")),
+                        fmt::format("{}complete the record, or let the template test for it: {{% if {} is defined %}}",
+                                    near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", near), name));
+}
+
+// strict: a variable that is null or empty means nothing where the template does not expect it.
+void Renderer::need_content(const std::string& name, const Value& value) {
+  const auto use = std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
+  if (use == names_.end() || use->tested_for_emptiness) return;
+  const bool text = value.is(Kind::kString);
+  const auto& allowed = runtime_.options().may_be_empty;
+  if (text && std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
+  const std::optional<std::int64_t> length = text ? std::optional<std::int64_t>(value.as_text().size()) : length_of(value);
+  if (!value.is(Kind::kNone) && length.value_or(1) > 0) return;
+  runtime_.refuse_field(fmt::format("the field \"{}\" is {}", name, value.is(Kind::kNone) ? "null" : text ? "an empty text" : value.is(Kind::kDict) ? "an empty object" : "an empty list"),
+                        fmt::format("complete the record, or let the template test for it: {{% if {} %}}", name));
 }
 
 Value Renderer::container(const Expression& expression, const ScopePtr& scope) {
@@ -130,6 +192,7 @@ Value Renderer::filtered(const Expression& expression, const ScopePtr& scope, co
   if (inner == nullptr) {
     input = *body;
   } else {
+    may_be_absent_ = inner->kind != ExpressionKind::kFilter && asks_for_existence(expression);
     input = inner->kind == ExpressionKind::kFilter ? filtered(*inner, scope, body) : evaluate(*inner, scope);
   }
   const Arguments given = arguments(*expression.arguments, scope);

@@ -61,7 +61,9 @@ Value join(Runtime& runtime, const Value& input, const Arguments& arguments) {
   for (const Value& item : items_of(runtime, input)) {
     if (!first) result += between;
     first = false;
-    result += str_of(runtime, unless_none(given[1]) == nullptr ? item : follow(runtime, item, *given[1], nullptr));
+    const Value part = unless_none(given[1]) == nullptr ? item : follow(runtime, item, *given[1], nullptr);
+    need_written(runtime, part);
+    result += str_of(runtime, part);
     runtime.charge_text(result.size() > runtime.options().max_bytes ? result.size() : 0);
   }
   return runtime.text(std::move(result));

@@ -198,8 +198,16 @@ std::string repr_of(Runtime& runtime, const Value& value) {
   return out;
 }
 
+void need_written(const Runtime& runtime, const Value& value) {
+  if (!runtime.options().strict || !value.is(Kind::kUndefined)) return;
+  runtime.refuse_field(value.has_object() ? value.as_text() : "an undefined value", "complete the record, or let the template test for it: {% if x is defined %}");
+}
+
 std::string str_of(Runtime& runtime, const Value& value) {
   if (value.is(Kind::kUndefined)) return {};
+  if (value.is(Kind::kNone) && runtime.options().strict) {
+    runtime.refuse_field("null would be written as \"None\"", "complete the record, or let the template test for it: {% if x is not none %}");
+  }
   if (value.is(Kind::kString)) {
     runtime.charge_text(value.as_text().size());
     return value.as_text();

@@ -31,7 +31,8 @@ ScopePtr Renderer::inside(const ScopePtr& scope) {
 }
 
 RenderedChat Renderer::run(const Block& program, const ScopePtr& variables) {
-  execute(program, variables);
+  if (runtime_.options().strict) variables_ = variables.get();
+  execute(program, variables_ == nullptr ? variables : inside(variables));
   return std::move(result_);
 }
 
@@ -73,6 +74,8 @@ Renderer::Flow Renderer::execute(const Statement& statement, const ScopePtr& sco
       for (const ExpressionPtr& value : statement.expressions) {
         const Value result = evaluate(*value, scope);
         runtime_.place = value->place;
+        const bool may_be_nothing = value->kind == ExpressionKind::kCondition || (value->kind == ExpressionKind::kName && scope->find(value->name) == nullptr);
+        if (!may_be_nothing) need_written(runtime_, result);
         print(result.is(Kind::kString) ? std::string_view(result.as_text()) : str_of(runtime_, result));
       }
       break;

@@ -23,7 +23,8 @@ struct Macro : Callable {
 
 class Renderer {
  public:
-  explicit Renderer(Runtime& runtime) : runtime_(runtime), out_(&result_.text) {}
+  // names: the program's free_names().
+  Renderer(Runtime& runtime, const std::vector<TemplateName>& names) : runtime_(runtime), names_(names), out_(&result_.text) {}
   RenderedChat run(const Block& program, const ScopePtr& variables);
 
  private:
@@ -50,6 +51,8 @@ class Renderer {
   Value evaluate(const Expression& expression, const ScopePtr& scope);
   Value evaluate_kind(const Expression& expression, const ScopePtr& scope);
   Value name(const Expression& expression, const ScopePtr& scope);
+  Value undefined_name(const std::string& name);
+  void need_content(const std::string& name, const Value& value);
   Value container(const Expression& expression, const ScopePtr& scope);
   Value slice(const Expression& expression, const ScopePtr& scope);
   Value compare(const Expression& expression, const ScopePtr& scope);
@@ -61,6 +64,9 @@ class Renderer {
   Arguments arguments(const CallArguments& given, const ScopePtr& scope);
 
   Runtime& runtime_;
+  const std::vector<TemplateName>& names_;
+  const Scope* variables_ = nullptr;  // strict: the caller's, apart from what the template sets
+  bool may_be_absent_ = false;        // of the expression that is evaluated next: a test asks whether it is there
   RenderedChat result_;
   std::string* out_;  // where output goes at the moment: the result or a captured text
 };

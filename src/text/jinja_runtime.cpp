@@ -15,6 +15,11 @@ void Runtime::refuse_text(const std::string& problem) const {
        source_, place.line, place.column, printable(problem, 400));
 }
 
+void Runtime::refuse_field(const std::string& problem, const std::string& advice) const {
+  fail(ExitCode::kData, "{}:{}:{}: {} (the prompt would say something else than was meant); {}", source_, place.line, place.column,
+       printable(problem, 400), printable(advice, 400));
+}
+
 void Runtime::raise(const std::string& message) const {
   throw TemplateRefusal(
       fmt::format("{}:{}:{}: the template refuses the conversation: {} (the model was trained on others); mend the conversation or "

@@ -38,6 +38,8 @@ class Runtime {
     refuse_text(fmt::format(format, std::forward<Args>(args)...));
   }
   [[noreturn]] void refuse_text(const std::string& problem) const;
+  // strict: what a record lacks. advice: what to do.
+  [[noreturn]] void refuse_field(const std::string& problem, const std::string& advice) const;
   [[noreturn]] void raise(const std::string& message) const;  // raise_exception of the template
 
   void charge(std::uint64_t steps);

@@ -23,7 +23,7 @@ class Node {
 
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ExitCode::kData, "{}: {}: {}", source_, path_.empty() ? "the file" : path_,
+    fail(ExitCode::kData, "{}: {}: {}", source_, path_.empty() ? "the file" : printable(path_),
          fmt::format(format, std::forward<Args>(args)...));
   }
   void need(bool good, const char* expected) const {
@@ -253,7 +253,8 @@ void check_decoder(const Node& node) {
 
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::string& source) {
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::string& path) {
+  const std::string source = printable(path);
   const json content = parse(tokenizer_json, source);
   const Node root(content, "", source);
   // Truncation and padding are the caller's choice at run time, not the vocabulary's: max_length rules here.

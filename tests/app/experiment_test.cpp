@@ -130,7 +130,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"seed=-1"}, "seed: ", "-1 is out of range"},
       {{"model.dtype=fp32"}, "model.dtype: ", "did you mean f32?"},
       {{"model.quantization=int5"}, "model.quantization: ", "did you mean"},
-      {{"model.quantization=int4", "model.quantization_group=48"}, "model.quantization_group: ", "groups of 48 inputs"},
+      {{"model.quantization=int4", "model.quantization_group=48"}, "model.quantization_group: ", "48 is not possible (known: auto, 0, 32, 64, 128)"},
       {{"model.quantization_group=32"}, "model.quantization_group: ", "without a quantization"},
       {{"layout.gpus_per_group=0"}, "layout.gpus_per_group: ", "0 is out of range"},
       {{"layout.devices=gpu"}, "layout.devices: ", "a list of GPUs such as [0, 1]"},
@@ -145,7 +145,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"run.schedule=dynamc"}, "run.schedule: ", "did you mean dynamic?"},
       {{"run.watchdog_seconds=-1"}, "run.watchdog_seconds: ", "out of range"},
       {{"tasks.0.task=teacher_logit"}, "tasks.0.task: ", "did you mean teacher_logits?"},
-      {{"tasks.0.task=exam"}, "tasks.0.task: ", "is no task (known: teacher_logits, generate, judge)"},
+      {{"tasks.0.task=exam"}, "tasks.0.task: ", "is not possible (known: teacher_logits, generate, judge)"},
       {{"tasks.0.name=a/b"}, "tasks.0.name: ", "cannot name a file"},
       {{"tasks.0.slice=4/4"}, "tasks.0.slice: ", "is not i/n"},
       {{"tasks.0.slice=1"}, "tasks.0.slice: ", "is not i/n"},
@@ -177,13 +177,75 @@ TEST(Experiment, NamesWhatIsWrong) {
   }
 }
 
+// Whatever the other keys of the section say, the answer names all keys that may stand there.
+TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
+  const std::string tasks = "name: a\nmodel: {path: m}\ntasks:\n"
+                            "  - {task: teacher_logits, dataset: {path: d}}\n"
+                            "  - {task: generate, name: b, dataset: {path: d}}\n"
+                            "  - {task: judge, name: c, dataset: {path: d}}\n";
+  struct Case {
+    std::string override, answer, known;
+  };
+  const std::vector<Case> cases = {
+      {"tasks.0.dataset.mesages=x", "did you mean messages?", "known here: path, text, tokens, messages, special_tokens, key, limit"},
+      {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
+      {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},
+      {"model.quantization_grup=32", "did you mean quantization_group?", "quantization_loss"},
+      {"model.quantisation_loss=32", "did you mean quantization_loss?", "quantization_group"},
+      {"tasks.2.max_new_token=4", "did you mean max_new_tokens?", "read, combine"},
+      {"tasks.2.promts=4", "did you mean prompts?", "fields, label, classes"},
+      {"tasks.1.logit_bais=4", "did you mean logit_bias?", "stop, stop_tokens, ignore_eos"},
+      {"tasks.1.stop_token=4", "did you mean stop_tokens?", "constraint"},
+      {"plan.device_mem=4", "did you mean device_memory?", "known here: device_memory"},
+      {"tasks.1.max_tokens=4", "did you mean max_new_tokens?", "max_prompt_length"},
+      {"tasks.1.num_return_sequences=4", "did you mean n?", "best_of"},
+      {"tasks.1.stop_token_ids=4", "did you mean stop_tokens?", ""},
+      {"tasks.1.guided_json=a.json", "did you mean constraint?", ""},
+      {"tasks.0.per_device_batch_size=4", "did you mean unit_tokens?", ""},
+      {"tasks.0.batch_size=4", "did you mean unit_tokens?", ""},
+      {"tasks.0.max_model_len=4", "did you mean max_length?", ""},
+      {"tasks.0.max_new_tokens=4", "remove it", ""},  // the neighbour's key is no help here
+      {"model.torch_dtype=4", "did you mean dtype?", ""},
+      {"model.model_name_or_path=4", "did you mean path?", ""},
+      {"tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
+      {"model.tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
+      {"tasks.0.limit=4", "did you mean tasks.0.dataset.limit?", ""},
+      {"tasks.1.seed=4", "did you mean seed at the top of the file?", ""},
+      {"output_dir=x", "did you mean output.directory?", ""},
+  };
+  for (const auto& [override, answer, known] : cases) {
+    SCOPED_TRACE(override);
+    const std::string message = refusal(tasks, {override});
+    EXPECT_NE(message.find("unknown key"), std::string::npos) << message;
+    EXPECT_NE(message.find(answer), std::string::npos) << message;
+    EXPECT_NE(message.find(known), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+// A key that belongs there under a condition alone is refused by that condition, once, and stays out of what is resolved.
+TEST(Experiment, KeysUnderAConditionSayWhich) {
+  const std::string judged = "name: a\nmodel: {path: m}\ntasks:\n  - {task: judge, dataset: {path: d}}\n";
+  for (const auto& [override, words] : std::vector<std::pair<std::string, std::string>>{
+           {"tasks.0.max_new_tokens=4", "is given without `method: decode`"}, {"tasks.0.read=word", "is given without `method: decode`"},
+           {"model.quantization_group=32", "a group is given without a quantization"}, {"model.quantization_loss=9", "a loss is asked for without"}}) {
+    const std::string message = refusal(judged, {override});
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+  const std::string plain = resolved(judged);
+  EXPECT_EQ(plain.find("max_new_tokens"), std::string::npos) << plain;
+  EXPECT_EQ(plain.find("quantization_group"), std::string::npos) << plain;
+  EXPECT_NE(refusal(kGood, {"tasks.0.dataset.special_tokens=text"}).find("is given without `messages`"), std::string::npos);
+}
+
 TEST(Experiment, NamesPlacesInTheFile) {
   EXPECT_EQ(refusal("name: a\ntasks:\n  - task: teacher_logits\n    dataset: {path: d}\n"),
             "e.yaml:3:5: tasks.0.model.path: the key is missing (there is no default for it); add it with a text");
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - task: teacher_logits\n"),
             "e.yaml:4:5: tasks.0.dataset.path: the key is missing (there is no default for it); add it with a text");
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - {dataset: {path: d}}\n"),
-            "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with a text");
+            "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with one of teacher_logits, generate, judge");
   const std::string twice = refusal(kGood + "  - {task: teacher_logits, dataset: {path: d}}\n");
   EXPECT_TRUE(twice.starts_with("e.yaml:8:5: tasks.1.name: the name teacher is taken by tasks.0")) << twice;
   const std::string many = refusal("name: a b\nmodel: {pth: m}\nlayout: {devices: gpus}\ntasks:\n  - task: teacher_logits\n    topk: 5\n    dataset: {path: 3, limit: yes}\n");

@@ -1,8 +1,9 @@
 # magister_add_test(ROOM UNIT [NP 1 2 4 8] [ROOMS room ...] [LABELS label ...] [TIMEOUT seconds])
 #   builds tests/ROOM/UNIT_test.cpp against its room (and ROOMS) and adds one CTest a rank count: "room/unit" or "room/unit/np4".
-# magister_add_python_test(NAME SCRIPT [ARGS ...] [LABELS ...] [TIMEOUT seconds])
+# magister_add_python_test(NAME SCRIPT [ARGS ...] [LABELS ...] [TIMEOUT seconds] [ENVIRONMENT name=value ...])
 #   runs a Python script of the tests with the environment's interpreter; MAGISTER (the program), MAGISTER_SOURCE_DIR and
 #   MAGISTER_BUILD_DIR are in its environment. Exit code 0 passes.
+# A test that cannot run on this machine prints "skipped: <reason>" and ends with 77: scripts/test.sh counts it as skipped.
 # Limits only end what hangs: ten times and more of what a test takes alone, since all cores may be busy with others.
 set(MAGISTER_MPIRUN ${MPIEXEC_EXECUTABLE} --oversubscribe --allow-run-as-root)
 
@@ -30,21 +31,21 @@ function(magister_add_test ROOM UNIT)
   endif()
   if(NOT TEST_NP)
     add_test(NAME ${ROOM}/${UNIT} COMMAND ${target})
-    set_tests_properties(${ROOM}/${UNIT} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${ROOM};${TEST_LABELS}")
+    set_tests_properties(${ROOM}/${UNIT} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${ROOM};${TEST_LABELS}" SKIP_RETURN_CODE 77)
   endif()
   foreach(np ${TEST_NP})
     add_test(NAME ${ROOM}/${UNIT}/np${np} COMMAND ${MAGISTER_MPIRUN} -np ${np} $<TARGET_FILE:${target}>)
     set_tests_properties(${ROOM}/${UNIT}/np${np} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${ROOM};${TEST_LABELS}"
-      PROCESSORS ${np} ENVIRONMENT "OMP_NUM_THREADS=1")
+      PROCESSORS ${np} SKIP_RETURN_CODE 77 ENVIRONMENT "OMP_NUM_THREADS=1")
   endforeach()
 endfunction()
 
 function(magister_add_python_test NAME SCRIPT)
-  cmake_parse_arguments(TEST "" "TIMEOUT" "ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "" "TIMEOUT" "ARGS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 6000)
   endif()
   add_test(NAME ${NAME} COMMAND ${MAGISTER_VENV}/bin/python ${CMAKE_CURRENT_SOURCE_DIR}/${SCRIPT} ${TEST_ARGS})
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}"
-    ENVIRONMENT "MAGISTER=${CMAKE_BINARY_DIR}/magister;MAGISTER_SOURCE_DIR=${CMAKE_SOURCE_DIR};MAGISTER_BUILD_DIR=${CMAKE_BINARY_DIR};OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" SKIP_RETURN_CODE 77
+    ENVIRONMENT "MAGISTER=${CMAKE_BINARY_DIR}/magister;MAGISTER_SOURCE_DIR=${CMAKE_SOURCE_DIR};MAGISTER_BUILD_DIR=${CMAKE_BINARY_DIR};OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;${TEST_ENVIRONMENT}")
 endfunction()

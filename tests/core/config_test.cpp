@@ -146,6 +146,69 @@ TEST(Config, AbandonedMapsAreNotSearched) {
   }
 }
 
+// JSON writes characters beyond U+FFFF as two escapes, and JSON is YAML.
+TEST(Config, SurrogatePairsAreRead) {
+  EXPECT_EQ(read("name: \"a \\ud83d\\ude00\\uD834\\uDD1E b\"\n").name, "a \xF0\x9F\x98\x80\xF0\x9D\x84\x9E b");
+  EXPECT_EQ(read("{\"name\": \"\\\\\\ud83d\\ude00\"}").name, "\\\xF0\x9F\x98\x80");
+  EXPECT_EQ(read("name: a\ntasks: [{paths: [\"\\ud83d\\ude00\", 'b', \"x\\ud83d\\ude01\"]}]\n").paths,
+            (std::vector<std::string>{"\xF0\x9F\x98\x80", "b", "x\xF0\x9F\x98\x81"}));
+  EXPECT_EQ(read("name: a\n", {"name=\"\\ud83d\\ude00\""}).name, "\xF0\x9F\x98\x80");
+  // Where nothing is an escape, nothing is joined.
+  EXPECT_EQ(read("name: '\\ud83d\\ude00'\n").name, "\\ud83d\\ude00");
+  EXPECT_EQ(read("name: |-\n  \"\\ud83d\\ude00\"\n").name, "\"\\ud83d\\ude00\"");
+  EXPECT_EQ(read("name: \"\\\\ud83d\\\\ude00\"\n").name, "\\ud83d\\ude00");
+}
+
+TEST(Config, HalfASurrogatePairIsRefused) {
+  for (const char* bad : {"\\ud83d", "\\ude00", "\\ude00\\ud83d", "\\ud83d\\ud83d", "\\ud83d x\\ude00", "\\ud83d\\\\ude00"}) {
+    EXPECT_THROW(read(std::string("name: \"") + bad + "\"\n"), Error) << bad;
+  }
+}
+
+// Joining makes the text shorter; columns are those of the file.
+TEST(Config, ColumnsBehindSurrogatePairsAreThoseOfTheFile) {
+  try {
+    read("{\"name\": \"\\ud83d\\ude00\\ud83d\\ude00\", \"sed\": 1}\n");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("e.yaml:1:38: sed: unknown key")) << error.what();
+  }
+}
+
+TEST(Config, PlacesAreKeptForLaterFaults) {
+  ConfigDocument document("name: a\nmodel: {scale: 1.0}\n", "e.yaml", {"seed=3"});
+  ConfigNode root = document.root();
+  ConfigNode model = root.section("model");
+  EXPECT_EQ(root.place("name"), "e.yaml:1:7: name");
+  EXPECT_EQ(root.place("seed"), "argument seed=3: seed");
+  EXPECT_EQ(model.place("scale"), "e.yaml:2:16: model.scale");
+  EXPECT_EQ(model.place("dtype"), "e.yaml:2:1: model.dtype");  // absent: where its map is
+  EXPECT_EQ(root.section("layout").place("group"), "e.yaml:1:1: layout.group");
+}
+
+// What is read for its rules has every key that the reads name, also below maps that are absent.
+TEST(Config, ReadsAreDeclarations) {
+  const std::unique_ptr<ConfigDocument> document = ConfigDocument::for_rules("name: x\n");
+  ConfigNode root = document->root();
+  root.text("name");
+  root.integer("seed", 7, -5, 9);
+  for (ConfigNode& entry : root.optional_sections("biases")) entry.number("bias", -1, 1);
+  if (std::optional<ConfigNode> model = root.optional_section("model")) {
+    model->choice("dtype", {"auto", "f32"}, "auto");
+    model->only_if(false, "not here (why); do").integer_or_auto_among("group", {0, 32});
+  }
+  const ConfigRules& rules = document->rules();
+  EXPECT_EQ(rules.names(), (std::vector<std::string>{"name", "seed", "biases", "model"}));
+  EXPECT_TRUE(rules.find("name")->required);
+  EXPECT_EQ(rules.find("seed")->fallback, "7");
+  EXPECT_EQ(rules.find("seed")->rules[0].least, "-5");
+  EXPECT_EQ(rules.find("seed")->rules[0].most, "9");
+  EXPECT_TRUE(rules.find("biases")->is_list);
+  EXPECT_TRUE(rules.find("biases")->maps[0]->find("bias")->required);
+  EXPECT_EQ(rules.find("model")->maps[0]->names(), (std::vector<std::string>{"dtype", "group"}));
+  EXPECT_EQ(rules.find("model")->maps[0]->find("group")->rules[1].numbers, (std::vector<std::int64_t>{0, 32}));
+}
+
 TEST(Config, ReadFileRefusesWhatIsNoFile) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("magister_config_{}", getpid());
   std::filesystem::create_directories(folder);

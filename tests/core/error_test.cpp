@@ -62,6 +62,13 @@ TEST(NearestName, FindsSlips) {
   EXPECT_EQ(nearest_name(std::string(1'000'000, 'a'), names), "");
 }
 
+TEST(TerminalSafe, EscapesControlCharactersAndKeepsLines) {
+  EXPECT_EQ(terminal_safe("a\x1B[31m\r\x07\x7F b"), "a\\x1B[31m\\x0D\\x07\\x7F b");
+  EXPECT_EQ(terminal_safe("two\nlines\tand a tab"), "two\nlines\tand a tab");
+  EXPECT_EQ(terminal_safe("\xC2\x9B" "31m \xFF \xC3\xA9"), "\\xC2\\x9B31m \\xFF \xC3\xA9");
+  EXPECT_EQ(terminal_safe(std::string("a\0b", 3)), "a\\x00b");
+}
+
 TEST(Fail, CarriesCodeAndMessage) {
   try {
     fail(ExitCode::kData, "{} is bad (why); mend it", 5);

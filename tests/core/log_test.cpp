@@ -36,6 +36,24 @@ class Log : public testing::Test {
   std::filesystem::path folder_;
 };
 
+// Whoever forgets printable(): no control character of a message reaches the terminal or the rank's file.
+TEST_F(Log, ControlCharactersNeverLeave) {
+  testing::internal::CaptureStderr();
+  set_log_identity(0, 1);
+  open_rank_log(folder_);
+  const std::string foreign = "x\x1B]0;title\x07\xC2\x9B" "2Jy";
+  log_info("{}", foreign);
+  log_warning("{}\nsecond line", foreign);
+  log_local(LogLevel::kError, "{}", foreign);
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const std::string& text : {said, file_text(folder_ / "rank-0000.log")}) {
+    EXPECT_EQ(text.find_first_of(std::string("\x1B\x07", 2)), std::string::npos) << text;
+    EXPECT_EQ(text.find("\xC2\x9B"), std::string::npos) << text;
+    EXPECT_NE(text.find("x\\x1B]0;title\\x07\\xC2\\x9B2Jy"), std::string::npos) << text;
+  }
+  EXPECT_NE(said.find("\nmagister: warning: second line\n"), std::string::npos) << said;
+}
+
 TEST_F(Log, RankZeroSpeaksForTheWorld) {
   testing::internal::CaptureStderr();
   set_log_identity(1, 4);

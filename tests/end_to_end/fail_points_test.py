@@ -1,7 +1,8 @@
-"""A kill, and where it makes sense a full disk, at every named fail point of the sources, on either of two ranks, early and
-late; then the same command on another number of ranks gives the uninterrupted run's bytes. The names are read from the
-sources, so a new fail point is tested from its first commit.
+"""A kill at every named fail point of the sources, on either of two ranks, early and late; an error at each, which leaves no
+half-made file; a full disk wherever bytes are written. Then the same command on another number of ranks gives the
+uninterrupted run's bytes. The names are read from the sources, so a new fail point is tested from its first commit.
 """
+import json
 import re
 import subprocess
 import sys
@@ -19,6 +20,11 @@ def names():
     return sorted(found)
 
 
+def writes():
+    """Where a full disk can be pretended: the points whose answer is asked for and that stand before a write."""
+    return [name for name in names() if name.endswith((".write", ".write.data"))]
+
+
 class FailPoints(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -31,7 +37,7 @@ class FailPoints(unittest.TestCase):
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
-        self.world = self.chain if name.startswith(("generate.", "judge.")) else self.teacher
+        self.world = self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file.")) else self.teacher
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):
@@ -71,6 +77,38 @@ class FailPoints(unittest.TestCase):
                     self.finish(f"{name}{where}", 1 + (index + kills) % 3)
         print(f"{kills} kills at {len(reached)} of {len(names())} fail points")
         self.assertEqual(reached, set(names()), "a fail point that no run reaches tests nothing")
+
+    def half_made(self):
+        return [path.name for path in self.world.results("x").parent.rglob("*.creating")]
+
+    def test_an_error_at_every_point_leaves_nothing_half_made(self):
+        for name in names():
+            self.choose(name)
+            for where in ("@1/0", "@1/1"):
+                self.world.forget("x")
+                result = self.world.run("x", 2, MAGISTER_FAIL_POINT=f"{name}{where}:throw")
+                if result.returncode == 0:  # a point that this rank does not come by
+                    continue
+                self.assertEqual(result.returncode, 70, f"{name}{where}: {result.stderr[-2000:]}")
+                self.assertEqual(self.half_made(), [], f"{name}{where}")
+                self.finish(f"an error at {name}{where}", 1)
+
+    def test_a_full_disk_at_every_write(self):
+        self.assertGreaterEqual(len(writes()), 3)
+        for name in writes():
+            self.choose(name)
+            for where in ("@1/0", "@1/1", "@4"):
+                self.world.forget("x")
+                result = self.world.run("x", 2, MAGISTER_FAIL_POINT=f"{name}{where}:enospc")
+                if result.returncode == 0:
+                    self.assertNotEqual(where, "@1/0", f"{name}: nothing is written there")
+                    continue
+                self.assertEqual(result.returncode, 74, f"{name}{where}: {result.stderr[-2000:]}")
+                self.assertIn("No space left on device", result.stderr, f"{name}{where}")
+                self.assertEqual(self.half_made(), [], f"{name}{where}")
+                self.finish(f"a full disk at {name}{where}", 2)
+                log = (self.world.results("x").parent / "run.jsonl").read_text()
+                self.assertTrue(all(json.loads(line) for line in log.splitlines()), "every line is whole")
 
 
 if __name__ == "__main__":

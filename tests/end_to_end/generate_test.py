@@ -103,6 +103,45 @@ class Generate(unittest.TestCase):
         self.assertLess(close, 3)
         subprocess.run([tiny_world.PROGRAM, "check", str(path)], check=True, capture_output=True)
 
+    def test_texts_are_strings_of_any_length(self):
+        path = self.run_it("strings", {"max_new_tokens": 30, "n": 2, "ignore_eos": False})
+        with h5py.File(path) as file:
+            texts, offset, ids = file["generate/text"], file["samples/offset"][:], file["tokens/id"][:]
+            self.assertEqual(file.attrs["format_version"], 2)
+            kind = h5py.check_string_dtype(texts.dtype)
+            self.assertEqual((kind.encoding, kind.length), ("utf-8", None))
+            self.assertEqual(texts.id.get_storage_size(), 16 * len(texts), "a descriptor a text, whatever its length")
+            want = [self.tokenizer.decode(ids[a:b].tolist()).replace("\0", "\ufffd") for a, b in zip(offset, offset[1:])]
+            self.assertEqual(texts.asstr()[:].tolist(), want)
+        shown = subprocess.run(["h5dump", "-d", "/generate/text", path], capture_output=True, check=True).stdout
+        self.assertIn(b"STRSIZE H5T_VARIABLE", shown)
+        self.assertIn(b"CSET H5T_CSET_UTF8", shown)
+        lines = subprocess.run([tiny_world.PROGRAM, "export", path, "--to", "jsonl"], capture_output=True, text=True, check=True).stdout.splitlines()
+        self.assertEqual([json.loads(line)["text"] for line in lines], want)
+        info = json.loads(subprocess.run([tiny_world.PROGRAM, "info", path, "--json"], capture_output=True, text=True, check=True).stdout)
+        column = next(one for one in info["datasets"] if one["path"] == "/generate/text")
+        self.assertEqual((column["type"], column["shape"], column["text_bytes"]), ("text", [len(want)], sum(len(text.encode()) for text in want)))
+
+    def test_a_nul_in_a_text(self):
+        """The token of the byte 0: HDF5's strings would end there."""
+        nul = self.tokenizer.token_to_id("\u0100")
+        path = self.run_it("nul", {"max_new_tokens": 3, "logit_bias": [{"id": nul, "bias": 1000}]})
+        self.assertTrue(all(text[0] == [nul] * 3 and text[2] == "\ufffd" * 3 for text in self.texts(path)))
+        subprocess.run([tiny_world.PROGRAM, "check", path], check=True, capture_output=True)
+
+    def test_a_damaged_text_is_found(self):
+        path = self.run_it("damaged", {"max_new_tokens": 30})
+        sound = path.read_bytes()
+        heap = sound.index(b"GCOL")
+        length = int.from_bytes(sound[heap + 24:heap + 32], "little")
+        self.assertGreater(length, 2)
+        for place in (heap + 32, heap + 32 + length - 1, heap + 24, heap + 16, heap):  # bytes of a text, its size, its number, the heap
+            path.write_bytes(sound[:place] + bytes([sound[place] ^ 0x15]) + sound[place + 1:])
+            done = subprocess.run([tiny_world.PROGRAM, "check", path], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 65, f"byte {place - heap} of the heap: {done.stdout}{done.stderr}")
+        path.write_bytes(sound)
+        subprocess.run([tiny_world.PROGRAM, "check", path], check=True, capture_output=True)
+
     def test_same_bytes_for_ranks_budgets_and_kills(self):
         keys = {"max_new_tokens": 20, "n": 3, "top_p": 0.95}
         one = self.run_it("same", keys)

@@ -76,13 +76,20 @@ class Stops(unittest.TestCase):
         self.assertEqual(self.world.complete("x", 1), self.reference)
         self.assertEqual(self.world.results("x").stat().st_mtime_ns, before.st_mtime_ns)
 
-    def test_second_run_is_refused_within_a_second(self):
-        process = self.start_and_wait_for_units(2)
-        begin = time.monotonic()
+    def test_second_run_is_refused_while_the_first_works(self):
+        process = self.start_and_wait_for_units(2, MAGISTER_FAIL_POINT="teacher.unit.begin@3/0:hang")
         second = self.world.run("x", 0)
-        self.assertLess(time.monotonic() - begin, 45)  # on a machine however busy; the lock itself says no within a second (io/results_file)
         self.assertEqual(second.returncode, 74, second.stderr)
-        process.communicate(timeout=1200)
+        self.assertIsNone(process.poll(), "refused, not let in after the first")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        wait_until(lambda: not ranks_of(process))
+        self.assertEqual(self.world.complete("x", 2), self.reference)
+
+    def test_second_run_does_not_disturb_the_first(self):
+        process = self.start_and_wait_for_units(2)
+        self.assertEqual(self.world.run("x", 0).returncode, 74)
+        process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0)
         self.assertEqual(self.world.sha256("x"), self.reference)
 
@@ -101,12 +108,9 @@ class Stops(unittest.TestCase):
         kept = [path for path in self.world.results("x").parent.iterdir() if "previous" in path.name]
         self.assertEqual(len(kept), 1)
 
-    def test_error_of_one_rank_ends_the_job_within_five_seconds(self):
-        process = self.world.start("x", 3, MAGISTER_FAIL_POINT="teacher.unit.begin@2/1:throw")
-        wait_until(lambda: self.partial().exists() or process.poll() is not None)
-        begin = time.monotonic()
-        _, message = process.communicate(timeout=300)
-        self.assertLess(time.monotonic() - begin, 50)
+    def test_error_of_one_rank_ends_the_job(self):
+        process = self.world.start("x", 3, MAGISTER_FAIL_POINT="teacher.unit.begin@2/1:throw,teacher.unit.begin@4/0:hang")
+        _, message = process.communicate(timeout=100)  # the watchdog would end it after half an hour, not the error
         self.assertEqual(process.returncode, 70, message)
         ours, mpi = message.find("teacher.unit.begin"), message.find("MPI_ABORT")
         self.assertGreaterEqual(ours, 0, message)

@@ -8,6 +8,7 @@ import pathlib
 import random
 import shutil
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
@@ -18,8 +19,10 @@ WORDS = ("plan unit shard logit the of and a über año мир 数据 café 12 3
 
 
 def make_model(folder, seed=0, **changes):
-    """A folder as Hugging Face saves it: config.json, model.safetensors, tokenizer.json."""
-    import torch
+    """A folder as Hugging Face saves it: config.json, model.safetensors, tokenizer.json. The weights are tiny_models.fill()'s: logits vary
+    by several nats, so that a product or a rotation that is left out moves them by more than any tolerance."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+    import tiny_models
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM
     folder = pathlib.Path(folder)
@@ -30,8 +33,8 @@ def make_model(folder, seed=0, **changes):
     tokenizer.train_from_iterator([" ".join(WORDS)] * 4, trainer)
     settings = dict(vocab_size=tokenizer.get_vocab_size(), hidden_size=48, intermediate_size=80, num_hidden_layers=2,
                     num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=4096, tie_word_embeddings=False)
-    torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**{**settings, **changes})).eval()
+    tiny_models.fill(model, seed)
     model.save_pretrained(folder, safe_serialization=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
@@ -112,7 +115,7 @@ class World:
         return subprocess.Popen(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
-    def run(self, name, ranks, *arguments, seconds=1200, **environment):
+    def run(self, name, ranks, *arguments, seconds=600, **environment):
         """-> CompletedProcess; never raises for the exit code."""
         return subprocess.run(self.command(name, ranks, *arguments), env={**self.environment, **environment}, cwd=self.folder,
                               capture_output=True, text=True, check=False, timeout=seconds)

@@ -212,10 +212,18 @@ TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
     expect_equal(write(limits), alone);
   }
   const Texts plain = write_plainly();  // the CPU's path in f32
+  std::size_t others = 0;
+  double worst = 0;
   for (const auto& [key, text] : plain) {
-    if (alone.at(key).tokens.front() != text.tokens.front()) continue;  // a draw at the border of two tokens
-    EXPECT_NEAR(alone.at(key).logprobs.front(), text.logprobs.front(), 0.15) << key.first;  // 48 wide: bf16 rounds coarsely
+    if (alone.at(key).tokens.front() != text.tokens.front()) {
+      ++others;  // a draw at the border of two tokens
+      continue;
+    }
+    worst = std::max(worst, std::abs(static_cast<double>(alone.at(key).logprobs.front()) - text.logprobs.front()));
   }
+  std::printf("first tokens: %zu of %zu are others than in f32, largest difference %.4f\n", others, plain.size(), worst);
+  EXPECT_LE(others, 1u);
+  EXPECT_LT(worst, 0.15);  // 48 wide: bf16 rounds coarsely
 }
 
 // More texts at once than a decode product takes rows.

@@ -15,7 +15,11 @@ CASE = '<testcase name="{}" status="{}">{}</testcase>'
 PASSED = CASE.format("a/b", "run", "")
 FAILED = CASE.format("a/c", "fail", "<failure message=''/>")
 NOT_RUN = CASE.format("a/d", "notrun", "<skipped message='Unable to find executable'/>")
-SKIPPED = CASE.format("gpu/kernels", "notrun", "<skipped message='SKIP_RETURN_CODE=77'/>")
+SKIPPED = CASE.format("gpu/kernels", "notrun", "<skipped message='SKIP_RETURN_CODE=77'/><system-out>skipped: no GPU\n</system-out>")
+# A test that passed, but not all of it ran: as GoogleTest and unittest, with and without -v, say it.
+GOOGLETEST = CASE.format("a/f", "run", "<system-out>[ RUN      ] A.B\n[  SKIPPED ] A.B (0 ms)\n[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] A.B\n</system-out>")
+UNITTEST = CASE.format("a/g", "run", "<system-out>test_x (__main__.X.test_x) ... skipped 'no man'\nOK (skipped=1)\n</system-out>")
+QUIET = CASE.format("a/h", "run", "<system-out>..ss\nOK (skipped=2)\n</system-out>")
 DISABLED = CASE.format("a/e", "disabled", "")
 
 
@@ -27,22 +31,29 @@ class ClosingLine(unittest.TestCase):
                 report.write_text(content)
             result = subprocess.run([sys.executable, str(ROOT / "scripts/count_tests.py"), str(report), str(status)],
                                     capture_output=True, text=True, check=False)
+        self.said = result.stdout.splitlines()[:-1]
         return result.stdout.splitlines()[-1], result.returncode
 
     def test_counts(self):
         suite = "<testsuite>{}</testsuite>"
-        self.assertEqual(self.close(suite.format(PASSED * 3), 0), ("3 passed, 0 failed", 0))
-        self.assertEqual(self.close(suite.format(PASSED * 3 + FAILED), 8), ("3 passed, 1 failed", 1))
-        self.assertEqual(self.close(suite.format(PASSED + NOT_RUN), 8), ("1 passed, 1 failed", 1))
-        self.assertEqual(self.close(suite.format(PASSED + DISABLED), 0), ("1 passed, 1 failed", 1))
-        self.assertEqual(self.close(suite.format(PASSED + SKIPPED), 0), ("1 passed, 0 failed", 0))
-        self.assertEqual(self.close(suite.format(SKIPPED), 0), ("0 passed, 0 failed", 1))
-        self.assertEqual(self.close(suite.format(PASSED), 8), ("1 passed, 0 failed", 1))
+        self.assertEqual(self.close(suite.format(PASSED * 3), 0), ("3 passed, 0 failed, 0 skipped", 0))
+        self.assertEqual(self.close(suite.format(PASSED * 3 + FAILED), 8), ("3 passed, 1 failed, 0 skipped", 1))
+        self.assertEqual(self.close(suite.format(PASSED + NOT_RUN), 8), ("1 passed, 1 failed, 0 skipped", 1))
+        self.assertEqual(self.close(suite.format(PASSED + DISABLED), 0), ("1 passed, 1 failed, 0 skipped", 1))
+        self.assertEqual(self.close(suite.format(PASSED + SKIPPED), 0), ("1 passed, 0 failed, 1 skipped", 0))
+        self.assertEqual(self.close(suite.format(SKIPPED), 0), ("0 passed, 0 failed, 1 skipped", 1))
+        self.assertEqual(self.close(suite.format(PASSED), 8), ("1 passed, 0 failed, 0 skipped", 1))
+
+    def test_what_is_skipped_is_counted_and_named(self):
+        suite = "<testsuite>{}</testsuite>"
+        self.assertEqual(self.close(suite.format(SKIPPED + GOOGLETEST + UNITTEST + QUIET), 0), ("3 passed, 0 failed, 5 skipped", 0))
+        self.assertEqual(self.said, ["skipped: gpu/kernels: no GPU", "skipped: a/f: A.B", "skipped: a/g: test_x: no man",
+                                     *["skipped: a/h: a case that is not named"] * 2])
 
     def test_no_tests_is_a_failure(self):
-        self.assertEqual(self.close("<testsuite></testsuite>", 0), ("0 passed, 0 failed", 1))
-        self.assertEqual(self.close(None, 0), ("0 passed, 0 failed", 1))
-        self.assertEqual(self.close("<testsuite><testcase", 8), ("0 passed, 0 failed", 1))
+        self.assertEqual(self.close("<testsuite></testsuite>", 0), ("0 passed, 0 failed, 0 skipped", 1))
+        self.assertEqual(self.close(None, 0), ("0 passed, 0 failed, 0 skipped", 1))
+        self.assertEqual(self.close("<testsuite><testcase", 8), ("0 passed, 0 failed, 0 skipped", 1))
 
 
 class Setup(unittest.TestCase):

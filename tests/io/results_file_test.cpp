@@ -47,6 +47,8 @@ void put(ResultsFile& file, const char* column, std::uint64_t row, const std::ve
   file.write(column, row, std::as_bytes(std::span(values)));
 }
 
+std::vector<std::uint64_t> list_of(const UnitSet& units) { return {units.begin(), units.end()}; }
+
 class ResultsFileTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -131,7 +133,8 @@ TEST_F(ResultsFileTest, FromNothingToComplete) {
   ResultsFile file = create();
   EXPECT_EQ(ResultsFile::state_on_disk(path_), ResultsFile::State::kPartial);
   EXPECT_FALSE(fs::exists(path_ + ".creating"));
-  EXPECT_EQ(file.pending_units(), (std::vector<std::uint64_t>{0, 1, 2}));
+  EXPECT_EQ(list_of(file.pending_units()), (std::vector<std::uint64_t>{0, 1, 2}));
+  EXPECT_EQ(file.pending_rows(), 10u);
   const Unit unit = file.unit(1);
   EXPECT_EQ(unit.samples, (IndexRange{2, 4}));
   EXPECT_EQ(unit.rows, (IndexRange{3, 9}));
@@ -183,7 +186,7 @@ TEST_F(ResultsFileTest, ResumeKeepsWhatIsCommittedAndGivesTheSameBytes) {
     world_.barrier();
   }
   ResultsFile file = ResultsFile::resume(world_, path_, kIdentity);
-  EXPECT_EQ(file.pending_units(), (std::vector<std::uint64_t>{0, 1}));
+  EXPECT_EQ(list_of(file.pending_units()), (std::vector<std::uint64_t>{0, 1}));
   fill_pending(file);
   file.complete(world_);
   if (speaks()) EXPECT_EQ(sha256_hex(bytes_of(path_)), whole);
@@ -268,12 +271,77 @@ TEST_F(ResultsFileTest, WhatDoesNotFitTheDiskIsRefusedBeforeAnythingIsMade) {
   });
 }
 
-TEST_F(ResultsFileTest, TooLongAnExperimentIsRefusedByName) {
+TEST_F(ResultsFileTest, ALongExperimentHasRoom) {
+  for (const std::size_t length : {std::size_t{64'000}, std::size_t{64'001}, std::size_t{70'000}, std::size_t{3} << 20}) {
+    ResultsSpec spec = small_spec();
+    const AttributeValue text = std::string(length, 'x');
+    spec.attributes.emplace_back("experiment", text);
+    create(spec);
+    Attributes expected = kIdentity;
+    expected.emplace_back("experiment", text);
+    EXPECT_EQ(ResultsFile::resume(world_, path_, expected).pending_units().size(), 3u) << length;
+    world_.barrier();
+    if (speaks()) fs::remove(path_ + ".partial");
+    world_.barrier();
+  }
+  // Every other attribute is of this program's making.
   ResultsSpec spec = small_spec();
-  spec.attributes.emplace_back("experiment", std::string(70'000, 'x'));
-  expect_refusal(ExitCode::kConfig, "attribute experiment has 70000 bytes", [&](const Communicator& alone) {
+  spec.attributes.emplace_back("verdicts", std::string(70'000, 'x'));
+  expect_refusal(ExitCode::kConfig, "attribute verdicts has 70000 bytes", [&](const Communicator& alone) {
     ResultsFile::create(alone, path_, spec);
   });
+}
+
+TEST_F(ResultsFileTest, AnErrorWhileCreatingLeavesNothing) {
+  ResultsSpec spec = small_spec();
+  spec.attributes.emplace_back("verdicts", std::string(70'000, 'x'));  // fails in the middle of the layout
+  expect_refusal(ExitCode::kConfig, "verdicts", [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
+  EXPECT_FALSE(fs::exists(path_ + ".creating"));
+  world_.barrier();
+  // Between create() and freeze(), on whichever rank: the one that leaves takes the name along.
+  for (int leaver = 0; leaver < world_.size(); ++leaver) {
+    {
+      ResultsFile file = ResultsFile::create(world_, path_, small_spec());
+      world_.barrier();
+      if (world_.rank() == leaver) {
+        EXPECT_TRUE(fs::exists(path_ + ".creating"));
+        const ResultsFile gone = std::move(file);
+      }
+      world_.barrier();
+      EXPECT_FALSE(fs::exists(path_ + ".creating")) << "rank " << leaver;
+    }
+    world_.barrier();
+  }
+}
+
+// What a lock of another open file runs into: 0 = nothing, else errno.
+int error_of_exclusive_lock(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const int error = ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+  ::close(descriptor);
+  return error;
+}
+
+TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
+  // One rank after the other leaves: the lock stands until the last one has.
+  auto file = std::make_unique<ResultsFile>(create());
+  for (int leaver = 0; leaver <= world_.size(); ++leaver) {
+    const int expected = leaver == world_.size() ? 0 : EAGAIN;
+    if (speaks()) EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), expected) << leaver << " ranks have left";
+    world_.barrier();
+    if (world_.rank() == leaver) {
+      file->reopen();  // keeps it
+      file.reset();
+    }
+    world_.barrier();
+  }
+  file = std::make_unique<ResultsFile>(ResultsFile::resume(world_, path_, kIdentity));
+  world_.barrier();
+  if (speaks()) EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), EAGAIN) << "after a restart";
+  world_.barrier();
 }
 
 TEST_F(ResultsFileTest, OtherThingsInThePlaceOfTheFile) {

@@ -154,6 +154,54 @@ class Results(unittest.TestCase):
         self.assertEqual(digest(path), want)
         self.assertFalse(list(self.folder.glob("killed.h5.*")), "nothing but the results stays")
 
+    def test_hosts_behind_nfs_clients_keep_each_others_bytes(self):
+        """Each rank with a page cache of its own, as on hosts that mount one NFS export (nfs_client.c says what is emulated).
+        The control: a client that extends writes to whole pages whatever is locked does lose bytes."""
+        options = ("samples=200", "pause_ms=1")
+        client = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/libnfs_client.so"
+
+        def run(name, ranks, **environment):
+            path = self.folder / f"nfs-{name}.h5"
+            variables = {"LD_PRELOAD": client, "NFS_CLIENT_FOLDER": self.folder, **environment}
+            command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), "env"]
+            command += [f"{key}={value}" for key, value in variables.items()] + [PROBE, "run", path, *options]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+            return path, done.returncode, done.stdout + done.stderr
+        for ranks in (2, 3, 4):
+            path, code, said = run(f"locked-{ranks}", ranks)
+            self.assertEqual(code, 0, said)
+            self.assertEqual(digest(path), digest(self.whole), "with the shared lock")
+        path, code, said = run("synchronous", 3, MAGISTER_FAIL_POINT=",".join(["results.range_lock:enospc"] * 6))
+        self.assertEqual(code, 0, said)
+        self.assertEqual(digest(path), digest(self.whole), "with O_DSYNC")
+        self.assertEqual(said.count("refuses range locks: No locks available"), 1, said)
+        path, code, said = run("careless", 3, NFS_CLIENT_CARELESS=1)
+        self.assertTrue(code != 0 or digest(path) != digest(self.whole), "the emulation finds nothing")
+
+    def test_a_long_experiment_is_a_dataset(self):
+        """Beyond the 64 KiB of an attribute: every tool reads it, info, merge and a restart know it."""
+        parts = [self.folder / f"long-{i}.h5" for i in range(2)]
+        for i, part in enumerate(parts):
+            probe("run", part, "samples=60", "yaml_bytes=200000", f"slice={i}/2", ranks=2)
+        probe("merge", self.folder / "long.h5", *parts)
+        for path in (*parts, self.folder / "long.h5"):
+            with h5py.File(path) as file:
+                self.assertNotIn("experiment", file.attrs)
+                text = file["experiment"][()].decode()
+            self.assertGreater(len(text), 200000)
+            self.assertEqual("slice" in text, path in parts)
+            self.assertEqual(json.loads(probe("json", path))["attributes"]["experiment"], text)
+            probe("check", path)
+            dumped = subprocess.run(["h5dump", "-d", "/experiment", path], capture_output=True, text=True, check=True).stdout
+            self.assertIn("H5T_CSET_UTF8", dumped)
+        killed = self.folder / "long-killed.h5"
+        options = ("samples=60", "yaml_bytes=200000", "slice=0/2")
+        done = subprocess.run([PROBE, "run", killed, *options], capture_output=True,
+                              env={**os.environ, "MAGISTER_FAIL_POINT": "results.commit.synced@2:kill"})
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        probe("run", killed, *options, ranks=2)
+        self.assertEqual(digest(killed), digest(parts[0]))
+
     def test_the_lock_names_its_holder(self):
         path = self.folder / "locked.h5"
         with subprocess.Popen([PROBE, "lock", path, "20"], stdout=subprocess.PIPE, text=True) as holder:

@@ -1,6 +1,7 @@
 // A small program that fills a results file as a task does, under mpirun, and that reads it as the commands do: what the
 // Python tests drive. Rows come from a made-up softmax over 50 tokens that is a function of (sample, position) alone.
 //   results_probe run FILE.h5 [samples=N] [k=N] [half=1] [slice=i/n] [unit_tokens=N] [preallocate=1] [config=TEXT] [pause_ms=N]
+//     [yaml_bytes=N]: the experiment's text is at least so long
 //   results_probe lock FILE.h5 SECONDS | info FILE | json FILE | check FILE | export FILE OUT | merge OUT PART...
 #include <immintrin.h>
 
@@ -102,6 +103,7 @@ ResultsSpec spec_of(const Options& options, const Plan& plan) {
   spec.preallocate = number(options, "preallocate", 0) != 0;
   std::string yaml = "name: x\ntasks:\n  - task: teacher_logits\n    top_k: 4\n";
   if (options.count("slice")) yaml += "    slice: " + options.at("slice") + "\n";
+  if (options.count("yaml_bytes")) yaml += "    prompt: " + std::string(number(options, "yaml_bytes", 0), 'p') + "\n";
   spec.attributes = {{"format", "magister.teacher_logits"}, {"format_version", std::uint64_t{1}}, {"software", "magister"},
                      {"software_version", "0.1.0"},         {"experiment", yaml}};
   for (const auto& entry : identity(options, plan)) spec.attributes.push_back(entry);
@@ -201,7 +203,7 @@ void run(const Communicator& world, const std::string& path, const Options& opti
     return made;
   };
   ResultsFile file = open();
-  if (world.rank() == 0) std::printf("%zu of %lu units to do\n", file.pending_units().size(), file.num_units());
+  if (world.rank() == 0) std::printf("%lu of %lu units to do\n", file.pending_units().size(), file.num_units());
   std::uint64_t turn = 0;
   for (const std::uint64_t index : file.pending_units()) {
     if (turn++ % static_cast<std::uint64_t>(world.size()) != static_cast<std::uint64_t>(world.rank())) continue;

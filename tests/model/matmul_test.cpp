@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Products,
 
 TEST(Product, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();
-  if (wide == nullptr) wide = &cpu_kernels_avx2();  // one build to run here
+  if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 to compare with AVX2";
   at::manual_seed(6);
   const std::int64_t rows = 29, k = 211;
   const at::Tensor x = at::randn({rows, k}), weights = at::randn({k * Linear::kPanel + 16});

@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Quantized,
 
 TEST(QuantizedKernels, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();
-  if (wide == nullptr) wide = &cpu_kernels_avx2();  // one build to run here
+  if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 to compare with AVX2";
   at::manual_seed(8);
   const std::int64_t rows = 7, k = 211, lead = 13;
   const at::Tensor x = at::randn({rows, k}), words = at::randint(-2147483648LL, 2147483647LL, {(lead + k + 3) / 4, 48}, at::kInt);

@@ -99,9 +99,7 @@ void draw_tickets(const Communicator& world) {
     if (world.rank() == 0) std::printf("counters: %s\n", counters->kind().c_str());
     counters->free();
   }
-  std::vector<std::uint64_t> pending(200);
-  for (std::size_t i = 0; i < pending.size(); ++i) pending[i] = i;
-  UnitTickets tickets(world, pending, Schedule::kDynamic, world.rank(), world.size());
+  UnitTickets tickets(world, UnitSet::all(200), Schedule::kDynamic, world.rank(), world.size());
   std::uint64_t sum = 0;
   while (const auto unit = tickets.draw()) {
     sum += *unit + 1;

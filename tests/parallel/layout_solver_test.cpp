@@ -16,6 +16,7 @@ std::vector<RankProbe> cluster(const std::vector<int>& ranks_of_host, int cores,
       RankProbe rank;
       rank.world_rank = static_cast<int>(ranks.size());
       rank.host = "node" + std::to_string(host);
+      rank.host_index = static_cast<int>(host);
       rank.local_rank = local;
       rank.local_size = ranks_of_host[host];
       for (int core = 0; core < cores; ++core) rank.cores.push_back(core);
@@ -74,7 +75,7 @@ TEST(LayoutSolver, CoresAreSharedFairly) {
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{4, 1, 2}));  // disjoint
   for (RankProbe& rank : ranks) rank.quota_cores = 3, rank.quota_group = "/job";
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));  // three cores' worth of time for three ranks
-  ranks[2].host = "elsewhere";
+  ranks[2].host_index = 7;
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 2}));
   for (RankProbe& rank : ranks) rank.cores = {};  // the system does not say
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{1, 1, 1}));

@@ -27,6 +27,30 @@ TEST(Probes, EveryRankIsKnownToAll) {
   EXPECT_EQ(mine.gpus.size(), discover_gpus().size());
 }
 
+// Containers of one image on two nodes: equal names, and yet each node counts its own ranks and shares its own cores.
+TEST(Probes, NodesOfEqualNamesAreTwoNodes) {
+  const auto world = Communicator::world();
+  const std::vector<RankProbe> ranks = probe_ranks(world, world.split(world.rank() % 2, world.rank()));
+  ASSERT_EQ(ranks.size(), static_cast<std::size_t>(world.size()));
+  for (int r = 0; r < world.size(); ++r) {
+    const RankProbe& rank = ranks[static_cast<std::size_t>(r)];
+    EXPECT_EQ(rank.host, ranks[0].host);
+    EXPECT_EQ(rank.host_index, r % 2);
+    EXPECT_EQ(rank.local_rank, r / 2);
+    EXPECT_EQ(rank.local_size, (world.size() + 1 - r % 2) / 2);
+  }
+  std::vector<RankProbe> two = {ranks[0], ranks[0]};
+  two[1].host_index = 1;
+  for (RankProbe& rank : two) {
+    rank.cores = {0, 1, 2, 3};
+    rank.quota_cores = 0;
+  }
+  EXPECT_EQ(core_shares(two), (std::vector<int>{4, 4}));
+  two[1].host_index = two[0].host_index;
+  two[1].host = "another name";  // a node's containers may have names of their own
+  EXPECT_EQ(core_shares(two), (std::vector<int>{2, 2}));
+}
+
 TEST(Probes, LinksAreTimedAndIntact) {
   const auto world = Communicator::world();
   const std::vector<LinkProbe> links = probe_links(world, 100'000);

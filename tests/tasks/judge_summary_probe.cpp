@@ -1,8 +1,10 @@
-// Statistics for the Python test: one JSON request a line on standard input, one answer a line.
+// Statistics and the reading of replies for the Python test: one JSON request a line on standard input, one answer a line.
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tasks/judge_scoring.h"
 #include "tasks/judge_summary.h"
 
 int main() {
@@ -16,10 +18,15 @@ int main() {
     } else if (request.contains("confusion")) {
       const auto matrix = request["confusion"].get<Confusion>();
       answer = {cohens_kappa(matrix), scotts_pi(matrix)};
+    } else if (request.contains("reply")) {
+      std::vector<VerdictClass> classes;
+      for (const auto& word : request["words"]) classes.push_back({word.get<std::string>(), {word.get<std::string>()}});
+      answer = first_word(request["reply"].get<std::string>(), classes);
     } else {
-      std::vector<std::pair<double, bool>> pairs;
-      for (const auto& pair : request["auroc"]) pairs.emplace_back(pair[0].get<double>(), pair[1].get<int>() != 0);
-      answer = auroc(pairs);
+      // in_memory: how many scores before they go to disk.
+      Auroc curve(std::filesystem::temp_directory_path().string(), request.value("in_memory", std::size_t{1} << 20));
+      for (const auto& pair : request["auroc"]) curve.add(pair[0].get<double>(), pair[1].get<int>() != 0);
+      answer = curve.value();
     }
     std::cout << answer.dump() << std::endl;
   }

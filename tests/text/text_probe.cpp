@@ -30,8 +30,8 @@ magister::Tokenizer load(const std::string& kind, const std::string& path) {
   vocabulary.merges = dump["merges"].get<std::vector<std::string>>();
   vocabulary.bos_id = dump["bos_id"];
   vocabulary.eos_id = dump["eos_id"];
-  vocabulary.add_bos = dump["add_bos"];
-  vocabulary.add_eos = dump["add_eos"];
+  vocabulary.add_bos = dump["add_bos"].get<bool>();
+  vocabulary.add_eos = dump["add_eos"].get<bool>();
   return magister::Tokenizer::from_gguf(vocabulary, path);
 }
 

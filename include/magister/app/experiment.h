@@ -20,6 +20,9 @@ class Experiment {
   // From text, for tests. Local.
   Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides);
 
+  // What an experiment may hold; its list `tasks` has one entry of each kind, in the order of task_kinds(). Local.
+  static std::unique_ptr<ConfigDocument> rules();
+
   const ExperimentConfig& config() const { return config_; }
   const std::vector<std::unique_ptr<Task>>& tasks() const { return tasks_; }
 
@@ -33,6 +36,8 @@ class Experiment {
   std::string results_path(std::size_t task_index) const;
 
  private:
+  explicit Experiment(std::unique_ptr<ConfigDocument> document);  // for its rules
+  void read(ConfigNode& root);
   bool belongs_to_task(const std::string& key_path, std::size_t task_index) const;
   std::unique_ptr<ConfigDocument> document_;
   ExperimentConfig config_;

@@ -15,10 +15,13 @@
 #include <utility>
 #include <vector>
 
+#include "magister/core/config_rules.h"
+
 namespace magister {
 
 // A map of the experiment, or a place where one could stand (then every read gives its default). Cheap to copy; valid as
-// long as its ConfigDocument. Each read marks the key as known and adds it to the resolved experiment once.
+// long as its ConfigDocument. Each read declares the key (config_rules.h) and adds it to the resolved experiment once, so a
+// reader asks for every key of its map whatever the others say: what belongs there only sometimes through only_if().
 class ConfigNode {
  public:
   static constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
@@ -31,29 +34,57 @@ class ConfigNode {
   std::string text(std::string_view key, std::string_view fallback);
   std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most = kMaxInteger);
   double number(std::string_view key, double fallback, double least, double most);
+  double number(std::string_view key, double least, double most);  // required
   bool boolean(std::string_view key, bool fallback);
   // `also`: what else the caller takes under this key, for the message ("a list such as [0, 1]").
   std::string choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                      std::string_view also = {});
+  // Required.
+  std::string choice(std::string_view key, const std::vector<std::string>& names);
   // Absent stays absent, here and in the resolved experiment.
   std::optional<std::string> optional_text(std::string_view key);
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
   // `auto` (the default) gives nothing.
   std::optional<std::int64_t> integer_or_auto(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  // The same for one of these numbers.
+  std::optional<std::int64_t> integer_or_auto_among(std::string_view key, const std::vector<std::int64_t>& numbers);
   // A list of whole numbers, at least one: [] is a fault. Only where is_list(key).
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  // One whole number or a list of them; absent: none.
+  std::vector<std::int64_t> optional_integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  // A word, or a list of whole numbers (then the word is empty).
+  std::string choice_or_integers(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                                 std::string_view also, std::vector<std::int64_t>& numbers, std::int64_t least,
+                                 std::int64_t most = kMaxInteger);
+  // A text or a list of texts, at least one; absent: none.
+  std::vector<std::string> optional_texts(std::string_view key);
 
   // A map under this key; absent: every read in it gives its default.
   ConfigNode section(std::string_view key);
   std::optional<ConfigNode> optional_section(std::string_view key);
-  // A list of maps, at least one.
+  // A map of free names with one value each, as written ("8", "true"); absent: empty, here and in the resolved experiment.
+  std::vector<std::pair<std::string, std::string>> text_map(std::string_view key);
+  // A list of maps, at least one; the second is empty where the key is absent.
   std::vector<ConfigNode> sections(std::string_view key);
+  std::vector<ConfigNode> optional_sections(std::string_view key);
+
+  // The same map for keys that belong there under a condition alone. Where it does not hold, a key that is given is a fault
+  // with this text, reads give their defaults, and nothing of it is resolved.
+  ConfigNode only_if(bool applies, std::string refusal) const;
+  // What other programs call a key ("max_tokens" for max_new_tokens), for "did you mean". The key may stand elsewhere
+  // ("layout.gpus_per_group").
+  void also_called(std::string_view key, const std::vector<std::string>& other_names);
+  // The form of a text that was read before, as a regular expression (ECMA 262), for the schema.
+  void text_form(std::string_view key, std::string_view pattern);
 
   // Neither marks the key as known.
   bool has(std::string_view key) const;
   bool is_list(std::string_view key) const;
   // "tasks.0.dataset"; empty for the whole experiment.
   const std::string& path() const { return path_; }
+  // "experiment.yaml:7:5: tasks.0.top_k", or the argument that set the key: for faults that show later, when the model or the
+  // data are known. An absent key stands where its map does.
+  std::string place(std::string_view key = {}) const;
 
   // A fault at this key (at this map when the key is absent or empty): "<problem> (<why>); <what to do>".
   template <typename... Args>
@@ -69,19 +100,27 @@ class ConfigNode {
 
  private:
   friend class ConfigDocument;
-  ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, std::string path, bool broken);
+  ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, ConfigRules* rules, std::string path, bool broken);
   Value* find(std::string_view key) const;
   Value* find_known(std::string_view key);
+  ConfigKey& declare(std::string_view key, ConfigRule rule, std::string fallback = {});
+  ConfigRules& declare_map(std::string_view key, std::size_t index, bool is_list);
   std::string path_of(std::string_view key) const;
   void add_fault(std::string_view key, std::string message);
   void missing(std::string_view key, std::string_view expected);
-  ConfigNode child(std::string_view key, Value* value, Resolved* resolved, bool broken) const;
+  ConfigNode child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules, bool broken) const;
+  std::optional<std::string> read_text(std::string_view key);
+  double read_number_or(std::string_view key, double fallback, double least, double most);
+  std::string read_choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
+                          std::string_view also);
 
   Shared* shared_;
   Value* value_;  // null: absent
   Value* place_;  // value_, or the nearest map around that is there: where a missing key is reported
   Resolved* resolved_;
+  ConfigRules* rules_;
   std::string path_;
+  std::string refusal_;  // not empty: keys do not belong here, and this is why
   bool broken_;  // a fault was already reported for this place: what is missing in it is no news
 };
 
@@ -97,8 +136,12 @@ class ConfigDocument {
   // at all is Error(kConfig) here; every other fault waits for finish().
   ConfigDocument(std::string_view text, const std::string& source, const std::vector<std::string>& overrides = {});
   ~ConfigDocument();
+  // An experiment that is read for its rules alone: maps and lists of maps that are absent are read as if they were there,
+  // once each, and nobody asks for its faults.
+  static std::unique_ptr<ConfigDocument> for_rules(std::string_view text);
 
   ConfigNode root();
+  const ConfigRules& rules() const;
   // After all reads: throws Error(kConfig) with every fault, one a line, in the order of the file, then of the arguments:
   //   file:line:column: key.path: <problem> (<why>); <what to do>
   void finish() const;

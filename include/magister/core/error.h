@@ -45,6 +45,9 @@ template <typename... Args>
 // \xNN, longer than max_bytes is cut with "...".
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
+// A whole message or result made safe for a terminal: as printable(), but lines and tabs stay, and nothing is cut.
+std::string terminal_safe(std::string_view text);
+
 // "did you mean" for keys, commands and names: the candidate with the smallest edit distance, empty if none is within
 // a third of the word's length (at least 2).
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);

@@ -30,12 +30,12 @@ class Constraint {
  public:
   // token_bytes: the bytes of token i, at most V of them; an empty one (special tokens, holes) is never allowed, nor is
   // padding. end_tokens: what may follow a complete text, nothing else does; at least one. JSON is written as Python's
-  // json.dumps does by default: one line, ", " and ": ", properties in the schema's order and no others.
+  // json.dumps(ensure_ascii=False) does: one line, ", " and ": ", one spelling a character, properties in the schema's order and no
+  // others.
   // Throws Error(kConfig) in the library's words for what is no schema, expression or grammar, for parts of it that would
   // be ignored, and where no text matches. Texts are UTF-8 without NUL whatever the rule says. Local.
-  // Cost with SmolLM2's 49,152 tokens and a schema of nested arrays, on one core (tests/tasks/constraint_config_test.cpp):
-  // 30 ms for this, so every rank does it; then a mask 0.7 us in the median and 8 us at the 99th percentile. A pass of the
-  // model takes thousands of times as long.
+  // Costs some hundredths of a second with SmolLM2's 49,152 tokens, so every rank does it; a mask then costs microseconds, a pass of the
+  // model thousands of times as much.
   Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes, std::span<const TokenId> end_tokens,
              std::int64_t vocab_size);
   ~Constraint();

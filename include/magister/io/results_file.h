@@ -14,12 +14,15 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/core/unit_set.h"
 #include "magister/parallel/communicator.h"
 
 namespace magister {
 
-enum class ColumnType { kU8, kI32, kU32, kU64, kF16, kF32, kUtf8 };
-std::size_t size_of(ColumnType type);  // kUtf8: 1; a column of strings has width = its fixed length
+// kUtf8: strings of one fixed length, which is the column's width. kText: strings of any length, whose bytes stand in the
+// file's heap; written by write_texts() alone. Kept as numbers in files (layout_sha256): new ones come at the end.
+enum class ColumnType { kU8, kI32, kU32, kU64, kF16, kF32, kUtf8, kText };
+std::size_t size_of(ColumnType type);  // kUtf8: 1; kText: 16, a descriptor
 
 // One dataset of the file. A row is `width` elements ("/teacher/top_id" has width k); width 0 means a 1-D dataset.
 struct ColumnSpec {
@@ -32,6 +35,7 @@ struct ColumnSpec {
   // Rows of a unit in this column: kRows = its token rows, kSamples = its samples, kFixed = written once at planning
   // and not part of any unit.
   enum class Extent { kFixed, kSamples, kRows } extent = Extent::kRows;
+  std::uint64_t heap_bytes = 0;  // kText: room to plan for the strings (TextHeapBytes); not stored
 };
 
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
@@ -44,6 +48,14 @@ struct ResultsSpec {
   std::string default_plot_column;
   // Reserve the file's blocks before any work: a full disk then shows at once (else the file is sparse).
   bool preallocate = false;
+};
+
+// How rows travel to the file; the bytes are the same.
+struct ResultsAccess {
+  // kMpio: through HDF5's MPI driver, for file systems that are tuned by MPI-IO's hints. HDF5 and MPI are called from the
+  // thread that calls write(), read() and commit(): with kMpio it must be one thread of the rank.
+  enum class Driver { kPwrite, kMpio } driver = Driver::kPwrite;
+  std::vector<std::pair<std::string, std::string>> hints;  // for MPI_Info, with kMpio
 };
 
 // Bytes of all datasets of the file that create() would make, without HDF5's own few thousand.
@@ -75,14 +87,16 @@ class ResultsFile {
   static State state_on_disk(const std::string& final_path);
 
   // Creates X.h5.creating with everything in `spec` and opens it for writing the fixed columns with write(). Refused when
-  // the disk has no room for it. Collective over world.
-  static ResultsFile create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec);
+  // the disk has no room for it. An error before freeze() leaves nothing. Collective over world.
+  static ResultsFile create(const Communicator& world, const std::string& final_path, const ResultsSpec& spec,
+                            const ResultsAccess& access = {});
   // Opens X.h5.partial and checks it against the expected attributes (plan, config, model, tokenizer, data set hashes);
   // a mismatch is Error(kConfig) that names the attribute and both values; a file that does not open, is cut short, or
   // whose shapes, offsets or flags were changed is Error(kData). It is never overwritten. Reads the done flags.
   // Collective over world.
   static ResultsFile resume(const Communicator& world, const std::string& final_path,
-                            const std::vector<std::pair<std::string, AttributeValue>>& expected);
+                            const std::vector<std::pair<std::string, AttributeValue>>& expected,
+                            const ResultsAccess& access = {});
   ResultsFile(ResultsFile&&) noexcept;
   ~ResultsFile();  // local: closes descriptors
 
@@ -99,19 +113,26 @@ class ResultsFile {
   // How much of the file at `path` is committed; Error(kData) for what is no results file. Local.
   static UnitCounts unit_counts(const std::string& path);
 
-  // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, any thread, disjoint ranges.
+  // False: write(), read() and commit() belong to one thread of the rank (ResultsAccess::Driver::kMpio).
+  bool any_thread() const;
+  // Rows [first_row, first_row + n) of a column; data.size() must be n whole rows. Local, disjoint ranges.
   void write(const std::string& column_path, std::uint64_t first_row, std::span<const std::byte> data);
   void read(const std::string& column_path, std::uint64_t first_row, std::span<std::byte> data) const;
 
   // Bytes of a row of a column. Local.
   std::size_t row_bytes(const std::string& column_path) const;
+  // Strings of a kText column from a row on, rows in ascending order. Between create() and freeze(), in a world of one rank:
+  // HDF5 itself writes them, and metadata changes. A string holds no NUL.
+  void write_texts(const std::string& column_path, std::uint64_t first_row, std::span<const std::string> texts);
 
   // After every rank wrote its fixed columns: their crc32c, fsync, rename .creating -> .partial, fsync the directory.
   // Collective over world.
   void freeze();
 
   // Units not committed yet, equal on every rank (read once at resume; all units after create).
-  const std::vector<std::uint64_t>& pending_units() const;
+  const UnitSet& pending_units() const;
+  // Their rows in all. Local; reads 16 bytes a unit at most.
+  std::uint64_t pending_rows() const;
   std::uint64_t num_units() const;
   // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.
   Unit unit(std::uint64_t unit_index) const;
@@ -123,6 +144,9 @@ class ResultsFile {
   void commit(const Unit& unit);
   // Several at the price of one fdatasync.
   void commit(std::span<const Unit> units);
+
+  // Sees from here on what ranks on other hosts have committed; call before rows of theirs are read. Local.
+  void reopen();
 
   // All units done: verifies flags, sets complete = 1, fsync, rename .partial -> X.h5, fsync the directory.
   // Collective over world.

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace magister {
 
@@ -19,6 +21,11 @@ class ResultsTexts {
   // Text i in the file's order: record i / texts_a_record() of the slice, its i % texts_a_record()-th text.
   std::string text(std::uint64_t i) const;
   std::uint64_t source_index(std::uint64_t i) const;
+  std::string key(std::uint64_t i) const;
+  // Keys of all texts in the file's order, read in pieces.
+  void for_each_key(const std::function<void(std::uint64_t i, std::string_view key)>& visit) const;
+  // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
+  const std::string& attribute(const std::string& name) const;
   // Mean log-probability of its tokens under the model that wrote it, nats; 0 for an empty text.
   double mean_logprob(std::uint64_t i) const;
 

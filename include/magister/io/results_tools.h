@@ -32,10 +32,13 @@ std::vector<std::string> check_results(const std::string& path);
 void export_jsonl(const std::string& path, const std::string& out);
 
 // Joins the complete files of the slices i/n of one experiment, in any order. Refuses, naming the part: what is not
-// complete or not sound, another experiment, model or data set (every root attribute but those of the slice must be
-// equal), slices that overlap or leave records out, a unit whose bytes do not have their crc32c; an existing `out`.
+// complete or not sound, another experiment, model or data set (every root attribute but those of the slice and the
+// digests of its own plan, answers and panel must be equal; the whole has one digest over the parts' digests), slices that overlap or leave records out, a unit whose bytes do not have their crc32c; an existing `out`.
 // Nothing of `out` stays behind then. Units keep their rows and order. A merge that was killed or met a full disk goes on
 // when it is given again, and the bytes are the same.
 void merge_results(const std::string& out, const std::vector<std::string>& parts);
+
+// sha256 over the root attributes that all slices of a run have in common, and the merged file too.
+std::string run_sha256(const std::string& path);
 
 }  // namespace magister

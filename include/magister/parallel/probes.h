@@ -14,8 +14,9 @@ class Communicator;
 
 struct RankProbe {
   int world_rank = 0;
-  std::string host;
-  int local_rank = 0;  // among the ranks of its host, by world rank
+  std::string host;    // its name, for messages: nodes of one job may have equal names, as containers do
+  int host_index = 0;  // which ranks share a node: the world rank of its first
+  int local_rank = 0;  // among the ranks of its node, by world rank
   int local_size = 1;
   std::vector<int> cores;   // its affinity mask
   int quota_cores = 0;      // of its cgroup, 0: no limit
@@ -27,6 +28,8 @@ struct RankProbe {
 RankProbe probe_self();
 // By world rank, the same on every rank. Collective over world.
 std::vector<RankProbe> probe_ranks(const Communicator& world);
+// The same with the ranks of this rank's node given: world.split_by_host() but for tests.
+std::vector<RankProbe> probe_ranks(const Communicator& world, const Communicator& node);
 // Cores that each rank may keep busy, at least 1: a core that k ranks of a host may use counts 1/k for each, a quota
 // that k ranks share likewise. By world rank.
 std::vector<int> core_shares(const std::vector<RankProbe>& ranks);

@@ -8,7 +8,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
+
+#include "magister/core/unit_set.h"
 
 namespace magister {
 
@@ -18,9 +19,9 @@ enum class Schedule { kDynamic, kStatic };
 
 class UnitTickets {
  public:
-  // Collective over world. `pending`: indices of the units still to do, equal on all ranks.
+  // Collective over world. `pending`: the units still to do, equal on all ranks.
   // kStatic gives group g the entries g, g + num_groups, ... and needs no communication to draw.
-  UnitTickets(const Communicator& world, std::vector<std::uint64_t> pending, Schedule schedule, int group_index,
+  UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index,
               int num_groups);
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;

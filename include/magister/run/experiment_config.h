@@ -9,6 +9,7 @@
 
 #include "magister/core/config.h"
 #include "magister/io/dataset.h"
+#include "magister/io/results_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 
@@ -40,6 +41,7 @@ struct ExperimentConfig {
   std::string name;
   std::uint64_t seed = 0;
   std::string output_directory = "runs";
+  ResultsAccess results_access;  // never part of the results file: the bytes are the same
   bool has_model = false;  // a `model:` for all tasks that carry none of their own
   ModelSection model;
   LayoutConfig layout;
@@ -50,8 +52,6 @@ struct ExperimentConfig {
   std::string folder() const { return output_directory + "/" + name; }
 };
 
-// The section `model` of this map (the experiment or a task), which must be there.
-ModelSection read_model(ConfigNode& node);
 // A task's own `model:`, or the experiment's; a fault when neither is there.
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment);
 // A task's `name:`, made sure to be fit for a file name.

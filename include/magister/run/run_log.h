@@ -3,8 +3,7 @@
 // Every line: {"schema": 1, "time": "2025-01-31T12:00:00.000Z", "event": "...", ...}
 #pragma once
 
-#include <cstdio>
-#include <memory>
+#include <cstdint>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,19 +15,24 @@ class RunLog {
   static constexpr int kSchema = 1;
 
   RunLog() = default;  // writes nothing (every rank but 0, `plan`)
-  // Opens for appending and makes the folder. Throws Error(kInputOutput).
+  // Opens for appending and makes the folder; a link, a folder or a device of that name is refused. Throws Error(kInputOutput).
   explicit RunLog(const std::string& path);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
 
-  // One event with its fields (an object) in order. Thread-safe; a failure to write ends nothing (a warning, once).
+  // One event with its fields (an object) in order. Thread-safe. A full disk ends nothing here, for the results are worth
+  // more than their log: the first loss is a warning, the number of them is asked for at the run's end.
   void event(const std::string& name, const nlohmann::ordered_json& fields) noexcept;
+  std::uint64_t num_lost() const noexcept { return num_lost_; }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> file_;
+  void append(const std::string& line);
+
+  std::string path_;
+  int descriptor_ = -1;
   std::mutex mutex_;
-  bool failed_ = false;
+  std::uint64_t num_lost_ = 0;
 };
 
 }  // namespace magister

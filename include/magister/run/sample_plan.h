@@ -1,6 +1,6 @@
 // SamplePlan: the data set tokenised once by all ranks, in bounded memory. Each rank takes a contiguous part of the
-// records, keeps 4 bytes a sample in memory and spools ids, keys and source positions into an unlinked temporary file;
-// when all lengths are known the results file can be sized and the spool is copied to its place.
+// records and spools lengths, ids, keys and source positions into unlinked temporary files; when all lengths are known the
+// results file can be sized and the spools are copied to their place. Memory does not grow with the number of records.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,9 @@ struct SampleRules {
   std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
   const Tokenizer* tokenizer = nullptr;  // null: the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
+  std::uint64_t group_samples = 1;   // samples that belong together, from the first on: no unit ends inside them
+  const char* length_key = "max_length";  // the key that holds max_length, for messages
+  bool may_cut = true;                    // `overflow` is a key of this task
   std::uint64_t min_length = 0;      // a shorter record is refused by its place
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
@@ -45,11 +48,12 @@ struct SampleRules {
 
 class SamplePlan {
  public:
-  // Tokenises this rank's part of the data set. spool_directory: of the results, whose file system needs the room anyway; empty:
-  // nothing but lengths is kept, for a plan that is not executed. When a rank is asked to stop all throw Error(kStopped).
-  // Collective over world.
-  static SamplePlan make(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
-                         const std::string& spool_directory, const StopSign& stop);
+  // Tokenises this rank's part of the data set. When a rank is asked to stop all throw Error(kStopped). Collective over world.
+  static SamplePlan make(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const std::string& spool_directory,
+                         const StopSign& stop);
+  // The totals alone, for `plan`: of every sample no more than its length goes to disk (4 bytes, in the system's temporary
+  // folder). Collective over world.
+  static SamplePlan measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
 
   // Totals over the world, equal on every rank.
   std::uint64_t num_samples = 0;
@@ -65,19 +69,29 @@ class SamplePlan {
   void write_fixed_columns(ResultsFile& file);
 
  private:
+  SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory, bool keeps_rows);
+  void read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
   void tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop);
   void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant, const SampleRules& rules);
   void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
   void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
-  void agree(const Communicator& world, const SampleRules& rules);
+  void write_samples(ResultsFile& file);
+  void write_units(ResultsFile& file);
+  // visit(number in this part, length), in order.
+  template <typename Visit>
+  void for_each_length(const Visit& visit);
+  void agree(const Communicator& world);
 
+  bool keeps_rows_ = true;
   Spool ids_;                         // TokenId after TokenId
   Spool assistant_;                   // u8 after u8, where marks are asked for
   bool marks_assistant_ = false;
   Spool samples_;                     // u64 source_index, u32 key bytes, key
-  std::vector<std::uint32_t> lengths_;
-  std::uint64_t first_sample_ = 0, first_token_ = 0, first_unit_ = 0;  // of this rank's part
-  std::vector<std::uint64_t> unit_begin_;                              // samples that open a unit in this part
+  Spool lengths_;                     // u32 after u32
+  std::uint64_t own_samples_ = 0, own_tokens_ = 0, own_digest_ = 0, next_factor_ = 1;  // of this rank's part
+  std::uint64_t first_sample_ = 0, first_token_ = 0;
+  std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1;  // of the rules
+  UnitPacker::State units_before_;                    // what the ranks before leave: units, and what the open one holds
   bool last_rank_ = false;
 };
 

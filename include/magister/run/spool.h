@@ -11,7 +11,7 @@ namespace magister {
 
 class Spool {
  public:
-  Spool() = default;  // keeps nothing: append() drops what it is given
+  Spool() = default;
   // Made in `directory` (the results' file system: the same space will be needed there anyway).
   explicit Spool(const std::string& directory);
   ~Spool();
@@ -27,6 +27,8 @@ class Spool {
   // of bytes.
   void rewind();
   std::size_t read(std::span<std::byte> out);
+  // The same from a byte of the file, without moving the place of read(). Needs rewind() before, too.
+  std::size_t read_at(std::uint64_t position, std::span<std::byte> out) const;
 
  private:
   void flush();

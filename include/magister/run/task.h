@@ -96,6 +96,10 @@ class Task {
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.
   // Collective over the world.
   virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const = 0;
+  // Makes what stands beside complete results again (a judge's summary). One rank: context.world is alone.
+  virtual void summarize(const RunContext& context) const {
+    fail(ExitCode::kUsage, "{}: a task of kind {} has no summary (only a judge has); name another task", name_, kind_);
+  }
 
  protected:
   Task(std::string kind, std::string name, ModelSection model, DatasetConfig dataset)

@@ -21,6 +21,7 @@ struct ConstraintConfig {
   std::string key;                   // "json_schema"
   std::string text;                  // as written in the experiment: inline, or a path
   std::vector<std::string> choices;  // kChoice
+  std::string place;                 // file:line:column and key, for faults of the rule itself
 };
 
 // The section `constraint` of a task, absent without one.

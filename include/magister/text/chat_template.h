@@ -24,6 +24,19 @@ struct RenderOptions {
   std::optional<std::int64_t> now;
   std::uint64_t max_bytes = std::uint64_t{16} << 20;  // of the result and of every text on the way
   std::uint64_t max_steps = 10'000'000;               // statements, expressions, list items, and every 64 bytes of text
+  // For prompts that are written for this program, not for a model's own template: what is absent is refused where it is used
+  // (as jinja2's StrictUndefined does), and so is a variable that is null or empty and that the template tests nowhere, and a
+  // null that would be written as "None".
+  bool strict = false;
+  std::vector<std::string> may_be_empty = {};         // strict: variables whose text may be empty, untested
+};
+
+// A name that a template reads from its variables.
+struct TemplateName {
+  std::string name;
+  int line = 1, column = 1;           // of its first use
+  bool tested_for_absence = false;    // somewhere: x is defined, x | default(...)
+  bool tested_for_emptiness = false;  // somewhere: if x, x or y, x is none, x == "", x | length > 0, for ... else, x | default(..., true)
 };
 
 // Bytes [begin, end) of the rendered text.
@@ -57,6 +70,10 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
+
+  // What the template neither sets itself nor gets from a loop, a macro or `with`, in the order of first use, each name once.
+  const std::vector<TemplateName>& names() const;
+  const std::string& source() const;
 
   // variables: an object with messages, and as the caller has them tools, documents, add_generation_prompt, bos_token,
   // eos_token and whatever else the template reads. An absent name and null differ, except that (as in the reference)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,12 +18,12 @@ namespace magister {
 // The tokenizer part of a GGUF file's metadata, filled by whoever read the file (io is a sibling room).
 struct GgufVocabulary {
   std::string model;               // tokenizer.ggml.model: "gpt2"
-  std::string pre;                 // tokenizer.ggml.pre: smollm | llama-bpe | qwen2 | gpt-2 | default
+  std::string pre;                 // tokenizer.ggml.pre, a name such as llama-bpe; empty: the file names none
   std::vector<std::string> tokens;
   std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::vector<std::string> merges;
   std::int64_t bos_id = -1, eos_id = -1, unknown_id = -1, padding_id = -1;
-  bool add_bos = false, add_eos = false;
+  std::optional<bool> add_bos, add_eos;  // absent: as the pre-tokenizer's name implies
 };
 
 struct EncodeOptions {

@@ -1,0 +1,86 @@
+// UnitSet: which of the units 0 .. n - 1 are still to do, in memory that does not grow with what is done in order: a unit of
+// a generate task is one record, so a list of numbers would be 800 MB a rank at 10^8 records. Blocks of 4096 units are all in,
+// all out (16 bytes each: 390 kB at 10^8), or hold their bits (512 bytes more); after a stop only the blocks around the place
+// where the ranks were working do. At worst (a static schedule of unequal groups) it is 1.03 bits a unit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "magister/core/types.h"
+
+namespace magister {
+
+class UnitSet {
+ public:
+  UnitSet() = default;
+  static UnitSet all(std::uint64_t num_units);
+  // read_flags(first, flags) fills flags[i] for unit first + i, called in order for parts of a million; 0: it is in the set.
+  UnitSet(std::uint64_t num_units, const std::function<void(std::uint64_t first, std::span<std::uint8_t> flags)>& read_flags);
+  // For messages between ranks.
+  std::string to_bytes() const;
+  static UnitSet from_bytes(std::string_view bytes);
+
+  std::uint64_t num_units() const { return num_units_; }
+  std::uint64_t size() const { return blocks_.empty() ? 0 : blocks_.back().before + blocks_.back().count; }
+  bool empty() const { return size() == 0; }
+  // The i-th member in ascending order, i < size().
+  std::uint64_t operator[](std::uint64_t i) const;
+  // The lowest member that is not below `unit`, or num_units().
+  std::uint64_t next(std::uint64_t unit) const { return search(unit, false); }
+  // visit(range) for every run of consecutive members, in order.
+  template <typename Visit>
+  void for_each_run(const Visit& visit) const {
+    for (std::uint64_t begin = next(0); begin < num_units_;) {
+      const std::uint64_t end = search(begin, true);
+      visit(IndexRange{begin, end});
+      begin = next(end);
+    }
+  }
+
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = std::uint64_t;
+    using difference_type = std::int64_t;
+    using pointer = const std::uint64_t*;
+    using reference = std::uint64_t;
+    Iterator(const UnitSet& set, std::uint64_t unit) : set_(&set), unit_(unit) {}
+    std::uint64_t operator*() const { return unit_; }
+    Iterator& operator++() {
+      unit_ = set_->next(unit_ + 1);
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(const Iterator& other) const { return unit_ == other.unit_; }
+
+   private:
+    const UnitSet* set_;
+    std::uint64_t unit_;
+  };
+  Iterator begin() const { return {*this, next(0)}; }
+  Iterator end() const { return {*this, num_units_}; }
+
+ private:
+  static constexpr std::uint64_t kBlock = 4096;
+  struct Block {
+    std::uint64_t before = 0;   // members in the blocks before
+    std::uint32_t count = 0;    // members in this one
+    std::uint32_t words_at = 0; // number of its 64 words of bits, when some units are in and some out
+  };
+  std::uint64_t size_of_block(std::uint64_t block) const;
+  bool is_mixed(std::uint64_t block) const;
+  void add_block(std::span<const std::uint8_t> flags);
+  std::uint64_t search(std::uint64_t unit, bool absent) const;
+
+  std::uint64_t num_units_ = 0;
+  std::vector<Block> blocks_;
+  std::vector<std::uint64_t> words_;
+};
+
+}  // namespace magister

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The tests under sanitizers, in a build folder of their own: address (with undefined behaviour; build-asan/) or thread (build-tsan/).
+# usage: scripts/sanitize.sh address|thread [arguments of ctest, for example -R engine]
+# Compiled with -O1 and assertions, without GPU code. libtorch, MPI, HDF5 and xgrammar are not instrumented; what follows from that is
+# told in tests/support/*_sanitizer.*. Its last results stand in tests/README.md.
+source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+
+case "${1:-}" in
+  # vptr wants the type information of libtorch's classes, which its libraries do not export.
+  address) folder=build-asan sanitizers=address,undefined flags="-fno-sanitize=vptr" rooms='core|text|parallel|io|model|engine|run|tasks' ;;
+  thread) folder=build-tsan sanitizers=thread flags="" rooms='parallel|run|engine' ;;
+  *) die 64 "unknown sanitizer \"${1:-}\" (nothing was built); write address or thread" ;;
+esac
+shift
+scripts/setup.sh
+allow_mpi_as_root
+step "configure $folder/"
+logged .deps/log/configure-$folder.log cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \
+  -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=OFF "-DMAGISTER_SANITIZE=$sanitizers" "-DMAGISTER_SANITIZE_FLAGS=$flags"
+step "build $folder/"
+mapfile -t targets < <(ninja -C "$folder" -t targets all | sed -nE "s/^(test_($rooms)_[a-z0-9_]+|[a-z_]+_probe|magister): phony$/\1/p")
+ninja -C "$folder" "${targets[@]}" || die 70 "the build failed (its messages stand above); mend the code and run the same command again"
+
+support=$MAGISTER_ROOT/tests/support
+# Open MPI and the Python interpreter keep memory until they end: leaks are not looked for. Vectors are passed between code that marks
+# the ends of containers and libtorch, which does not. libtorch allocates what MPI frees, and other orders of the libraries' statics.
+export ASAN_OPTIONS="detect_leaks=0:detect_container_overflow=0:strict_string_checks=1:${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1:suppressions=$support/undefined_sanitizer.supp:${UBSAN_OPTIONS:-}"
+export TSAN_OPTIONS="suppressions=$support/thread_sanitizer.supp:ignore_noninstrumented_modules=1:history_size=4:${TSAN_OPTIONS:-}"
+# Address space randomisation with more bits than the thread sanitizer's shadow can take ends a program before main().
+launcher=()
+[ "$folder" != build-tsan ] || launcher=(setarch "$(uname -m)" -R)
+report=$MAGISTER_ROOT/$folder/tests.xml
+rm -f "$report"
+[ $# -gt 0 ] || set -- -R "^($rooms)/|^end_to_end/whole_job$"
+step "ctest $*"
+status=0
+"${launcher[@]}" ctest --test-dir "$folder" --parallel "$(nproc)" --timeout 1800 --output-on-failure --no-tests=error \
+  --output-junit "$report" --test-output-size-passed 200000 "$@" || status=$?
+step_done
+.deps/venv/bin/python scripts/count_tests.py "$report" "$status"

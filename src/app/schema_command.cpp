@@ -1,0 +1,170 @@
+// schema: what an experiment file may hold, as a JSON Schema (draft 7, which editors' YAML servers know best). Keys, types,
+// defaults and ranges are those that the reads declare (config_rules.h); descriptions are the tables of configs/README.md,
+// which the build puts into the program. What depends on several keys at once only the program checks.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "app/on_rank_zero.h"
+#include "magister/app/experiment.h"
+#include "magister/tasks/registry.h"
+
+namespace magister {
+
+// configs/README.md; scripts/cmake/EmbedFile.cmake writes the source.
+extern const unsigned char kConfigsReadme[];
+extern const std::size_t kConfigsReadmeBytes;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The key table's rows: key -> meaning, without Markdown's marks.
+std::map<std::string, std::string> meanings() {
+  const std::string text(reinterpret_cast<const char*>(kConfigsReadme), kConfigsReadmeBytes);
+  std::map<std::string, std::string> meanings;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t tick = line.starts_with("| `") ? line.find("` |", 3) : std::string::npos;
+    if (tick == std::string::npos) continue;
+    std::size_t column = tick + 2;  // the bar after the key; two more, and the meaning begins
+    for (int i = 0; i < 2 && column != std::string::npos; ++i) column = line.find(" | ", column + 1);
+    if (column == std::string::npos) continue;
+    std::string meaning = line.substr(column + 3);
+    for (const std::string_view mark : {"**", "`", "\\"}) {
+      for (std::size_t at = 0; (at = meaning.find(mark, at)) != std::string::npos;) meaning.erase(at, mark.size());
+    }
+    while (!meaning.empty() && (meaning.back() == '|' || meaning.back() == ' ')) meaning.pop_back();
+    meanings[line.substr(3, tick - 3)] = meaning;
+  }
+  return meanings;
+}
+
+Json parsed(const std::string& json) { return Json::parse(json); }
+
+Json schema_of(const ConfigRule& rule) {
+  Json schema;
+  switch (rule.type) {
+    case ConfigRule::Type::kText: schema = {{"type", "string"}, {"minLength", 1}}; break;
+    case ConfigRule::Type::kInteger: schema = {{"type", "integer"}}; break;
+    case ConfigRule::Type::kNumber: schema = {{"type", "number"}}; break;
+    case ConfigRule::Type::kBoolean: schema = {{"type", "boolean"}}; break;
+    case ConfigRule::Type::kTextMap: return {{"type", "object"}, {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
+    case ConfigRule::Type::kChoice: schema = {{"type", "string"}, {"enum", rule.names}}; break;
+  }
+  if (!rule.numbers.empty()) schema["enum"] = rule.numbers;
+  if (!rule.least.empty()) schema["minimum"] = parsed(rule.least);
+  if (!rule.most.empty()) schema["maximum"] = parsed(rule.most);
+  if (!rule.pattern.empty()) schema["pattern"] = rule.pattern;
+  if (!rule.is_list) return schema;
+  return {{"type", "array"}, {"minItems", 1}, {"items", schema}};
+}
+
+// A map must be there where one of its keys must.
+bool is_required(const ConfigKey& key) {
+  if (!key.required || key.maps.empty() || key.is_list) return key.required;
+  const auto& keys = key.maps.front()->keys;
+  return std::any_of(keys.begin(), keys.end(), [](const auto& inner) { return is_required(*inner); });
+}
+
+class SchemaWriter {
+ public:
+  Json write(const ConfigRules& experiment) {
+    Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                   {"title", "magister experiment"},
+                   {"description", "An experiment of magister; configs/README.md says more of every key."}};
+    const ConfigKey& tasks = *experiment.find("tasks");
+    const std::vector<std::string> kinds = task_kinds();
+    Json item = {{"type", "object"},
+                 {"required", {"task"}},
+                 {"properties", {{"task", {{"type", "string"}, {"enum", kinds}, {"description", meaning("tasks.0.task")}}}}},
+                 {"allOf", Json::array()}};
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      const std::string definition = "task_" + kinds[i];
+      definitions_[definition] = map(*tasks.maps[i], kinds[i] + ".");
+      definitions_[definition]["properties"]["task"] = {{"const", kinds[i]}};
+      item["allOf"].push_back({{"if", {{"required", {"task"}}, {"properties", {{"task", {{"const", kinds[i]}}}}}}},
+                               {"then", {{"$ref", "#/$defs/" + definition}}}});
+    }
+    const Json top = map(experiment, "");
+    for (const auto& [name, value] : top.items()) schema[name] = value;
+    schema["properties"]["tasks"]["items"] = item;
+    schema["$defs"] = definitions_;
+    return schema;
+  }
+
+ private:
+  // The row of the key itself, or of the key of the same name that tasks share.
+  std::string meaning(const std::string& path) const {
+    std::vector<std::string> names = {path};
+    if (const std::size_t point = path.find('.'); point != std::string::npos) {
+      names.push_back("tasks.0." + path.substr(point + 1));
+      names.push_back(path.substr(point + 1));
+    }
+    for (const std::string& name : names) {
+      if (const auto found = meanings_.find(name); found != meanings_.end()) return found->second;
+    }
+    return {};
+  }
+
+  // prefix: the path of the map's keys in the tables.
+  Json map(const ConfigRules& rules, const std::string& prefix) {
+    Json schema = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+    Json required = Json::array();
+    for (const auto& key : rules.keys) {
+      if (key->rules.empty() && key->maps.empty()) continue;  // another program's name for a key of another map
+      if (is_required(*key)) required.push_back(key->name);
+      schema["properties"][key->name] = value(*key, prefix + key->name);
+    }
+    if (!required.empty()) schema["required"] = required;
+    return schema;
+  }
+
+  Json value(const ConfigKey& key, const std::string& path) {
+    Json schema = Json::object();
+    if (const std::string text = meaning(path); !text.empty()) schema["description"] = text;
+    if (!key.maps.empty()) {
+      Json inside = shared(key.name, map(*key.maps.front(), path + "."));
+      if (key.is_list) {
+        schema.update({{"type", "array"}, {"minItems", 1}, {"items", inside}});
+      } else if (inside.contains("$ref") && !schema.empty()) {
+        schema["allOf"] = {inside};  // draft 7 reads nothing beside a $ref
+      } else {
+        schema.update(inside);
+      }
+      return schema;
+    }
+    if (key.rules.size() == 1) {
+      schema.update(schema_of(key.rules.front()));
+    } else {
+      for (const ConfigRule& rule : key.rules) schema["anyOf"].push_back(schema_of(rule));
+    }
+    if (!key.fallback.empty()) schema["default"] = parsed(key.fallback);
+    return schema;
+  }
+
+  // A section that stands in several places is written once.
+  Json shared(const std::string& name, Json section) {
+    if (!definitions_.contains(name)) definitions_[name] = section;
+    if (definitions_[name] == section) return {{"$ref", "#/$defs/" + name}};
+    return section;
+  }
+
+  const std::map<std::string, std::string> meanings_ = meanings();
+  Json definitions_ = Json::object();
+};
+
+}  // namespace
+
+ExitCode schema_command(Invocation& call) {
+  return on_rank_zero(call.world, [] {
+    const std::unique_ptr<ConfigDocument> experiment = Experiment::rules();
+    say(SchemaWriter().write(experiment->rules()).dump(2) + "\n");
+    return ExitCode::kDone;
+  });
+}
+
+}  // namespace magister

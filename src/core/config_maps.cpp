@@ -1,0 +1,211 @@
+// Maps of the experiment: their places, their keys as declared, and lists of them.
+#include <algorithm>
+
+#include "core/config_state.h"
+#include "core/scalar.h"
+#include "core/yaml_tree.h"
+#include "magister/core/config.h"
+#include "magister/core/error.h"
+
+namespace magister {
+
+namespace {
+
+using Value = ConfigNode::Value;
+using Kind = Value::Kind;
+
+}  // namespace
+
+ConfigNode::ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, ConfigRules* rules, std::string path,
+                       bool broken)
+    : shared_(shared), value_(value), place_(place), resolved_(resolved), rules_(rules), path_(std::move(path)), broken_(broken) {
+  if (value_ != nullptr) value_->rules = rules_;
+}
+
+ConfigNode ConfigNode::child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules, bool broken) const {
+  return ConfigNode(shared_, value, value == nullptr ? place_ : value, resolved, rules, path_of(key), broken);
+}
+
+std::string ConfigNode::path_of(std::string_view key) const {
+  if (key.empty()) return path_;
+  return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+}
+
+ConfigNode::Value* ConfigNode::find(std::string_view key) const { return value_ == nullptr ? nullptr : value_->find(key); }
+
+ConfigNode::Value* ConfigNode::find_known(std::string_view key) {
+  Value* const value = find(key);
+  if (value == nullptr) return nullptr;
+  if (!refusal_.empty()) {
+    if (!value->known) add_fault(key, refusal_);
+    value->known = value->abandoned = true;
+    return nullptr;
+  }
+  value->known = true;
+  return value;
+}
+
+ConfigKey& ConfigNode::declare(std::string_view name, ConfigRule rule, std::string fallback) {
+  ConfigKey& key = rules_->key(name);
+  if (std::find(key.rules.begin(), key.rules.end(), rule) == key.rules.end()) key.rules.push_back(std::move(rule));
+  if (!fallback.empty()) key.fallback = std::move(fallback);
+  return key;
+}
+
+ConfigRules& ConfigNode::declare_map(std::string_view name, std::size_t index, bool is_list) {
+  ConfigKey& key = rules_->key(name);
+  key.is_list = is_list;
+  while (key.maps.size() <= index) key.maps.push_back(std::make_unique<ConfigRules>());
+  return *key.maps[index];
+}
+
+ConfigNode ConfigNode::only_if(bool applies, std::string refusal) const {
+  ConfigNode node = *this;
+  if (applies) return node;
+  node.resolved_ = &shared_->dropped;
+  node.refusal_ = std::move(refusal);
+  return node;
+}
+
+void ConfigNode::also_called(std::string_view key, const std::vector<std::string>& other_names) {
+  // A key of another map is no key of this one: its other names are kept beside the keys.
+  std::vector<std::string>& names = rules_->key(key).other_names;
+  names.insert(names.end(), other_names.begin(), other_names.end());
+}
+
+void ConfigNode::text_form(std::string_view key, std::string_view pattern) {
+  for (ConfigRule& rule : rules_->key(key).rules) {
+    if (rule.type == ConfigRule::Type::kText) rule.pattern = pattern;
+  }
+}
+
+std::string ConfigNode::place(std::string_view key) const {
+  const Value* const value = key.empty() ? value_ : find(key);
+  return shared_->where(value != nullptr ? value->position : place_->key_position) + ": " + path_of(key);
+}
+
+void ConfigNode::add_fault(std::string_view key, std::string message) {
+  const Value* const value = key.empty() ? value_ : find(key);
+  shared_->faults.push_back({value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});
+}
+
+void ConfigNode::missing(std::string_view key, std::string_view expected) {
+  if (broken_) return;
+  add_fault(key, fmt::format("the key is missing (there is no default for it); add it with {}", expected));
+}
+
+bool ConfigNode::has(std::string_view key) const { return find(key) != nullptr; }
+
+bool ConfigNode::is_list(std::string_view key) const {
+  const Value* const value = find(key);
+  return value != nullptr && value->kind == Kind::kList;
+}
+
+void ConfigNode::abandon() {
+  if (value_ != nullptr) value_->abandoned = true;
+}
+
+std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::string_view key) {
+  declare(key, {.type = ConfigRule::Type::kTextMap});
+  Value* const map = find_known(key);
+  std::vector<std::pair<std::string, std::string>> entries;
+  if (map == nullptr) return entries;
+  if (map->kind != Kind::kMap) {
+    add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent names and values below the key",
+                               name_of(map->kind)));
+    map->abandoned = true;
+    return entries;
+  }
+  Resolved& resolved = resolved_->member(key);
+  resolved.kind = Resolved::Kind::kMap;
+  for (const auto& [name, value] : map->members) {
+    value->known = true;
+    if (value->kind != Kind::kScalar) {
+      shared_->faults.push_back({value->position, path_of(key) + "." + name,
+                                 fmt::format("{} stands here (one value is expected); write one value after the colon", name_of(value->kind))});
+      value->abandoned = true;
+      continue;
+    }
+    entries.emplace_back(name, value->scalar);
+    resolved.member(name) = {Resolved::Kind::kScalar, yaml_text(value->scalar), {}, {}, {}};
+  }
+  return entries;
+}
+
+std::optional<ConfigNode> ConfigNode::optional_section(std::string_view key) {
+  declare_map(key, 0, false);
+  if (!has(key) && !shared_->for_rules) return std::nullopt;
+  ConfigNode node = section(key);
+  rules_->key(key).required = false;
+  return node;
+}
+
+std::vector<ConfigNode> ConfigNode::optional_sections(std::string_view key) {
+  declare_map(key, 0, true);
+  if (!has(key) && !shared_->for_rules) return {};
+  std::vector<ConfigNode> nodes = sections(key);
+  rules_->key(key).required = false;
+  return nodes;
+}
+
+ConfigNode ConfigNode::section(std::string_view key) {
+  ConfigRules& rules = declare_map(key, 0, false);
+  rules_->key(key).required = true;
+  Value* value = find_known(key);
+  Resolved& resolved = resolved_->member(key);
+  resolved.kind = Resolved::Kind::kMap;
+  bool broken = broken_;
+  if (value != nullptr && value->kind != Kind::kMap) {
+    if (value->kind == Kind::kEmpty) {
+      add_fault(key, "the key has no value (a map of further keys is expected); indent them below it, or remove the key");
+    } else {
+      add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent them below the key",
+                                 name_of(value->kind)));
+    }
+    value->abandoned = true;
+    value = nullptr;
+    broken = true;
+  }
+  return child(key, value, &resolved, &rules, broken);
+}
+
+std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
+  ConfigRules& first = declare_map(key, 0, true);
+  rules_->key(key).required = true;
+  Value* const value = find_known(key);
+  std::vector<ConfigNode> nodes;
+  if (value == nullptr && shared_->for_rules) {
+    nodes.push_back(child(fmt::format("{}.0", key), nullptr, &shared_->dropped, &first, false));
+    return nodes;
+  }
+  if (value == nullptr) {
+    missing(key, "a list of maps, each beginning with \"- \"");
+    return nodes;
+  }
+  if (value->kind != Kind::kList || value->items.empty()) {
+    add_fault(key, fmt::format("{} stands here (a list of maps, at least one, is expected); begin each entry with \"- \"",
+                               value->kind == Kind::kList ? "an empty list" : name_of(value->kind)));
+    value->abandoned = true;
+    return nodes;
+  }
+  Resolved& list = resolved_->member(key);
+  list.kind = Resolved::Kind::kList;
+  for (std::size_t i = 0; i < value->items.size(); ++i) {
+    Value* item = value->items[i].get();
+    item->known = true;
+    const std::string name = fmt::format("{}.{}", key, i);
+    list.items.push_back(std::make_unique<Resolved>());
+    bool broken = broken_;
+    if (item->kind != Kind::kMap) {
+      shared_->faults.push_back({item->position, path_of(name), fmt::format("{} stands here (a map is expected); write "
+                                 "keys and values", name_of(item->kind))});
+      item->abandoned = true;
+      item = nullptr;
+      broken = true;
+    }
+    nodes.push_back(child(name, item, list.items.back().get(), &declare_map(key, i, true), broken));
+  }
+  return nodes;
+}
+
+}  // namespace magister

@@ -1,0 +1,71 @@
+// The steps of writing a whole file; each can fail on a full disk, and close() tells nothing that fsync has not told.
+#include "magister/io/whole_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "io/posix_file.h"
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+
+namespace magister {
+namespace fs = std::filesystem;
+
+WholeFile::WholeFile(const std::string& path, Existing existing)
+    : path_(path), creating_(path + ".creating"), existing_(existing) {
+  refuse_existing();
+  struct stat status {};
+  if (::lstat(creating_.c_str(), &status) == 0 && S_ISREG(status.st_mode)) ::unlink(creating_.c_str());
+  file_ = std::make_unique<PosixFile>(creating_, PosixFile::Access::kCreate);
+}
+
+WholeFile::~WholeFile() {
+  if (file_) ::unlink(creating_.c_str());
+}
+
+void WholeFile::refuse_existing() const {
+  struct stat status {};
+  const bool exists = ::lstat(path_.c_str(), &status) == 0;
+  MAGISTER_CHECK(existing_ == Existing::kReplaced || !exists, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give "
+                 "another name or move it away", printable(path_));
+  MAGISTER_CHECK(!exists || !S_ISDIR(status.st_mode), ExitCode::kInputOutput, "{}: is a folder (a file of that name is to be "
+                 "written); move it away", printable(path_));
+}
+
+void WholeFile::write(std::string_view bytes) {
+  if (fail_point("whole_file.write")) fail_io(creating_, fmt::format("writing {} bytes", bytes.size()), ENOSPC);
+  file_->write_at(position_, std::as_bytes(std::span(bytes)));
+  position_ += bytes.size();
+}
+
+void WholeFile::keep() {
+  file_->sync();
+  fail_point("whole_file.synced");
+  refuse_existing();
+  rename_durably(creating_, path_);
+  file_.reset();
+}
+
+void write_whole_file(const std::string& path, std::string_view text) {
+  WholeFile file(path, WholeFile::Existing::kReplaced);
+  file.write(text);
+  file.keep();
+}
+
+void make_folders(const std::string& folder) {
+  std::vector<fs::path> missing;
+  std::error_code error, ignored;
+  for (fs::path at = folder; !at.empty() && !fs::exists(at, ignored); at = at.parent_path()) missing.push_back(at);
+  if (!folder.empty()) fs::create_directories(folder, error);
+  MAGISTER_CHECK(folder.empty() || fs::is_directory(folder, ignored), ExitCode::kInputOutput, "{}: the folder cannot be made: {} (results "
+                 "have no place); choose another output.directory", printable(folder),
+                 error ? error.message() : "something else stands there");
+  for (const fs::path& made : missing) sync_folder_of(made.string());
+}
+
+}  // namespace magister

@@ -1,0 +1,198 @@
+"""`magister schema` against the Python package jsonschema, the program itself and the tables of configs/README.md: the schema is
+valid, takes every example, refuses what the program refuses, and has exactly the keys that the tables list.
+"""
+import copy
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import jsonschema
+import yaml
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+PROGRAM = os.environ["MAGISTER"]
+
+
+class Yaml12(yaml.SafeLoader):
+    """Scalars as YAML 1.2 reads them: 01:30:00 and yes are texts."""
+
+
+Yaml12.yaml_implicit_resolvers = {}
+for tag, pattern, first in (("bool", "true|false", "tf"), ("null", "null|~", "n~"), ("int", "-?(0|[1-9][0-9]*)", "-0123456789"),
+                            ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", "-0123456789")):
+    Yaml12.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first))
+
+GOOD = {
+    "name": "a", "seed": 1, "output": {"directory": "runs", "driver": "mpio", "hints": {"striping_factor": 8, "cb_nodes": "2"}},
+    "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x"},
+    "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "shards_per_rank": 1},
+    "run": {"max_wall": "01:30:00", "schedule": "static", "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
+    "tasks": [
+        {"task": "teacher_logits", "name": "t", "model": {"path": "other"}, "dataset": {"path": ["a.jsonl", "b.txt"], "tokens": "ids", "key": "id", "limit": 0},
+         "slice": "3/8", "max_length": 16, "overflow": "window", "stride": 4, "top_k": 1, "logprob_dtype": "f16", "unit_tokens": 1, "score": "all"},
+        {"task": "teacher_logits", "name": "c", "dataset": {"path": "x", "messages": "m", "special_tokens": "tokens"}, "score": "assistant"},
+        {"task": "generate", "name": "g", "dataset": {"path": "x", "text": "y"}, "max_prompt_length": 8, "max_new_tokens": 1, "n": 2, "best_of": 3,
+         "temperature": 0.5, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1.5, "logit_bias": [{"token": "a", "bias": -1}, {"id": 3, "bias": 2.5}],
+         "top_logprobs": 20, "stop": ["x", "y"], "stop_tokens": [1, 2], "ignore_eos": False, "max_sequences": 1, "token_budget": 1, "share_prefixes": True},
+        {"task": "generate", "name": "h", "dataset": {"path": "x"}, "stop": "x", "stop_tokens": 1},
+        {"task": "generate", "name": "i", "dataset": {"path": "x"}, "constraint": {"choice": ["a", "b"]}},
+        {"task": "judge", "name": "j", "dataset": {"path": "x", "key": "k", "limit": 2}, "answers": "g", "mode": "choice", "method": "decode",
+         "max_new_tokens": 5, "read": "word", "combine": "majority", "prompt": {"named": "letters"}, "fields": {"question": "q", "options": "o"},
+         "label": "l", "classes": 4, "low_mass": 0.25, "chat_template": "off", "max_prompt_length": 9, "max_sequences": 1, "token_budget": 1, "share_prefixes": False},
+        {"task": "judge", "name": "k", "dataset": {"path": "x"}, "prompts": [{"named": "strict"}, {"system": "s", "user": "u"}]},
+    ],
+}
+# (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
+REMOVED = object()
+BAD = [
+    ("name", REMOVED), ("name", "a b"), ("name", ""), ("tasks", REMOVED), ("tasks", []), ("tasks", {}), ("seeds", 1), ("seed", -1), ("seed", 1.5), ("seed", "many"), ("seed", True),
+    ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.dtype", "fp32"), ("model.quantization", "int5"),
+    ("model.quantization_grup", 32), ("model.quantization_group", 48), ("model.quantization_group", "all"), ("model.quantization_loss", -1), ("layout.gpus_per_group", 0),
+    ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
+    ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),
+    ("run.watchdog_seconds", -1), ("run.watchdog_seconds", "long"), ("plan.device_memory", "80"), ("plan.memory", "80GB"), ("tasks.0.task", REMOVED), ("tasks.0.task", "exam"),
+    ("tasks.0.task", "generate"), ("tasks.0.name", "a/b"), ("tasks.0.model", {"dtype": "f32"}), ("tasks.0.dataset", REMOVED), ("tasks.0.dataset.path", REMOVED),
+    ("tasks.0.dataset.path", []), ("tasks.0.dataset.mesages", "x"), ("tasks.0.dataset.limit", -1), ("tasks.0.slice", "1"), ("tasks.0.slice", "-1/4"), ("tasks.0.max_length", 0),
+    ("tasks.0.overflow", "cut"), ("tasks.0.stride", 0), ("tasks.0.top_k", "all"), ("tasks.0.top_k", 0), ("tasks.0.logprob_dtype", "f64"), ("tasks.0.unit_tokens", 0),
+    ("tasks.0.max_new_tokens", 5), ("tasks.1.score", "user"), ("tasks.1.dataset.special_tokens", "all"), ("tasks.2.max_tokens", 5), ("tasks.2.n", 0), ("tasks.2.n", 4097),
+    ("tasks.2.temperature", -0.5), ("tasks.2.temperature", "hot"), ("tasks.2.top_p", 0), ("tasks.2.top_p", 1.5), ("tasks.2.min_p", 2), ("tasks.2.repetition_penalty", 0),
+    ("tasks.2.logit_bias", []), ("tasks.2.logit_bias", {"id": 1, "bias": 1}), ("tasks.2.logit_bias.0.bias", REMOVED), ("tasks.2.logit_bias.0.bias", 1001),
+    ("tasks.2.logit_bias.1.id", -1), ("tasks.2.logit_bias.0.weight", 1), ("tasks.2.top_logprobs", 21), ("tasks.2.stop", []), ("tasks.2.stop_tokens", []), ("tasks.2.stop_tokens", "eos"),
+    ("tasks.2.ignore_eos", "yes"), ("tasks.2.share_prefixes", 1), ("tasks.4.constraint.choices", ["a"]), ("tasks.4.constraint.choice", []), ("tasks.5.mode", "grade"),
+    ("tasks.5.method", "think"), ("tasks.5.read", "all"), ("tasks.5.max_new_tokens", 0), ("tasks.5.combine", "mean"), ("tasks.5.prompt.name", "letters"), ("tasks.5.fields.reference", "r"),
+    ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
+    ("tasks.6.token_budget", 0),
+]
+
+
+def batches():
+    """The bad keys in few experiments, for the program tells all faults of one at once: no place inside another, at most 20."""
+    found = []
+    for path, value in BAD:
+        # Without its kind, nothing of a task is looked at.
+        area = path.rsplit(".", 1)[0] + "." if path.endswith(".task") else path + "."
+        for batch in found:
+            if len(batch) < 20 and not any((taken + ".").startswith(area) or area.startswith((taken.rsplit(".", 1)[0] if taken.endswith(".task") else taken) + ".")
+                                           for taken, _ in batch):
+                batch.append((path, value))
+                break
+        else:
+            found.append([(path, value)])
+    return found
+
+
+def changed(path, value, document=None):
+    """GOOD, or another document, with one place changed."""
+    document = copy.deepcopy(document or GOOD)
+    *way, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    place = document
+    for step in way:
+        place = place[step]
+    if value is REMOVED:
+        del place[last]
+    else:
+        place[last] = value
+    return document
+
+
+class Schema(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        done = subprocess.run([PROGRAM, "schema"], capture_output=True, text=True, check=True)
+        cls.schema = json.loads(done.stdout)
+        cls.validator = jsonschema.Draft7Validator(cls.schema)
+
+    def program(self, document):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "e.yaml"
+            path.write_text(json.dumps(document))  # JSON is YAML
+            return subprocess.run([PROGRAM, "run", str(path), "--print-config"], capture_output=True, text=True, check=False)
+
+    def test_it_is_a_schema_by_its_own_rules(self):
+        jsonschema.Draft7Validator.check_schema(self.schema)
+        self.assertEqual(self.schema["$schema"], "http://json-schema.org/draft-07/schema#")
+
+    def test_every_example_is_valid(self):
+        examples = sorted((ROOT / "configs").glob("*.yaml"))
+        self.assertGreaterEqual(len(examples), 5)
+        for path in examples:
+            document = yaml.load(path.read_text(), Loader=Yaml12)
+            self.assertEqual([error.message for error in self.validator.iter_errors(document)], [], path.name)
+
+    def test_the_good_experiment_is_good_for_both(self):
+        done = self.program(GOOD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([error.message for error in self.validator.iter_errors(GOOD)], [])
+        # What the program fills in is valid as well.
+        resolved = yaml.load(done.stdout, Loader=Yaml12)
+        self.assertEqual([error.message for error in self.validator.iter_errors(resolved)], [])
+
+    def test_every_bad_key_is_bad_for_both(self):
+        for path, value in BAD:
+            with self.subTest(path=path, value="removed" if value is REMOVED else value):
+                self.assertFalse(self.validator.is_valid(changed(path, value)), "the schema takes it")
+        for batch in batches():
+            document = GOOD
+            for path, value in batch:
+                document = changed(path, value, document)
+            done = self.program(document)
+            self.assertEqual(done.returncode, 78, done.stdout + done.stderr)
+            for path, value in batch:
+                with self.subTest(path=path, program=True):
+                    place = path.rsplit(".", 1)[0] if path.endswith(".task") else path  # of another kind, its keys are wrong
+                    self.assertRegex(done.stderr, rf"(?m):\d+:\d+: {re.escape(place)}[.:]")
+
+    def keys(self, node, path=""):
+        """The paths of all leaves of the schema, with $ref followed; lists of maps as their entries."""
+        node = {**node, **(node.get("allOf") or [{}])[0]} if "if" not in str(node.get("allOf", ""))[:8] else node
+        if "$ref" in node:
+            return self.keys({key: value for key, value in self.schema["$defs"][node["$ref"].split("/")[-1]].items()}, path)
+        if node.get("type") == "array" and ("properties" in node["items"] or "$ref" in node["items"]):
+            return self.keys(node["items"], path)
+        if "properties" not in node:
+            return {path: node}
+        leaves = {}
+        for name, value in node["properties"].items():
+            leaves.update(self.keys(value, f"{path}.{name}" if path else name))
+        return leaves
+
+    def table(self):
+        """key -> (default, meaning) of configs/README.md"""
+        rows = re.findall(r"^\| `([\w.]+)` \|([^|]*)\|", (ROOT / "configs/README.md").read_text(), re.MULTILINE)
+        return {key: default.strip().strip("`") for key, default in rows}
+
+    def test_the_tables_have_exactly_the_keys_of_the_schema(self):
+        top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
+        found = self.keys({"properties": top})
+        for kind in ("teacher_logits", "generate", "judge"):
+            for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
+                if key.startswith("model."):
+                    continue  # the same section as above
+                shared = kind == "teacher_logits" or key in ("task", "name", "slice") or key.startswith("dataset.")
+                key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
+                found[("tasks.0." if shared else kind + ".") + key] = value
+        listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}
+        likewise = {f"judge.fields.{name}" for name in ("answer", "references", "answer_a", "answer_b", "options", "rubric")}  # one row for all
+        self.assertEqual(set(found) - likewise, set(listed))
+        for key, default in listed.items():
+            with self.subTest(key=key):
+                self.assertTrue(found[key].get("description") or key.endswith(".task"), "no description")
+                if default in ("", "optional", "max_length") or key == "tasks.0.name":
+                    continue
+                given = found[key].get("default")
+                self.assertEqual(given, float(default) if isinstance(given, float) else int(default) if type(given) is int else
+                                 default == "true" if isinstance(given, bool) else default)
+
+    def test_it_is_written_once_and_by_one_rank(self):
+        done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "2", PROGRAM, "schema"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), self.schema)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

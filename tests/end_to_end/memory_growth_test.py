@@ -1,0 +1,43 @@
+"""Memory a rank does not grow with the number of records: a unit a record, from ten thousand records to two hundred thousand."""
+import tempfile
+import unittest
+
+import many_records
+
+FEW, MANY = 10_000, 200_000
+BYTES_A_RECORD = 12  # more would be a list of lengths, of units or of offsets: it was 40 and more
+
+
+class Memory(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.runs = many_records.Runs(cls.scratch.name)
+        cls.data = {count: many_records.write_records(cls.runs.folder / f"{count}.jsonl", count, "tokens") for count in (FEW, MANY)}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def growth(self, measure):
+        """Bytes a record that the largest rank has more."""
+        few, many = max(measure(FEW)), max(measure(MANY))
+        print(f"{few} bytes at {FEW} records, {many} at {MANY}: {(many - few) / (MANY - FEW):.1f} a record")
+        return (many - few) / (MANY - FEW)
+
+    def test_planning(self):
+        for ranks in (1, 2):
+            experiments = {count: self.runs.experiment(f"plan-{count}", self.data[count], "tokens") for count in self.data}
+            self.assertLess(self.growth(lambda count: self.runs.plan(experiments[count], ranks)[1]), BYTES_A_RECORD)
+
+    def test_running_and_going_on(self):
+        for ranks in (1, 2):
+            for what in ("starts", "goes on"):
+                names = {count: f"run-{ranks}-{count}" for count in self.data}
+                experiments = {count: self.runs.experiment(names[count], self.data[count], "tokens") for count in self.data}
+                grown = self.growth(lambda count: self.runs.run_to_first_units(experiments[count], names[count], ranks)[1])
+                self.assertLess(grown, BYTES_A_RECORD, f"{ranks} ranks, a run that {what}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

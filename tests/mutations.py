@@ -1,0 +1,216 @@
+"""Do the tests notice? Each mutation is a small fault put into a copy of the sources; the program is built again and the tests named
+beside it must fail. A table tells which did. Outside CI; the last table stands in tests/README.md.
+
+usage: tests/mutations.py [--only NAME ...] [--list] [--keep-going] [--markdown]
+Works in build-mutations/ (a copy of the tracked and new files, and a build folder); your own files are only read. Safe to stop and to run
+again. The first run builds everything once; a mutation then costs about a minute on two cores. Exit status 0 only when every
+mutation was noticed and every test passes without one.
+"""
+import argparse
+import dataclasses
+import filecmp
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WORK = ROOT / "build-mutations"
+TREE, BUILD = WORK / "tree", WORK / "build"
+PYTHON = ROOT / ".deps/venv/bin/python"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    name: str
+    file: str       # below the root
+    search: str     # occurs once
+    replace: str
+    test: str       # "TARGET [gtest filter]" of a C++ test, or "SCRIPT.py [Class.test ...]"
+
+
+LAYER, GPU, SAMPLER = "src/model/decoder_layer.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
+SUMMARY, COLUMNS = "src/tasks/judge_summary.cpp", "src/tasks/teacher_columns.cpp"
+SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
+ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
+
+MUTATIONS = [
+    # Products, attention, norms.
+    Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], E / 2);", ";", "test_model_decoder_layer"),
+    Mutation("q-zeroed", LAYER, "    float* keys = row + shape_.heads * E;\n", "    float* keys = row + shape_.heads * E;\n    std::fill(row, keys, 0.0f);\n",
+             "test_model_decoder_layer"),
+    Mutation("window-off-by-one", LAYER, "std::max<std::int64_t>(0, position - window + 1 - begin)", "std::max<std::int64_t>(0, position - window - begin)",
+             "test_model_decoder_layer"),
+    Mutation("norm-epsilon", "src/model/transformer.cpp", "layers_->norm_D.const_data_ptr<float>(), shape.rms_norm_eps,",
+             "layers_->norm_D.const_data_ptr<float>(), 100 * shape.rms_norm_eps,", "tests/model/families_test.py llama_tied"),
+    Mutation("shard-sum-left-out", "src/model/transformer.cpp", "    group.all_reduce_sum(partial_TD);\n    for_row_tiles", "    for_row_tiles",
+             "tests/end_to_end/same_bytes_test.py SameBytes.test_shards"),
+    Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
+             "test_engine_generator Writing.*"),
+    # The same in the GPU's code, within the tolerance of bf16 and fp8.
+    Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
+    Mutation("gpu-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, attend(",
+             ON_GPU + "test_bf16"),
+    Mutation("gpu-fp8-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_fp8"),
+    Mutation("gpu-fp8-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, attend(",
+             ON_GPU + "test_fp8"),
+    Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
+    # Logits to numbers.
+    Mutation("rows-shifted-by-one", "src/tasks/teacher_run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
+             "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",
+             "tests/end_to_end/parity_test.py Parity.test_tiny_model"),
+    Mutation("entropy-without-shift", "src/engine/logit_reducer.cpp", "factor * (number(share, 2) + shift * number(share, 1))", "factor * number(share, 2)",
+             "test_engine_logit_reducer"),
+    Mutation("tail-mass-of-k-minus-one", "src/engine/logit_reducer.cpp", "    if (i < found) mass +=", "    if (i + 1 < found) mass +=", "test_engine_logit_reducer"),
+    Mutation("nan-check-removed", COLUMNS, "MAGISTER_CHECK(batch.num_tokens() == 0 || ", "MAGISTER_CHECK(true || ", "test_tasks_teacher_columns"),
+    # Sampling.
+    Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_generator Drawing.*"),
+    Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_generator Drawing.*"),
+    Mutation("penalty-reversed", SAMPLER, "logit > 0 ? logit / params", "logit < 0 ? logit / params", "test_engine_generator Drawing.*"),
+    Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_generator KeyedUniform.*"),
+    Mutation("ties-to-the-last", SAMPLER, "for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place)", "for (; place > 0 && logits_V[i] >= logit(best[place - 1]); --place)",
+             "test_engine_generator MostProbable.*"),
+    Mutation("stop-text-kept", "src/tasks/generate_columns.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
+    # Text.
+    Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),
+    Mutation("chat-template-ignored", "src/tasks/judge_prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
+    # Summaries.
+    Mutation("labels-swapped", "src/tasks/judge_report.cpp", "row.swapped ? 1 - *label : *label", "row.swapped ? *label : 1 - *label", SUMMARIES + "test_every_mode"),
+    Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",
+             SUMMARIES + "test_rows_of_low_mass_are_in_no_share"),
+    Mutation("interval-of-90-percent", SUMMARY, "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
+    Mutation("answers-of-the-neighbour", "src/tasks/judge_prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
+    # Files.
+    Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",
+             "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/whole_job_test.py WholeJob.test_teacher_logits"),
+    Mutation("flag-before-checksum", "src/io/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
+             '  fail_point("results.commit.rows_written");\n  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n',
+             "tests/io/results_oracle_test.py"),
+    Mutation("layout-not-checked", "src/io/results_structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file"),
+    Mutation("resume-of-another-experiment", "src/io/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
+             "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
+    # Ranks.
+    Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket];",
+             "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket / 2];", "test_parallel_unit_tickets"),
+]
+
+
+def sh(command, log, **options):
+    """-> exit status; the output goes to the log."""
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"$ {' '.join(map(str, command))}\n")
+        file.flush()
+        return subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False, **options).returncode
+
+
+def copy_tree():
+    """Tracked and new files as they are now; what is gone there goes here. What is the same keeps its time, so that it is not compiled again."""
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True).stdout
+    names = [name for name in files.decode().split("\0") if name and (ROOT / name).exists()]
+    TREE.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        source, target = ROOT / name, TREE / name
+        if not target.exists() or not filecmp.cmp(source, target, shallow=False):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+            os.utime(target)
+    kept = set(names)
+    for path in [path for path in TREE.rglob("*") if path.is_file() and not path.is_symlink()]:
+        if str(path.relative_to(TREE)) not in kept and "__pycache__" not in path.parts:
+            path.unlink()
+    if not (TREE / ".deps").exists():
+        (TREE / ".deps").symlink_to(ROOT / ".deps")
+
+
+def configure():
+    return sh(["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DMAGISTER_TESTS=ON"], WORK / "configure.log")
+
+
+def build(targets, log):
+    return sh(["ninja", "-C", BUILD, *targets], log)
+
+
+def targets_of(test):
+    """A Python test of a room may start that room's small program."""
+    words = test.split()
+    if not words[0].endswith(".py"):
+        return [words[0]]
+    probes = {"model": ["families_probe", "model_probe"], "io": ["io_probe", "results_probe"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"]}
+    return ["magister", *probes.get(pathlib.PurePath(words[0]).parts[1], [])]
+
+
+def run_test(test, log):
+    words = test.split()
+    environment = {**os.environ, "MAGISTER": str(BUILD / "magister"), "MAGISTER_SOURCE_DIR": str(TREE), "MAGISTER_BUILD_DIR": str(BUILD),
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if words[0].endswith(".py"):
+        command = [PYTHON, TREE / words[0], *words[1:]]
+    else:
+        found = next(path for path in BUILD.glob(f"tests/*/{words[0]}"))
+        command = [found, *(f"--gtest_filter={word}" for word in words[1:])]
+        if words[0].startswith("test_parallel") or words[0] == "test_io_results_file":
+            command = ["mpirun", "--oversubscribe", "-np", "2", *command]
+    return sh(["timeout", "600", *command], log, cwd=WORK, env=environment)
+
+
+def try_mutation(mutation):
+    """-> what came of it: noticed, NOT NOTICED, or why it could not be tried."""
+    path, log = TREE / mutation.file, WORK / f"{mutation.name}.log"
+    log.unlink(missing_ok=True)
+    original = path.read_text(encoding="utf-8")
+    if original.count(mutation.search) != 1:
+        return f"STALE (its text occurs {original.count(mutation.search)} times in {mutation.file})"
+    try:
+        path.write_text(original.replace(mutation.search, mutation.replace), encoding="utf-8")
+        if build(targets_of(mutation.test), log) != 0:
+            return f"DOES NOT COMPILE ({log})"
+        return "noticed" if run_test(mutation.test, log) not in (0, 77) else f"NOT NOTICED ({log})"
+    finally:
+        path.write_text(original, encoding="utf-8")
+
+
+def check_unchanged(mutations):
+    """-> the tests that fail without any mutation."""
+    log = WORK / "unchanged.log"
+    log.unlink(missing_ok=True)
+    tests = sorted({mutation.test for mutation in mutations})
+    targets = sorted({target for test in tests for target in targets_of(test)})
+    if build(targets, log) != 0:
+        raise SystemExit(f"the unchanged sources do not build; see {log}")
+    return [test for test in tests if run_test(test, log) != 0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[mutation.name for mutation in MUTATIONS])
+    parser.add_argument("--list", action="store_true", help="names and tests, nothing else")
+    parser.add_argument("--markdown", action="store_true", help="the table as tests/README.md has it")
+    arguments = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if not arguments.only or mutation.name in arguments.only]
+    if arguments.list:
+        print("\n".join(f"{mutation.name:28} {mutation.file:36} {mutation.test}" for mutation in chosen))
+        return 0
+    copy_tree()
+    if configure() != 0:
+        raise SystemExit(f"the copy cannot be configured; see {WORK / 'configure.log'}")
+    failing = check_unchanged(chosen)
+    for test in failing:
+        print(f"fails without a mutation: {test}", flush=True)
+    rows = []
+    for mutation in chosen:
+        begin = time.monotonic()
+        outcome = "NOT TRIED (its test fails without it)" if mutation.test in failing else try_mutation(mutation)
+        rows.append((mutation.name, mutation.test, outcome))
+        print(f"{mutation.name:28} {outcome} ({time.monotonic() - begin:.0f} s)", flush=True)
+    if arguments.markdown:
+        print("| fault put in | test that must fail | outcome |\n|---|---|---|")
+        print("\n".join(f"| {name} | `{test}` | {outcome.split(' (')[0]} |" for name, test, outcome in rows))
+    noticed = sum(outcome == "noticed" for _, _, outcome in rows)
+    print(f"{noticed} of {len(rows)} noticed")
+    return 0 if noticed == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""GGUF vocabularies against llama.cpp, on the real vocabularies that its source carries (scripts/setup.sh takes them out of the
+source of llama-cpp-python): the ids that stand beside them, and those of files in which keys are missing, as llama.cpp gave them
+(llama_cpp_ids.json).
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+VOCABULARIES = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"]) / ".deps/vocabularies"
+PROGRAM = os.environ["MAGISTER"]
+PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/run/vocabulary_probe"
+# Those whose .inp and .out list texts and ids, of the pre-tokenizers that this program knows.
+LISTED = ["llama-bpe", "gpt-2", "qwen2", "starcoder", "refact", "command-r", "mpt"]
+EXPECTED = json.loads((HERE / "llama_cpp_ids.json").read_text(encoding="utf-8"))
+
+
+def text(value):
+    return len(value).to_bytes(8, "little") + value.encode()
+
+
+def vocabulary(name):
+    return (VOCABULARIES / f"ggml-vocab-{name}.gguf").read_bytes()
+
+
+def without(data, key):
+    """The file with the key renamed to one that nobody reads."""
+    assert data.count(text(key)) == 1, key
+    return data.replace(text(key), text(key)[:-1] + b"_")
+
+
+def with_key(data, key, kind, value):
+    """The file with one more key, before the others; its type is 8 for a text, 7 for a truth value."""
+    number = int.from_bytes(data[16:24], "little") + 1
+    return data[:16] + number.to_bytes(8, "little") + text(key) + kind.to_bytes(4, "little") + value + data[24:]
+
+
+class GgufVocabularies(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name) / "model.gguf"
+
+    def ids(self, data, texts, *options):
+        self.path.write_bytes(data)
+        done = subprocess.run([PROBE, self.path, *options], input="".join(json.dumps(text) + "\n" for text in texts), capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    def same(self, texts, got, want):
+        for one, ours, theirs in zip(texts, got, want, strict=True):
+            self.assertEqual(ours, theirs, one)
+
+    def test_ids_are_those_that_llama_cpp_lists(self):
+        for name in LISTED:
+            with self.subTest(name=name):
+                listed = VOCABULARIES / f"ggml-vocab-{name}.gguf.inp"
+                texts = listed.read_text(encoding="utf-8").removesuffix("\n__ggml_vocab_test__\n").split("\n__ggml_vocab_test__\n")
+                want = [[int(word) for word in line.split()] for line in listed.with_suffix(".out").read_text().split("\n")[:len(texts)]]
+                self.assertGreaterEqual(len(want), 40)
+                self.same(texts, self.ids(vocabulary(name), texts, "plain")[0], want)
+
+    def test_missing_keys_mean_what_they_mean_in_llama_cpp(self):
+        self.assertGreaterEqual(len(EXPECTED["cases"]), 17)
+        for case in EXPECTED["cases"]:
+            with self.subTest(vocabulary=case["vocabulary"], without=case["without"]):
+                data = vocabulary(case["vocabulary"])
+                for key in case["without"]:
+                    data = without(data, key)
+                got, said = self.ids(data, EXPECTED["texts"])
+                self.same(EXPECTED["texts"], got, case["ids"])
+                nameless = case["vocabulary"] in ("aquila", "gpt-neox") or "tokenizer.ggml.pre" in case["without"]
+                self.assertEqual(said.count("NO PRE-TOKENIZER IS NAMED"), 1 if nameless else 0, said)
+
+    def test_llama_3_begins_with_bos_unless_told_otherwise(self):
+        data = vocabulary("llama-bpe")
+        self.assertNotIn(b"add_bos_token", data)
+        for name in ("llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2"):
+            renamed = data.replace(text("llama-bpe"), text(name))
+            self.assertEqual(self.ids(renamed, ["Hello"])[0], [[128000, 9906]], name)
+            for given, ids in ((b"\1", [128000, 9906]), (b"\0", [9906])):
+                told = with_key(renamed, "tokenizer.ggml.add_bos_token", 7, given)
+                self.assertEqual(self.ids(told, ["Hello"])[0], [ids], name)
+        # Other names ask for none, and an EOS token is added where the file says so.
+        self.assertEqual(self.ids(data.replace(text("llama-bpe"), text("smaug-bpe")), ["Hello"])[0], [[9906]])
+        self.assertEqual(self.ids(with_key(data, "tokenizer.ggml.add_eos_token", 7, b"\1"), ["Hello"])[0], [[128000, 9906, 128001]])
+
+    def test_the_name_default_is_no_other_rule_than_no_name(self):
+        want = next(case["ids"] for case in EXPECTED["cases"] if case["vocabulary"] == "gpt-neox")
+        got, said = self.ids(with_key(vocabulary("gpt-neox"), "tokenizer.ggml.pre", 8, text("default")), EXPECTED["texts"])
+        self.same(EXPECTED["texts"], got, want)
+        self.assertEqual(said, "")
+
+    def test_the_program_warns_once_for_all_ranks(self):
+        done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "2", PROGRAM, "tokenize", VOCABULARIES / "ggml-vocab-gpt-neox.gguf"],
+                              input="Hello, world\n", capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, json.loads(done.stdout)), (0, [12092, 13, 1533]), done.stderr)
+        self.assertEqual(done.stderr.count("NO PRE-TOKENIZER IS NAMED"), 1, done.stderr)
+
+    def test_an_unknown_name_is_refused_with_those_that_are_known(self):
+        self.path.write_bytes(vocabulary("qwen2").replace(text("qwen2"), text("qwen9")))
+        done = subprocess.run([PROBE, self.path], input="", capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 65)
+        self.assertIn('"qwen9" is not known here', done.stderr)
+        self.assertIn("llama-bpe", done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

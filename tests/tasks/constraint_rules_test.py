@@ -1,0 +1,186 @@
+"""What a constraint lets through against Python's re and jsonschema, both ways: random expressions with optional groups, repetitions,
+alternatives and classes, as `regex` and as a schema's `pattern`; and what JSON may look like.
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import unittest
+
+from jsonschema import Draft202012Validator
+
+PROBE = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/tasks/constraint_probe"
+PLACES = ("regex", "pattern", "patternProperties", "propertyNames")
+# Fault by fault: an optional group that begins or ends in a repetition, and relatives.
+KNOWN = [r"^(-b+)?c$", r"^[a-z]{2,6}(\.[a-z]{2,6})?@[a-z]{2,9}\.(com|org)$", r"^(a+b)?c$", r"^(a*b)?c$", r"^(ab*)?c$", r"^(xa+|b){2,}$", r"^(a{2,}|b){2,}c?$",
+         r"^((-b+)?c)*$", r"^(?:(ab+)?(ba+)?)+$", r"^(a|)(b+)?$", r"^a??b+?c{2,3}?$", r"^((a+)?b)?$", r"^(a?){3}b$", r"^(ab{3,}){0,2}$", r"^((ab+){2,})?c$", r"^a$|^b+$",
+         r"^(\d{1,3}\.){3}\d{1,3}$", r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$", r"^(\w+ )?\w+$", r"^[^a-z]{1,3}$", r"^[\^a-]{1,4}$", r"^[\]\[\\-]+$", r"^é+ü?$", r"^\u00e9{1,2}$", r"^a.c$"]
+
+
+def answers(requests):
+    done = subprocess.run([PROBE], input="".join(json.dumps(one) + "\n" for one in requests), capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+
+
+def schema_of(place, regex):
+    if place == "pattern":
+        return {"type": "string", "pattern": regex}
+    if place == "patternProperties":
+        return {"type": "object", "patternProperties": {regex: {"type": "null"}}, "additionalProperties": False, "minProperties": 1, "maxProperties": 1}
+    return {"type": "object", "propertyNames": {"type": "string", "pattern": regex}, "additionalProperties": {"type": "null"}, "minProperties": 1, "maxProperties": 1}
+
+
+def request(place, regex, texts, **keys):
+    if place == "regex":
+        return {"kind": "regex", "text": regex, "accepts": texts, **keys}
+    written = [json.dumps(text if place == "pattern" else {text: None}, ensure_ascii=False) for text in texts]
+    return {"kind": "json_schema", "text": json.dumps(schema_of(place, regex)), "accepts": written, **keys}
+
+
+def value(place, text):
+    if place == "regex":
+        return text
+    found = json.loads(text)
+    return found if place == "pattern" else next(iter(found))
+
+
+class Expressions:
+    """Random expressions, and texts near what they match."""
+
+    def __init__(self, seed):
+        self.draw = random.Random(seed)
+
+    def atom(self, depth):
+        kind = self.draw.randrange(10)
+        if kind < 5 or depth > 1:
+            return self.draw.choice(["a", "b", "c", "-", r"\.", "1", " "])
+        if kind < 7:
+            return self.draw.choice(["[ab]", "[^ab]", "[a-c1]", r"[\d-]", r"[^\s.]", r"\d", r"\w", r"\s", r"\S", ".", r"\D", r"\W", "[-.]"])
+        return self.draw.choice(["(", "(?:"]) + self.choice(depth + 1) + ")"
+
+    def sequence(self, depth):
+        parts = []
+        for _ in range(self.draw.randint(1, 3)):
+            atom = self.atom(depth)
+            # Repetitions of what may be empty have so many derivations that the library's parser takes minutes.
+            often = [] if re.fullmatch(atom, "") else ["*", "+", "+", "+?", "{1,}", "{2,}", "{0,2}", "{1,3}"]
+            parts.append(atom + self.draw.choice(["", "", "", "?", "?", "??", "{0,1}", *often]))
+        return "".join(parts)
+
+    def choice(self, depth):
+        return "|".join(self.sequence(depth) if self.draw.random() < 0.9 else "" for _ in range(self.draw.choice([1, 1, 1, 2, 3])))
+
+    def expression(self):
+        whole = self.choice(0) or "a"
+        return f"^(?:{whole})$" if self.draw.random() < 0.5 else whole
+
+    def texts(self, count):
+        return ["".join(self.draw.choices("aaabbbc-.1 é", k=self.draw.randint(0, 7))) for _ in range(count)]
+
+
+class Patterns(unittest.TestCase):
+    def compare(self, cases, samples):
+        """cases: (place, expression, texts)"""
+        found = answers([request(place, regex, texts, samples=samples, seed=number) for number, (place, regex, texts) in enumerate(cases)])
+        ended = 0
+        for (place, regex, texts), answer in zip(cases, found, strict=True):
+            self.assertNotIn("refused", answer, (place, regex))
+            for text in answer["samples"]:
+                self.assertIsNotNone(re.fullmatch(regex, value(place, text), re.ASCII), (place, regex, text))
+            for text, accepted in zip(texts, answer["accepts"], strict=True):
+                self.assertEqual(accepted, re.fullmatch(regex, text, re.ASCII) is not None, (place, regex, text))
+            ended += len(answer["samples"])
+        return ended
+
+    def near(self, source, expressions):
+        """-> for each expression texts of which some match: what a constraint writes, with a character taken out, doubled or changed."""
+        every = []
+        for answer in answers([request("regex", regex, [], samples=10) for regex in expressions]):
+            near = [text for text in answer.get("samples", []) if all(" " <= c and c not in "\"\\\u2028\u2029\x7f\x85" for c in text)]
+            for text in list(near):
+                at = source.draw.randrange(len(text) + 1)
+                near += [text[:at] + text[at + 1:], text[:at] + text[at:at + 1] + text[at:], text[:at] + source.draw.choice("abc-.1") + text[at + 1:]]
+            every.append(near + source.texts(10))
+        return every
+
+    def test_known_patterns(self):
+        source = Expressions(1)
+        cases = [(place, regex, texts) for regex, texts in zip(KNOWN, self.near(source, KNOWN), strict=True) for place in PLACES]
+        self.assertGreater(self.compare(cases, 12), 5 * len(cases))
+
+    def test_random_patterns(self):
+        source = Expressions(2)
+        expressions = [source.expression() for _ in range(150)]
+        cases = [(place, regex, texts) for regex, texts in zip(expressions, self.near(source, expressions), strict=True) for place in ("regex", "pattern")]
+        self.assertGreater(self.compare(cases, 8), 2 * len(cases))
+
+    def test_white_space_is_ascii(self):
+        spaces = [" ", "\t", "\n", "\r", "\f", "\v", "\u00a0", "\u2003", "\u3000", "\ufeff", "a"]
+        for regex in (r"\s", r"[\s]", r"[\sx]"):
+            self.assertEqual(answers([request("regex", regex, spaces)])[0]["accepts"], [True] * 6 + [False] * 5, regex)
+        self.assertEqual(answers([request("pattern", r"^\s$", [" ", "\u00a0"])])[0]["accepts"], [True, False])
+        for regex in (r"\S", r"[\S]", r"[^\s]"):
+            self.assertEqual(answers([request("regex", regex, spaces)])[0]["accepts"], [False] * 10 + [True], regex)
+
+    def test_what_is_no_expression_is_refused_by_its_place(self):
+        for regex, words in ((r"a(?=b)", "Lookahead"), (r"(?<!a)b", "Lookbehind"), (r"(a)\1", "Backreference"), (r"a\b", "Word boundary"), (r"\p{L}", "Unicode"), ("(a", "parenthesis"),
+                             ("a)", "parenthesis"), ("a**", "two repetitions"), ("*a", "nothing stands before"), ("[a", "not closed"), ("a{2,1}", "at least 2"), ("[z-a]", "in order"),
+                             ("a$b", "at the end"), ("a^b", "at the start"), (r"\q", "escape"), ("(?i)a", "flags"), ("a{x}", "count")):
+            for place in ("regex", "pattern"):
+                answer = answers([request(place, regex, [])])[0]
+                self.assertIn(words, answer.get("refused", "accepted"), (place, regex))
+                self.assertIn("character", answer["refused"])
+
+
+class Json(unittest.TestCase):
+    def texts(self, schema, samples=40, accepts=(), **keys):
+        answer = answers([{"kind": "json_schema", "text": json.dumps(schema), "samples": samples, "accepts": list(accepts), **keys}])[0]
+        self.assertNotIn("refused", answer, schema)
+        for text in answer["samples"]:
+            found = json.loads(text)
+            Draft202012Validator(schema).validate(found)
+            self.assertEqual(json.dumps(found, ensure_ascii=False), text.replace("\\u007f", "\x7f"), "as json.dumps writes it, but for DEL")
+        return answer
+
+    def test_values_are_written_as_json_dumps_writes_them(self):
+        values = [{"a": [1, 2, {"b": None}], "c d": {}}, [1, [2, 3], []], "a/b \"x\" é 数 \n\\ 😀", {"x": 1.5, "y": True}, -7, [], {}, {"k\"q": "\t"}]
+        for schema in [{"const": one} for one in values] + [{"enum": values}, {"type": ["object", "array"], "enum": [{"a": 1}, [1, 2]]}, {"type": "object", "const": {"a": [1, 2]}},
+                                                            {"$defs": {"v": {"enum": [{"a": 1, "b": 2}, "x"]}}, "type": "array", "items": {"$ref": "#/$defs/v"}, "minItems": 2, "maxItems": 2}]:
+            wanted = [json.dumps(one, ensure_ascii=False) for one in schema.get("enum", [schema["const"]] if "const" in schema else [])]
+            answer = self.texts(schema, accepts=wanted)
+            self.assertTrue(all(answer["accepts"]), (schema, answer["accepts"]))
+            self.assertGreater(len(answer["samples"]), 10)
+            if wanted:
+                self.assertLessEqual(set(answer["samples"]), set(wanted))
+        compact = answers([{"kind": "json_schema", "text": json.dumps({"const": {"a": [1, 2]}}), "accepts": ['{"a":[1,2]}', '{"a": [1, 2]}']}])[0]
+        self.assertEqual(compact["accepts"], [False, True])
+
+    def test_a_name_has_one_spelling(self):
+        schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": {"type": "null"}}
+        accepted = self.texts(schema, samples=0, accepts=['{"a": 0, "\\u0061": null}', '{"a": 0, "b": null}', '{"a": 0, "\\u0062": null}', '{"a": 0, "a": null}', '{"a": 0, "\\n": null}',
+                                                          '{"a": 0, "\\u000a": null}', '{"a": 0, "\\u001f": null}', '{"a": 0, "\\u001F": null}', '{"a": 0, "\\/": null}', '{"a": 0, "\\"": null}'])["accepts"]
+        self.assertEqual(accepted, [False, True, False, False, True, False, True, False, False, True])
+        refused = answers([{"kind": "json_schema", "text": json.dumps({**schema, "properties": {"a\"": {"type": "integer"}}, "required": []})}])[0]
+        self.assertIn("twice", refused["refused"])
+
+    def test_free_texts_hold_no_half_of_a_pair(self):
+        for schema in ({"type": "string"}, {"type": "string", "maxLength": 9}, {"type": "object", "additionalProperties": {"type": "null"}, "maxProperties": 1}, {"type": "array", "items": {"type": "string"}, "maxItems": 3}):
+            texts = self.texts(schema, samples=300, seed=5)["samples"]
+            self.assertGreater(len(texts), 30)
+            for text in texts:
+                json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8")  # half a pair has no bytes
+        halves = ['"\\ud800"', '"\\uDC00"', '"x\\ud83d y"', '"\\\\ud800"', '"\\\\\\\\ud800"', '"\\n\\\\u"', '"\\u0007"']
+        self.assertEqual(self.texts({"type": "string"}, samples=0, accepts=halves)["accepts"], [False, False, False, True, True, True, True])
+
+    def test_keywords_that_change_nothing_are_taken(self):
+        for more in ({"uniqueItems": False}, {"x-order": 3}, {"x-ui": {"uniqueItems": True}}, {"items": {"type": "null", "x-note": "n", "uniqueItems": False}}):
+            self.texts({"type": "array", "items": {"type": "null"}, "maxItems": 2, **more})
+        for more in ({"uniqueItems": True}, {"y-order": 3}, {"uniqueItems": 0}):
+            answer = answers([{"kind": "json_schema", "text": json.dumps({"type": "array", "items": {"type": "null"}, **more})}])[0]
+            self.assertIn(next(iter(more)), answer.get("refused", "accepted"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
