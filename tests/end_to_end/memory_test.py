@@ -17,7 +17,7 @@ tasks:
   - task: generate
     dataset: {{path: {data}, key: id, limit: 5}}
     max_new_tokens: 4
-    max_prompt_length: 512
+    max_prompt_length: 2048
     max_sequences: 4096
 """
 
@@ -29,7 +29,7 @@ class Memory(unittest.TestCase):
         cls.addClassCleanup(cls.scratch.cleanup)
         folder = pathlib.Path(cls.scratch.name)
         cls.world = World(folder / "a", records=12, model=make_model(folder / "model", max_position_embeddings=200000))
-        cls.texts = World(folder / "b", records=12, model=cls.world.model, text=TEXTS, results=("generate.h5",))
+        cls.texts = World(folder / "b", records=12, model=cls.world.model, text=TEXTS, results=("answers.h5",))
 
     def both(self, ranks, code, *arguments, **environment):
         """plan and run give the same exit code -> their messages."""
@@ -59,7 +59,7 @@ class Memory(unittest.TestCase):
                                   env={**self.texts.environment, "SLURM_MEM_PER_NODE": "64"})
             self.assertEqual(done.returncode, 0, done.stderr)
             line = next(line for line in done.stdout.splitlines() if "keys and values" in line)
-            number, unit = line.split("keys and values")[1].replace(",", " ").split()[:2]
+            number, unit = line.split("keys and values")[1].replace(",", " ").replace(")", " ").split()[:2]
             return float(number) * {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
         alone, four = cache(1), cache(4)
         self.assertLessEqual(alone, 8 << 20)

@@ -31,7 +31,7 @@ TASKS = {
     "greedy": f"  - task: generate\n    {DATA}\n    max_new_tokens: 4\n    temperature: 0\n",
     "sampled": f"  - task: generate\n    {DATA}\n    max_new_tokens: 4\n    top_p: 0.9\n    n: 3\n",
     "kept": f"  - task: generate\n    {DATA}\n    max_new_tokens: 4\n    top_logprobs: 3\n",
-    "choice": f"  - task: generate\n    {DATA}\n    max_new_tokens: 8\n    constraint: {{{{choice: [yes please, no]}}}}\n",
+    "choice": f"  - task: generate\n    {DATA}\n    max_new_tokens: 8\n    constraint: {{{{choice: [maybe so, never]}}}}\n",
     "judge": f"  - task: judge\n    {DATA}\n    mode: simpleqa\n    prompt: {{{{user: \"{{{{{{{{ text }}}}}}}}\"}}}}\n",
 }
 RESULTS = {"teacher": "teacher_logits", "whole": "teacher_logits", "judge": "judge"}
@@ -48,6 +48,8 @@ def spoil(name, where, value):
 FAULTS = [
     ("late layer", spoil("model.layers.1.mlp.down_proj.weight", (3, 5), NAN), "layer 1"),
     ("first layer", spoil("model.layers.0.self_attn.q_proj.weight", (0, 0), NAN), "layer 0"),
+    ("late queries", spoil("model.layers.1.self_attn.q_proj.weight", (5, 0), NAN), "layer 1"),
+    ("late keys", spoil("model.layers.1.self_attn.k_proj.weight", (5, 0), INF), "layer 1"),
     ("layer with infinity", spoil("model.layers.1.self_attn.o_proj.weight", (2, 2), INF), "layer 1"),
     ("last norm", spoil("model.norm.weight", 7, NAN), "the last norm"),
     ("head row", spoil("lm_head.weight", 300, NAN), "the head"),

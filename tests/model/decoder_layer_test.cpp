@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "magister/model/cpu_kernels.h"
 #include "magister/model/transformer.h"
 
@@ -127,6 +129,33 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
                     Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}}),
     [](const auto& info) { return info.param.name; });
+
+// A clamp makes a small number of NaN, and attention would hide it.
+TEST(CpuKernels, NaNAndInfinityStayVisible) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const CpuKernels* kernels : cpu_kernels_here()) {
+    for (const std::int64_t n : {5, 16, 33}) {
+      for (const float fault : {nan, -nan, std::bit_cast<float>(0x7f800001u), infinity}) {
+        for (const std::int64_t place : {std::int64_t{0}, n - 1}) {
+          at::Tensor scores = at::randn({n});
+          scores[place] = fault;
+          float maximum = -infinity, sum = 0;
+          kernels->softmax_step(scores.data_ptr<float>(), n, 0, n, 1.0f, &maximum, &sum);
+          EXPECT_TRUE(std::isnan(sum)) << kernels->name << " " << n << " " << fault;
+          at::Tensor gate_up = at::ones({2 * n}), out = at::zeros({n});
+          gate_up[place] = fault;
+          kernels->silu_multiply(gate_up.const_data_ptr<float>(), 2 * n, out.data_ptr<float>(), n, 1, n);
+          EXPECT_FALSE(std::isfinite(out[place].item<float>())) << kernels->name;
+        }
+      }
+      SoftmaxState state;
+      at::Tensor logits = at::randn({n});
+      logits[n - 1] = nan;
+      kernels->logsumexp_step(logits.const_data_ptr<float>(), n, &state);
+      EXPECT_TRUE(std::isnan(state.sum));
+    }
+  }
+}
 
 // Every build that this CPU can run, against double precision.
 TEST(CpuKernels, EveryBuildAgreesWithAten) {
