@@ -97,6 +97,7 @@ ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog&
     } catch (const Error& error) {  // thrown by all ranks together where a task was asked to stop outside of its loop
       if (error.code() != ExitCode::kStopped) throw;
       code = ExitCode::kStopped;
+      log_info("{}: stopped cleanly before its first unit; run the same command again", task.name());
     }
     runners[i].reset();  // its tokenizer and indices are not needed any more
     log.event("task_end", {{"task", task.name()},
