@@ -147,7 +147,7 @@ TEST_F(TextHeapTest, DamageIsTold) {
                                {descriptor + 4, u64(0), "names no heap"},
                                {descriptor + 16 + 4, u64(heap + 8), "row 1 of /generate/text cannot be read: there is no heap at byte"},
                                {descriptor + 12, std::string("\x09\0\0\0", 4), "has no object 9"},
-                               {descriptor, std::string("\xff\xff\xff\x7f", 4), "has no object 1 of 2147483647 bytes"},
+                               {descriptor, std::string("\xff\xff\xff\x7f", 4), "of 2147483647 bytes"},
                                {heap, "XCOL", "there is no heap at byte"},
                                {heap + 8, u64(1ull << 40), "there is no heap at byte"},
                                {heap + 16 + 8, u64(1ull << 40), "reaches beyond its end"}}) {

@@ -6,12 +6,12 @@
 
 namespace magister {
 
-// Each text has a header of 16 bytes and is padded to 8. They stand in collections that HDF5 lets grow by doubling to 64 KiB (a
+// Each text, an empty one too, has a header of 16 bytes and is padded to 8. They stand in collections that HDF5 lets grow by doubling to 64 KiB (a
 // longer text has its own), where less than one text's size stays unused; the sum is an upper bound that tests hold against files.
 class TextHeapBytes {
  public:
   void add(std::uint64_t length, std::uint64_t count = 1) {
-    const std::uint64_t object = length == 0 ? 0 : kHeader + (length + 7) / 8 * 8;
+    const std::uint64_t object = kHeader + (length + 7) / 8 * 8;
     bytes_ += object * count;
     longest_ = std::max(longest_, object);
   }
