@@ -39,6 +39,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "seed: 0\n"
             "output:\n"
             "  directory: runs\n"
+            "  driver: pwrite\n"
             "model:\n"
             "  path: m.gguf\n"
             "  dtype: auto\n"
