@@ -216,7 +216,7 @@ class Constraint(unittest.TestCase):
                 ({"constraint": {"regex": "a"}, "stop": ["b"]}, "beside a constraint"), ({"constraint": {"regex": "a"}, "ignore_eos": True}, "ignore_eos"),
                 ({"constraint": {"regexp": "a"}}, "regexp"), ({"logit_bias": [{"token": "no such token", "bias": 1}]}, "no such token"),
                 ({"logit_bias": [{"id": 9999, "bias": 1}]}, "9999"), ({"logit_bias": [{"id": 1, "bias": 1}, {"token": "!", "bias": 2}]}, "twice"),
-                ({"logit_bias": [{"bias": 1}]}, "neither"), ({"logit_bias": [{"id": 1}]}, "no bias"), ({"logit_bias": [{"id": 1, "bias": 1e9}]}, "bias"),
+                ({"logit_bias": [{"bias": 1}]}, "neither"), ({"logit_bias": [{"id": 1}]}, "logit_bias.0.bias: the key is missing"), ({"logit_bias": [{"id": 1, "bias": 1e9}]}, "bias"),
                 ({"top_logprobs": 21}, "top_logprobs"), ({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 2, "temperature": 0}, "would be the same")):
             message = self.run_it("refused", keys, ranks=2 if "constraint" in keys else 0, code=78)
             self.assertIn(words, message)
