@@ -167,7 +167,7 @@ class Generate(unittest.TestCase):
                 self.world.forget("same")
         self.assertEqual(self.digest(self.run_it("same", keys, ranks=2)), want)
         print(f"{kills} kills")
-        for point in ("generate.pass@30", "generate.record.done@7", "generate.record.done@20", "task.pack.begin", "generate.pack.done"):
+        for point in ("generate.pass@30", "generate.record.done@7", "generate.record.done@20", "task.pack.begin", "task.pack.done"):
             self.world.forget("same")
             self.run_it("same", keys, code=-signal.SIGKILL, MAGISTER_FAIL_POINT=f"{point}:kill")
             self.assertEqual(self.digest(self.run_it("same", keys, ranks=2)), want, point)
