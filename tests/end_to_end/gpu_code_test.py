@@ -82,15 +82,14 @@ class GpuCode(unittest.TestCase):
         """The first pass has no memory: it is run again in halves, of which one has none either, and passes stay smaller."""
         points = "teacher.pass.memory@1:enospc,teacher.pass.memory@2:enospc"
         for dtype in ("f32", "bf16"):
-            changes = ["tasks.0.unit_tokens=400", f"model.dtype={dtype}"]
+            # Windows: a unit has at most a sixteenth of the samples, and one sample cannot be divided.
+            changes = ["tasks.0.unit_tokens=400", "tasks.0.overflow=window", "tasks.0.max_length=24", f"model.dtype={dtype}"]
             whole = self.world.complete(f"full-{dtype}", 1, *changes, **ON_HOST)
             self.world.forget(f"full-{dtype}")
             result = self.world.run(f"full-{dtype}", 1, *changes, **ON_HOST, MAGISTER_FAIL_POINT=points)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
             self.assertEqual(self.world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
-        found = self.compare("full-f32", 3e-5, 4e-6)
-        self.assertTrue(numpy.array_equal(found["top_id"], self.cpu["top_id"]))
 
     def test_a_run_does_not_go_on_as_another_kind(self):
         result = self.world.run("kind", 1, **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@4:kill")
