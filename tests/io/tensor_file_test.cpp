@@ -94,7 +94,7 @@ void expect_refused(const std::string& path, const Case& wrong, ExitCode code = 
     EXPECT_LT(message.size(), 1200u);
     EXPECT_NE(message.find("; "), std::string::npos) << message;
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   EXPECT_LT(peak_kilobytes() - before, 256 << 10);
 }
 
