@@ -79,6 +79,7 @@ TEST(ThreadPool, ManyThreadsTakePart) {
 TEST(ThreadPool, RethrowsAndWorksAgain) {
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);
+    std::int64_t all_begun = 0;
     for (int round = 0; round < 200; ++round) {
       std::atomic<int> begun{0};
       try {
@@ -90,11 +91,15 @@ TEST(ThreadPool, RethrowsAndWorksAgain) {
       } catch (const std::runtime_error& error) {
         EXPECT_STREQ(error.what(), "tile 17");
       }
-      EXPECT_LT(begun, 5000);
+      all_begun += begun;
       std::atomic<int> done{0};
       pool.run(50, [&](std::int64_t, int) { ++done; });
       EXPECT_EQ(done, 50);
     }
+    // Tiles after the failed one are not begun. On a busy machine the thread that throws may be off its core while the
+    // others draw every tile, so that only the sum over the rounds says it for several threads.
+    if (threads == 1) EXPECT_EQ(all_begun, 200 * 18);
+    EXPECT_LT(all_begun, 200 * 5000);
   }
 }
 
