@@ -1,7 +1,7 @@
 """Do the tests notice? Each mutation is a small fault put into a copy of the sources; the program is built again and the tests named
 beside it must fail. A table tells which did. Outside CI; the last table stands in tests/README.md.
 
-usage: tests/mutations.py [--only NAME ...] [--list] [--keep-going] [--markdown]
+usage: tests/mutations.py [--only NAME ...] [--list] [--markdown]
 Works in build-mutations/tree (a copy of the tracked and new files, with a build folder); your own files are only read. Safe to stop and to run
 again. The first run builds everything once; a mutation then costs about a minute on two cores. Exit status 0 only when every
 mutation was noticed and every test passes without one.
