@@ -7,8 +7,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 case "${1:-}" in
   # vptr wants the type information of libtorch's classes, which its libraries do not export.
-  address) folder=build-asan sanitizers=address,undefined flags="-fno-sanitize=vptr" rooms='core|text|parallel|io|model|engine|run|tasks' ;;
-  thread) folder=build-tsan sanitizers=thread flags="" rooms='parallel|run|engine' ;;
+  address) folder=build-asan sanitizers=address,undefined flags="-fno-sanitize=vptr" modules='core|text|parallel|io|model|engine|run|tasks' ;;
+  thread) folder=build-tsan sanitizers=thread flags="" modules='parallel|run|engine' ;;
   *) die 64 "unknown sanitizer \"${1:-}\" (nothing was built); write address or thread" ;;
 esac
 shift
@@ -18,7 +18,7 @@ step "configure $folder/"
 logged .deps/log/configure-$folder.log cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \
   -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=OFF "-DMAGISTER_SANITIZE=$sanitizers" "-DMAGISTER_SANITIZE_FLAGS=$flags"
 step "build $folder/"
-mapfile -t targets < <(ninja -C "$folder" -t targets all | sed -nE "s/^(test_($rooms)_[a-z0-9_]+|[a-z_]+_probe|magister): phony$/\1/p")
+mapfile -t targets < <(ninja -C "$folder" -t targets all | sed -nE "s/^(test_($modules)_[a-z0-9_]+|[a-z_]+_probe|magister): phony$/\1/p")
 ninja -C "$folder" "${targets[@]}" || die 70 "the build failed (its messages stand above); mend the code and run the same command again"
 
 support=$MAGISTER_ROOT/tests/support
@@ -32,7 +32,7 @@ launcher=()
 [ "$folder" != build-tsan ] || launcher=(setarch "$(uname -m)" -R)
 report=$MAGISTER_ROOT/$folder/tests.xml
 rm -f "$report"
-[ $# -gt 0 ] || set -- -R "^($rooms)/|^end_to_end/whole_job$"
+[ $# -gt 0 ] || set -- -R "^($modules)/|^end_to_end/whole_job$"
 step "ctest $*"
 status=0
 "${launcher[@]}" ctest --test-dir "$folder" --parallel "$(nproc)" --timeout 1800 --output-on-failure --no-tests=error \

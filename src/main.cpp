@@ -1,4 +1,4 @@
-// The only file outside a room: MPI around the application. Every rank returns the same exit code through MPI_Finalize,
+// The only file outside a module: MPI around the application. Every rank returns the same exit code through MPI_Finalize,
 // or the job has ended in abort_job() before. Signals are handled once MPI is up: what hangs before must be killable.
 #include <string>
 #include <vector>

@@ -32,8 +32,8 @@ class Mutation:
     test: str       # "TARGET [gtest filter]" of a C++ test, or "SCRIPT.py [Class.test ...]"
 
 
-LAYER, GPU, SAMPLER = "src/model/decoder_layer.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
-SUMMARY, COLUMNS = "src/tasks/judge_summary.cpp", "src/tasks/teacher_columns.cpp"
+LAYER, GPU, SAMPLER = "src/model/cpu/decoder_layer.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
+SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/columns.cpp"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
@@ -59,7 +59,7 @@ MUTATIONS = [
              ON_GPU + "test_fp8"),
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
     # Logits to numbers.
-    Mutation("rows-shifted-by-one", "src/tasks/teacher_run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
+    Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",
              "tests/end_to_end/parity_test.py Parity.test_tiny_model"),
     Mutation("entropy-without-shift", "src/engine/logit_reducer.cpp", "factor * (number(share, 2) + shift * number(share, 1))", "factor * number(share, 2)",
@@ -73,24 +73,24 @@ MUTATIONS = [
     Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_generator KeyedUniform.*"),
     Mutation("ties-to-the-last", SAMPLER, "for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place)", "for (; place > 0 && logits_V[i] >= logit(best[place - 1]); --place)",
              "test_engine_generator MostProbable.*"),
-    Mutation("stop-text-kept", "src/tasks/generate_columns.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
+    Mutation("stop-text-kept", "src/tasks/generate/columns.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
     # Text.
     Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),
-    Mutation("chat-template-ignored", "src/tasks/judge_prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
+    Mutation("chat-template-ignored", "src/tasks/judge/prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
     # Summaries.
-    Mutation("labels-swapped", "src/tasks/judge_report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),
+    Mutation("labels-swapped", "src/tasks/judge/report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),
     Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",
              SUMMARIES + "test_rows_of_low_mass_are_in_no_share"),
     Mutation("interval-of-90-percent", SUMMARY, "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
-    Mutation("answers-of-the-neighbour", "src/tasks/judge_prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
+    Mutation("answers-of-the-neighbour", "src/tasks/judge/prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
     # Files.
     Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",
              "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/whole_job_test.py WholeJob.test_teacher_logits"),
-    Mutation("flag-before-checksum", "src/io/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
+    Mutation("flag-before-checksum", "src/io/results/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
              '  fail_point("results.commit.rows_written");\n  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n',
              "tests/io/results_oracle_test.py"),
-    Mutation("layout-not-checked", "src/io/results_structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file"),
-    Mutation("resume-of-another-experiment", "src/io/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
+    Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file"),
+    Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
              "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
     # Ranks.
     Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket];",
@@ -135,7 +135,7 @@ def build(targets, log):
 
 
 def targets_of(test):
-    """A Python test of a room may start that room's small program."""
+    """A Python test of a module may start that module's small program."""
     words = test.split()
     if not words[0].endswith(".py"):
         return [words[0]]

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "magister/core/host_name.h"
 #include "magister/io/shared_file_test.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/thread_pool.h"

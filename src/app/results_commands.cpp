@@ -2,7 +2,7 @@
 // check prints its findings as the result of the command and says in one message that there are some.
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
-#include "magister/io/results_tools.h"
+#include "magister/io/results/tools.h"
 
 namespace magister {
 

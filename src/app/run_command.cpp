@@ -9,6 +9,7 @@
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/app/experiment.h"
+#include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/io/whole_file.h"
 #include "magister/parallel/layout.h"

@@ -6,9 +6,9 @@
 
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
-#include "magister/io/model_path.h"
+#include "magister/io/checkpoint/model_path.h"
 #include "magister/run/model_source.h"
-#include "magister/tasks/bench.h"
+#include "app/bench/bench.h"
 
 namespace magister {
 

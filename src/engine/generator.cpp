@@ -11,7 +11,7 @@
 
 #include "engine/gpu_sampler.h"
 #include "magister/core/error.h"
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 
 namespace magister {
 namespace {

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "engine/gpu/sample_kernel.h"
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 
 namespace magister {
 

@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
 namespace {

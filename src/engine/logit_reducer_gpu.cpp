@@ -5,7 +5,7 @@
 
 #include "engine/gpu/head_kernel.h"
 #include "magister/engine/logit_reducer.h"
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 
 namespace magister {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
 namespace {

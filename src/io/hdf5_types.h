@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "io/hdf5_handle.h"
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 
 namespace magister {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "io/hdf5_handle.h"
-#include "io/results_layout.h"
+#include "io/results/layout.h"
 
 namespace magister {
 

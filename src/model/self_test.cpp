@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/transformer.h"
 #include "model/self_test.h"
 #include "model/transformer_layers.h"

@@ -8,10 +8,10 @@
 #include <cstring>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/rope.h"
-#include "model/decoder_layer.h"
+#include "model/cpu/decoder_layer.h"
 #include "model/transformer_layers.h"
 
 namespace magister {

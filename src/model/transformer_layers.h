@@ -10,7 +10,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
-#include "model/decoder_layer.h"
+#include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_model.h"
 
 namespace magister {

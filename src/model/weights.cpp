@@ -11,7 +11,7 @@
 
 #include "magister/core/error.h"
 #include "magister/parallel/thread_pool.h"
-#include "model/kept_codes.h"
+#include "model/cpu/kept_codes.h"
 
 namespace magister {
 namespace {

@@ -42,12 +42,6 @@ void in_pieces(const Communicator::Handle& handle, std::size_t num_bytes, const 
 
 }  // namespace
 
-std::string host_name() {
-  char name[256] = "unknown";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);

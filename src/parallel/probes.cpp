@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "magister/parallel/communicator.h"
 #include "parallel/cores.h"
 

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 
 namespace magister {
 

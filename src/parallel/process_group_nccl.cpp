@@ -12,11 +12,12 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/parallel/communicator.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/process_group.h"
-#include "parallel/check_cuda.h"
+#include "magister/device/check_cuda.cuh"
 
 namespace magister {
 namespace {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/parallel/communicator.h"
 

@@ -7,12 +7,13 @@
 #include <string_view>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"

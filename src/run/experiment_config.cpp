@@ -8,7 +8,7 @@
 #include <set>
 
 #include "magister/core/error.h"
-#include "magister/io/model_path.h"
+#include "magister/io/checkpoint/model_path.h"
 #include "magister/parallel/mpi_hints.h"
 
 namespace magister {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
-#include "magister/io/model_path.h"
+#include "magister/io/checkpoint/model_path.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"

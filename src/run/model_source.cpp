@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "magister/core/error.h"
-#include "magister/io/model_path.h"
+#include "magister/io/checkpoint/model_path.h"
 
 namespace magister {
 

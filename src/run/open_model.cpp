@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/device_group.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "magister/core/log.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/run/device_group.h"
 
 namespace magister {

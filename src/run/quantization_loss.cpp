@@ -14,7 +14,7 @@
 #include "magister/engine/generator.h"
 #include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"

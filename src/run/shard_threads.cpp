@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 
 namespace magister {
 namespace {

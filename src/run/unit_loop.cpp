@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "magister/core/log.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/run/run_log.h"
 
 namespace magister {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/layout.h"
 

@@ -1,9 +1,9 @@
 // The registry of tasks. One line a task; nothing registers itself behind the reader's back.
 #include "magister/tasks/registry.h"
 
-#include "magister/tasks/generate_config.h"
-#include "magister/tasks/judge_config.h"
-#include "magister/tasks/teacher_logits_config.h"
+#include "tasks/generate/config.h"
+#include "tasks/judge/config.h"
+#include "tasks/teacher_logits/config.h"
 
 namespace magister {
 

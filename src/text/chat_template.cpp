@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/utf8.h"
-#include "text/jinja_names.h"
-#include "text/jinja_operations.h"
-#include "text/jinja_parser.h"
-#include "text/jinja_render.h"
+#include "text/jinja/names.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/parser.h"
+#include "text/jinja/render.h"
 
 namespace magister {
 namespace {

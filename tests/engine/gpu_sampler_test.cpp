@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "magister/engine/sampler.h"
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 
 namespace magister::gpu {
 namespace {

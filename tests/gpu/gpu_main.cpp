@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "gpu/gpu_under_test.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/layout.h"
 
 int main(int argc, char** argv) {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 
 namespace magister::gpu {
 

@@ -12,8 +12,8 @@
 
 #include "gpu/gpu_under_test.h"
 #include "magister/engine/logit_reducer.h"
-#include "magister/model/gpu/upload.h"
-#include "magister/model/quantize.h"
+#include "magister/device/upload.h"
+#include "magister/model/cpu/quantize.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/gpu_linear.h"
 #include "model/random_tensor_file.h"

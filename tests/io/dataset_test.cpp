@@ -6,12 +6,12 @@
 
 #include <random>
 
-#include "io/dataset_files.h"
-#include "io/newlines.h"
+#include "io/dataset/dataset_files.h"
+#include "io/dataset/newlines.h"
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
-#include "magister/io/dataset.h"
+#include "magister/io/dataset/dataset.h"
 
 namespace magister {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
-#include "magister/io/dataset.h"
-#include "magister/io/tensor_file.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/checkpoint/tensor_file.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // ResultsFile on 1, 2 and 4 ranks: states on disk, commits, resume, and every refusal by name with its exit code.
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -14,6 +14,7 @@
 #include <functional>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "magister/core/sha256.h"
 #include "magister/io/crc32c.h"
 

@@ -16,8 +16,8 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
-#include "magister/io/results_file.h"
-#include "magister/io/results_tools.h"
+#include "magister/io/results/results_file.h"
+#include "magister/io/results/tools.h"
 
 using namespace magister;
 

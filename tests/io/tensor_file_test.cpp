@@ -11,7 +11,7 @@
 
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 
 namespace magister {
 namespace {

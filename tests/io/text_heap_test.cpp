@@ -1,5 +1,5 @@
 // Texts of any length in a results file: written by HDF5, read back as plain bytes; what they cost; damage.
-#include "io/text_heap.h"
+#include "io/results/text_heap.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,9 +10,9 @@
 #include <fstream>
 #include <random>
 
-#include "io/results_layout.h"
+#include "io/results/layout.h"
 #include "magister/core/error.h"
-#include "magister/io/text_heap_bytes.h"
+#include "magister/io/results/text_heap_bytes.h"
 
 namespace magister {
 namespace {

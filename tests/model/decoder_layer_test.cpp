@@ -1,12 +1,12 @@
 // The tiled decoder layer against its plain ATen twin: odd shapes, grouped heads, windows, biases, q/k norm.
-#include "model/decoder_layer.h"
+#include "model/cpu/decoder_layer.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/transformer.h"
 
 namespace magister {

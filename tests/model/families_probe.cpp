@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "magister/core/error.h"
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"

@@ -1,5 +1,5 @@
 // The emulated block: barriers, shuffles, the tensor-core product, and the faults that it must find in a kernel.
-#include "magister/model/gpu/host_block.h"
+#include "magister/device/host_block.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 
 namespace magister::gpu {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "model/gpu/fp8_kernel.h"
 
 namespace magister::gpu {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "magister/model/quantize.h"
+#include "magister/model/cpu/quantize.h"
 #include "model/gpu/product.h"
 
 namespace magister::gpu {

@@ -1,12 +1,12 @@
 // Codes that a file holds, kept: the weights are the format's arithmetic in double rounded once to f32, the products those of
 // the same weights in f32 panels to the bit; over slices that begin inside a group, heads of rotary pairs and threads.
-#include "model/kept_codes.h"
+#include "model/cpu/kept_codes.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {

@@ -1,5 +1,5 @@
 // Packed products against ATen in fp64, and their promise: bits that depend on the row and the weights alone.
-#include "magister/model/matmul.h"
+#include "magister/model/cpu/matmul.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/these_kernels.h"
 

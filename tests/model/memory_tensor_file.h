@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 
 namespace magister {
 

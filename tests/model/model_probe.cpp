@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
 #include "magister/model/rope.h"
 #include "magister/model/weights.h"

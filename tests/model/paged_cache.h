@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 #include "model/gpu/attention.h"
 
 namespace magister::gpu {

@@ -1,13 +1,13 @@
 // Quantised weights: codes and scales against the rule written out in double, products against plain_weight() in double,
 // a row's bits whatever it is computed with, slices over shards that equal the unsharded weight, exact bytes, bad input.
-#include "magister/model/quantize.h"
+#include "magister/model/cpu/quantize.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "magister/core/error.h"
-#include "magister/model/cpu_kernels.h"
-#include "magister/model/matmul.h"
+#include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/cpu/matmul.h"
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {

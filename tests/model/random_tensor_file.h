@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/weights.h"
 #include "model/families/family.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 #include "model/gpu/product.h"
 
 namespace magister::gpu {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "magister/model/cpu_kernels.h"
+#include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
 

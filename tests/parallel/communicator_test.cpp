@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "parallel/communicator_handle.h"
 
 namespace magister {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/layout.h"
 
 namespace magister {

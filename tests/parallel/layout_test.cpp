@@ -8,6 +8,7 @@
 #include <string>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 
 namespace magister {
 namespace {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "magister/core/error.h"
+#include "magister/core/host_name.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/process_group.h"
 #include "parallel/pretended_gpu.h"

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "magister/core/host_name.h"
 #include "magister/parallel/communicator.h"
 #include "parallel/cores.h"
 

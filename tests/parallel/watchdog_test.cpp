@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "magister/core/host_name.h"
 #include "magister/parallel/communicator.h"
 
 namespace magister {

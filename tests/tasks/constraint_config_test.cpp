@@ -1,6 +1,6 @@
 // From the experiment's key to masks over a real vocabulary: schemas that cannot be kept to are refused by name, a file's
 // content decides the hash, and with SmolLM2's 49,152 tokens every mask equals trying each of them. Prints what masks cost.
-#include "magister/tasks/constraint_config.h"
+#include "tasks/generate/constraint_config.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 #include "magister/core/error.h"
 #include "magister/run/model_source.h"
-#include "tasks/schema_keywords.h"
+#include "tasks/generate/schema_keywords.h"
 
 namespace magister {
 namespace {

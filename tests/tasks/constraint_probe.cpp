@@ -8,8 +8,8 @@
 
 #include "magister/core/error.h"
 #include "magister/engine/constraint.h"
-#include "tasks/plain_schema.h"
-#include "tasks/schema_keywords.h"
+#include "tasks/generate/plain_schema.h"
+#include "tasks/generate/schema_keywords.h"
 
 namespace magister {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tasks/judge_scoring.h"
-#include "tasks/judge_summary.h"
+#include "tasks/judge/scoring.h"
+#include "tasks/judge/summary.h"
 
 int main() {
   using namespace magister;

@@ -1,5 +1,5 @@
 // What is written of a unit: a shift by one row, a misplaced NaN and logits that are not finite must all be refused.
-#include "tasks/teacher_columns.h"
+#include "tasks/teacher_logits/columns.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -12,9 +12,9 @@
 
 #include "magister/core/types.h"
 #include "magister/model/batch.h"
-#include "magister/model/matmul.h"
+#include "magister/model/cpu/matmul.h"
 #include "magister/model/transformer.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 
 namespace magister {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 
 namespace magister {
 

@@ -12,11 +12,11 @@
 #include <string>
 
 #include "magister/core/types.h"
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/batch.h"
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "magister/model/kv_pages.h"
-#include "magister/model/matmul.h"
+#include "magister/model/cpu/matmul.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"

@@ -14,15 +14,15 @@
 #include <string>
 #include <vector>
 
-#include "magister/io/tensor_file.h"
-#include "magister/model/matmul.h"
+#include "magister/io/checkpoint/tensor_file.h"
+#include "magister/model/cpu/matmul.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 
 namespace magister {
 
 class ThreadPool;
-struct RowBlock;  // src/model/kept_codes.h
+struct RowBlock;  // src/model/cpu/kept_codes.h
 
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
 // (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'

@@ -31,7 +31,6 @@ class MpiSession {
 // Ends the whole job with this exit code (MPI_Abort). Safe from any thread, before and after MPI_Init.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
-std::string host_name();
 // Version of the MPI library in one line.
 std::string mpi_library_version();
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "magister/core/config.h"
-#include "magister/io/dataset.h"
-#include "magister/io/results_file.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/results/results_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "magister/model/model_config.h"
-#include "magister/model/quantize.h"
+#include "magister/model/cpu/quantize.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/run_context.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/text/tokenizer.h"
 
 namespace magister {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/model/transformer.h"
 
 namespace magister {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "magister/core/types.h"
-#include "magister/io/tensor_file.h"
-#include "magister/model/gpu/launch.h"
+#include "magister/io/checkpoint/tensor_file.h"
+#include "magister/device/launch.h"
 #include "magister/model/model_config.h"
-#include "magister/model/quantize.h"
+#include "magister/model/cpu/quantize.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/checkpoint.h"

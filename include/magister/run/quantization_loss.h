@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/run_context.h"

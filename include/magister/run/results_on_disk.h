@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/parallel/communicator.h"
 
 namespace magister {

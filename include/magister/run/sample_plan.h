@@ -11,8 +11,8 @@
 
 #include "magister/core/types.h"
 #include "magister/engine/unit_plan.h"
-#include "magister/io/dataset.h"
-#include "magister/io/results_file.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/results/results_file.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
 #include "magister/text/tokenizer.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "magister/io/dataset.h"
-#include "magister/io/results_file.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/results/results_file.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "magister/io/dataset.h"
-#include "magister/io/results_file.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/results/results_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/open_model.h"

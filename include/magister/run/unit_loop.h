@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/unit_tickets.h"
 #include "magister/parallel/watchdog.h"

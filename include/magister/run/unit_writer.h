@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
-#include "magister/io/results_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/parallel/unit_tickets.h"
 
 namespace magister {

@@ -4,7 +4,7 @@
 // Legend: R rows of a tile, v this shard's part of the vocabulary, W numbers of a share.
 #pragma once
 
-#include "magister/model/gpu/device_code.h"
+#include "magister/device/device_code.h"
 
 namespace magister::gpu {
 

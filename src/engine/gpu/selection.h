@@ -3,7 +3,7 @@
 // Source: the block-wide prefix sums of every GPU text book. Legend: V vocabulary.
 #pragma once
 
-#include "magister/model/gpu/device_code.h"
+#include "magister/device/device_code.h"
 
 namespace magister::gpu {
 

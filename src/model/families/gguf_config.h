@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "magister/io/tensor_file.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
 
 namespace magister {

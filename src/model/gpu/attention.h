@@ -3,7 +3,7 @@
 // Source: attention_kernels.h. Legend as there.
 #pragma once
 
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "model/gpu/attention_kernels.h"
 
 namespace magister::gpu {

@@ -4,7 +4,7 @@
 // Legend: R query rows, H query heads, K KV heads, E head_dim, S sequences, P pages of 48 tokens, C chunks of 192 keys.
 #pragma once
 
-#include "magister/model/gpu/device_code.h"
+#include "magister/device/device_code.h"
 
 namespace magister::gpu {
 

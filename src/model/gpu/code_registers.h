@@ -3,8 +3,8 @@
 // Sources: the PTX ISA on lop3, prmt and bf16x2; the idea of a number under a fixed exponent is common (128 + n is 0x4300 | n).
 #pragma once
 
-#include "magister/io/stored_codes.h"
-#include "magister/model/gpu/device_code.h"
+#include "magister/io/checkpoint/stored_codes.h"
+#include "magister/device/device_code.h"
 
 #if defined(__CUDACC__)
 #include <cuda_fp16.h>

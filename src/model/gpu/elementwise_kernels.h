@@ -3,7 +3,7 @@
 // P pages, A the activations' type (Bf16 or float).
 #pragma once
 
-#include "magister/model/gpu/device_code.h"
+#include "magister/device/device_code.h"
 
 namespace magister::gpu {
 

@@ -1,5 +1,5 @@
 // The kernel of fp8_kernel.h for GPUs.
-#include "magister/model/gpu/launch_cuda.cuh"
+#include "magister/device/launch_cuda.cuh"
 #include "model/gpu/fp8_kernel.h"
 
 MAGISTER_INSTANTIATE(magister::gpu::QuantizeRows<magister::gpu::Bf16>);

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 
 namespace magister::gpu {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "magister/model/batch.h"
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "magister/model/kv_pages.h"
-#include "model/decoder_layer.h"
+#include "model/cpu/decoder_layer.h"
 #include "model/gpu/attention_kernels.h"
 
 namespace magister::gpu {

@@ -10,9 +10,9 @@
 
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
-#include "magister/parallel/gpu.h"
+#include "magister/device/gpu.h"
 #include "model/gpu/attention.h"
-#include "model/gpu/cuda_graph.h"
+#include "magister/device/cuda_graph.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/product.h"

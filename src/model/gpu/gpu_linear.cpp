@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/product.h"
 #include "model/self_test.h"

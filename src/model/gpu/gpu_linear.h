@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "magister/model/gpu/launch.h"
-#include "magister/model/matmul.h"
+#include "magister/device/launch.h"
+#include "magister/model/cpu/matmul.h"
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
-#include "magister/model/gpu/upload.h"
+#include "magister/device/upload.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"

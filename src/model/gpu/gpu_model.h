@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "magister/model/batch.h"
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
-#include "model/decoder_layer.h"
+#include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
 #include "model/gpu/gpu_weights.h"

@@ -13,7 +13,7 @@
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
-#include "model/decoder_layer.h"
+#include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_linear.h"
 
 namespace magister::gpu {

@@ -3,7 +3,7 @@
 // Source: the measure of bytes under way in product_kernels.h. Legend as there.
 #pragma once
 
-#include "magister/model/gpu/launch.h"
+#include "magister/device/launch.h"
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {

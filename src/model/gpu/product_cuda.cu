@@ -6,7 +6,7 @@
 // groups of 32), where 0.85, 0.72 and 0.60 of 4.3 TB/s leave room for 260, 305 and 356 on each multiprocessor.
 // Waves on 132 multiprocessors at M = 1, 16 outputs a block (counted, not measured): N = 4096 is 256 blocks, 1.94 each; 6144:
 // 2.9; 8192: 3.9; 10240: 4.8; 28672: 13.6: each loses 3 % in its last wave. 57344: 27.2; 128256: 60.7.
-#include "magister/model/gpu/launch_cuda.cuh"
+#include "magister/device/launch_cuda.cuh"
 #include "model/gpu/dequantize_kernel.h"
 #include "model/gpu/product_instances.cuh"
 

@@ -2,7 +2,7 @@
 // Why a macro: an explicit instantiation cannot stand in a template. The choice among them: product.cpp.
 #pragma once
 
-#include "magister/model/gpu/launch_cuda.cuh"
+#include "magister/device/launch_cuda.cuh"
 #include "model/gpu/product_kernels.h"
 
 #define MAGISTER_PRODUCT(BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED) \

@@ -1,0 +1,67 @@
+// HostThread: a kernel's thread on the CPU. The threads of a block are fibers of one thread that change at barriers and
+// shuffles, so a kernel runs step by step as on a GPU, and what a GPU hides shows: a barrier that some threads never reach,
+// shared memory that is read before it is written (it starts as NaN) or written beyond its end. The slow plain place of the
+// kernels: for tests and for running the GPU path of the model without a GPU, never for work.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "magister/device/device_code.h"
+
+namespace magister::gpu {
+
+class HostBlock;
+
+class HostThread {
+ public:
+  HostThread(HostBlock& block, int thread) : block_(block), thread_(thread) {}
+
+  int thread() const { return thread_; }
+  int num_threads() const;
+  int lane() const { return thread_ % kWarp; }
+  int warp() const { return thread_ / kWarp; }
+  int num_warps() const { return num_threads() / kWarp; }
+  std::int64_t block_x() const;
+  std::int64_t block_y() const;
+  std::int64_t block_z() const;
+
+  void sync();
+  void sync_warp();
+  template <typename T>
+  T shuffle_xor(T value, int mask) { return shuffle(value, lane() ^ mask); }
+  template <typename T>
+  T shuffle(T value, int lane) {
+    static_assert(sizeof(T) <= kSlotBytes);
+    std::memcpy(slot(this->lane()), &value, sizeof value);
+    sync_warp();
+    T other;
+    std::memcpy(&other, slot(lane), sizeof other);
+    sync_warp();
+    return other;
+  }
+  unsigned char* shared();
+  int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
+  std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
+  void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
+
+ private:
+  static constexpr std::size_t kSlotBytes = 32;
+  unsigned char* slot(int lane);
+
+  HostBlock& block_;
+  int thread_;
+};
+
+// In which order the fibers of a block are resumed. A kernel without a race gives the same result for both: tests run both.
+enum class HostOrder { kAscending, kDescending };
+void set_host_order(HostOrder order);
+
+// Runs every block of the launch, one after the other. Throws Error(kInternal) naming the block when its threads wait for each other
+// for ever or write beyond their shared memory.
+void run_on_host(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel);
+
+}  // namespace magister::gpu

@@ -1,0 +1,43 @@
+// Starting a kernel: on a GPU's stream, or block by block on the host (host_block.h).
+#pragma once
+
+#include "magister/core/error.h"
+#include "magister/device/device_code.h"
+#include "magister/device/host_block.h"
+
+namespace magister::gpu {
+
+// Where kernels go. Without a device they run on the host before launch() returns.
+struct Queue {
+  int device = -1;         // CUDA runtime index
+  void* stream = nullptr;  // cudaStream_t of that device, which is the thread's current one
+  bool on_host() const { return device < 0; }
+};
+
+// The text of a cudaError_t.
+const char* cuda_error_text(int code);
+
+// 0, or the code of a cudaError_t. With CUDA it is defined for the kernels that a .cu file instantiates.
+template <typename Kernel>
+int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream);
+#if !defined(MAGISTER_HAVE_CUDA)
+template <typename Kernel>
+int launch_cuda(const Kernel&, const LaunchShape&, void*) { return 1; }
+#endif
+
+// Returns when the kernel is queued. Kernels of one stream run in order.
+template <typename Kernel>
+void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
+  if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
+  if (queue.on_host()) {
+    run_on_host(shape, [&kernel](HostThread& thread) { kernel(thread); });
+    return;
+  }
+  const int code = launch_cuda(kernel, shape, queue.stream);
+  MAGISTER_CHECK(code == 0, ExitCode::kInternal,
+                 "the kernel {} does not start on cuda:{}: {} ({} x {} x {} blocks of {} threads with {} bytes of shared memory); "
+                 "check `magister doctor` and report this", Kernel::kName, queue.device, cuda_error_text(code), shape.blocks_x,
+                 shape.blocks_y, shape.blocks_z, shape.threads, shape.shared_bytes);
+}
+
+}  // namespace magister::gpu

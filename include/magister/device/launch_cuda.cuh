@@ -1,0 +1,41 @@
+// How a .cu file makes launch_cuda() of its kernels: MAGISTER_INSTANTIATE(KernelType) for each.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "magister/device/device_code.h"
+
+namespace magister::gpu {
+
+// Blocks of kMaxThreads that must fit on a multiprocessor: the kernel's kMinBlocks where it names them.
+template <typename Kernel>
+constexpr int min_blocks() {
+  if constexpr (requires { Kernel::kMinBlocks; }) return Kernel::kMinBlocks;
+  return 1;
+}
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kMaxThreads, min_blocks<Kernel>()) run_kernel(const Kernel kernel) {
+  CudaThread thread;
+  kernel(thread);
+}
+
+template <typename Kernel>
+int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+  constexpr std::size_t kWithoutAsking = 48 << 10;  // more dynamic shared memory must be asked for
+  if (shape.shared_bytes > kWithoutAsking) {
+    const cudaError_t code = cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  static_cast<int>(shape.shared_bytes));
+    if (code != cudaSuccess) return static_cast<int>(code);
+  }
+  const dim3 blocks(shape.blocks_x, shape.blocks_y, shape.blocks_z);
+  // Not <<<>>> and cudaGetLastError(), which also tells what an earlier call left behind.
+  void* arguments[] = {const_cast<Kernel*>(&kernel)};
+  return static_cast<int>(cudaLaunchKernel(reinterpret_cast<const void*>(&run_kernel<Kernel>), blocks, dim3(shape.threads), arguments,
+                                           shape.shared_bytes, static_cast<cudaStream_t>(stream)));
+}
+
+}  // namespace magister::gpu
+
+#define MAGISTER_INSTANTIATE(...) \
+  template int magister::gpu::launch_cuda<__VA_ARGS__>(const __VA_ARGS__&, const magister::gpu::LaunchShape&, void*)

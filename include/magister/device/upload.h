@@ -1,0 +1,20 @@
+// Tensors on a queue's device: where that is, and small ones on their way there without waiting for what is queued.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "magister/device/launch.h"
+
+namespace magister::gpu {
+
+inline at::Device device_of(const Queue& queue) {
+  return queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
+}
+
+// A copy from ordinary memory would wait until the device has done everything before it; from pinned memory it takes its place in the
+// stream. ATen keeps the pinned copy until it is done. On the CPU the tensor itself.
+inline at::Tensor upload(const at::Tensor& tensor, at::Device device) {
+  return device.is_cpu() ? tensor : tensor.pin_memory().to(device, /*non_blocking=*/true);
+}
+
+}  // namespace magister::gpu

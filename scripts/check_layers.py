@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""Reads the includes of include/, src/ and scripts/cmake and refuses what breaks the repository's layers.
+
+Rules: a module includes only modules below it (MODULES); a library's headers stand only in the module that owns it (OWNERS);
+torch/torch.h nowhere; no relative includes; include/magister/R/x.h and src/R/x.cpp mirror each other.
+usage: check_layers.py [ROOT] [--self-test]. One line a fault, file:line; exit status 1 when there is one.
+"""
+import argparse
+import pathlib
+import re
+import sys
+import tempfile
+
+# Room -> the modules that it may include besides itself. The table of src/README.md and of CMakeLists.txt (magister_module).
+MODULES = {
+    "core": set(),
+    "text": {"core"},
+    "device": {"core"},
+    "parallel": {"core", "device"},
+    "io": {"core", "parallel"},
+    "model": {"core", "device", "parallel", "io"},
+    "engine": {"core", "device", "parallel", "model"},
+    "train": {"core", "device", "parallel", "io", "model"},
+    "run": {"core", "text", "device", "parallel", "io", "model", "engine", "train"},
+    "tasks": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "run"},
+    "app": {"core", "text", "device", "parallel", "io", "model", "engine", "train", "run", "tasks"},
+}
+# Header -> the modules that own its library. First match wins.
+OWNERS = [
+    (re.compile(r"mpi(-ext|io)?\.h"), {"parallel"}),
+    (re.compile(r"(nccl|nvml|cuda|cuda_runtime\w*|cuda_[a-z]\w*|driver_types)\.h"), {"device", "parallel", "model"}),
+    (re.compile(r"(c10|ATen)/cuda/.*"), {"device", "parallel", "model"}),
+    (re.compile(r"(hdf5(_hl)?|H5\w*)\.h"), {"io"}),
+    (re.compile(r"yaml-cpp/.*"), {"core"}),
+    (re.compile(r"spdlog/.*"), {"core"}),
+    (re.compile(r"openssl/.*"), {"core"}),
+    (re.compile(r"pcre2\.h"), {"text"}),
+    (re.compile(r"CLI/.*"), {"app"}),
+    (re.compile(r"(xgrammar|dlpack)/.*"), {"engine"}),
+    (re.compile(r"nlohmann/.*"), {"core", "text", "io", "model", "run", "tasks", "app"}),
+    (re.compile(r"(ATen|c10|torch)/.*"), {"device", "parallel", "io", "model", "engine", "train", "run", "tasks", "app"}),
+    (re.compile(r"(gtest|gmock|benchmark)/.*"), set()),
+]
+# Owned by parallel alone although device and model know CUDA.
+NARROWER = [(re.compile(r"(nccl|nvml)\.h"), {"parallel"})]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
+SOURCES = (".h", ".hpp", ".cuh", ".cpp", ".cu", ".cc")
+
+
+def strip_comments(text):
+    """Blanks block comments and keeps line numbers; line comments cannot hide an include at a line's start."""
+    return re.sub(r"/\*.*?\*/", lambda found: re.sub(r"[^\n]", " ", found.group()), text, flags=re.DOTALL)
+
+
+def includes(path):
+    """Yields (line number, '<' or '"', header)."""
+    for number, line in enumerate(strip_comments(path.read_text(encoding="utf-8")).splitlines(), 1):
+        found = INCLUDE.match(line)
+        if found:
+            yield number, found.group(1), found.group(2)
+
+
+def module_of(path, root):
+    """The module a file belongs to; src/main.cpp, the only file outside a folder of its own, counts to app."""
+    parts = path.relative_to(root).parts
+    if parts[:2] == ("include", "magister"):
+        return parts[2] if len(parts) > 3 else "?"
+    if len(parts) == 2:
+        return "app" if parts[1] == "main.cpp" else "?"
+    return parts[1]
+
+
+def fault_of_include(module, quote, header, root):
+    """One include as seen from a module -> what is wrong with it, or None."""
+    if header.split("/")[0] in ("..", ".") or "/../" in header:
+        return f'relative include "{header}"; write "magister/<module>/x.h", or "<module>/x.h" for a private header'
+    if header == "torch/torch.h" or header == "torch/all.h":
+        return f"{header} costs 30 s and 1.4 GB a file; include the ATen headers that are used"
+    for pattern, owners in NARROWER + OWNERS:
+        if pattern.fullmatch(header):
+            if module not in owners:
+                return f"{header} is owned by {', '.join(sorted(owners)) or 'the tests'}, not by {module}"
+            break
+    if quote == "<":
+        return f"{header} is ours; include it with quotes" if header.startswith("magister/") else None
+    parts = header.split("/")
+    if parts[0] == "magister":
+        if len(parts) < 3 or parts[1] not in MODULES:
+            return f'"{header}" names no module'
+        target = parts[1]
+        if not (root / "include" / header).is_file():
+            return f'"{header}" does not exist'
+    elif parts[0] in MODULES and len(parts) > 1:
+        target = parts[0]  # a private header in src/<module>/
+        if target != module:
+            return f'"{header}" is private to {target}; a module shows others only include/magister/{target}/'
+        if not (root / "src" / header).is_file():
+            return f'"{header}" does not exist'
+    else:
+        return f'"{header}" is neither "magister/<module>/x.h" nor "<module>/x.h"; other libraries take <>'
+    allowed = MODULES[module] | {module}
+    if target not in allowed:
+        return f"{module} may not know {target} (it may know: {', '.join(sorted(allowed))})"
+    return None
+
+
+def is_header_only(header):
+    """True when a public header needs no src/R/x.cpp: it declares no function or method that is defined elsewhere."""
+    text = re.sub(r"//[^\n]*", "", strip_comments(header.read_text(encoding="utf-8")))
+    text = re.sub(r'"(\\.|[^"\\])*"', '""', text)
+    text = re.sub(r"^\s*#(.*\\\n)*.*$", "", text, flags=re.MULTILINE)
+    declared = re.compile(r"\)\s*(const\s*)?(noexcept\s*)?(override\s*)?;")
+    depth = 0  # of braces that are function bodies is unknown; a body's calls also end in ");", so bodies go first
+    stripped, i = [], 0
+    while i < len(text):  # drop every {...} that follows a ')' (a function body) or '=' (an initialiser)
+        if text[i] == "{":
+            before = "".join(stripped).rstrip()
+            body = bool(re.search(r"(\)|const|noexcept|override|=|return)$", before)) or depth > 0
+            depth += 1 if body else 0
+            if not body:
+                stripped.append("{")
+        elif text[i] == "}":
+            if depth > 0:
+                depth -= 1
+                if depth == 0:
+                    stripped.append(" ")
+            else:
+                stripped.append("}")
+        elif depth == 0:
+            stripped.append(text[i])
+        i += 1
+    remaining = re.sub(r"(virtual[^;]*=\s*(0|default)|[^;]*=\s*(default|delete)|static_assert\([^;]*\)|friend [^;]*)\s*;",
+                       ";", "".join(stripped))
+    remaining = re.sub(r"using [^;]*;|typedef [^;]*;|[^;{}]*=\s*[^;]*;|\(\*\w+\)\([^;]*;", ";", remaining)
+    return not declared.search(remaining)
+
+
+def faults_of_mirror(root):
+    """Public header without implementation (unless header-only), and directories that are no module."""
+    for top in (root / "include" / "magister", root / "src"):
+        for entry in sorted(top.iterdir()) if top.is_dir() else []:
+            if entry.is_dir() and entry.name not in MODULES:
+                yield f"{entry.relative_to(root)}: no such module (modules: {', '.join(MODULES)})"
+    for header in sorted((root / "include" / "magister").rglob("*.h")):
+        below = header.relative_to(root / "include" / "magister")
+        stem = root / "src" / below.with_suffix("")
+        found = any(stem.parent.glob(stem.name + ".c*")) or any(stem.parent.glob(stem.name + "_*.c*"))
+        if not found and not is_header_only(header):
+            yield f"{header.relative_to(root)}: declares functions, but src/{below.with_suffix('.cpp')} does not exist"
+        if "#pragma once" not in header.read_text(encoding="utf-8"):
+            yield f"{header.relative_to(root)}: no #pragma once"
+
+
+def check(root):
+    """-> the list of faults, one line each."""
+    faults = []
+    for top in ("include", "src"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in SOURCES:
+                continue
+            module = module_of(path, root)
+            if module not in MODULES:
+                faults.append(f"{path.relative_to(root)}: stands in no module")
+                continue
+            for number, quote, header in includes(path):
+                fault = fault_of_include(module, quote, header, root)
+                if fault:
+                    faults.append(f"{path.relative_to(root)}:{number}: {fault}")
+    return faults + list(faults_of_mirror(root))
+
+
+# Self-test: (file, text, a part of the fault that must be named; None = must be accepted).
+CASES = [
+    ("src/core/a.cpp", '#include "magister/io/dataset.h"\n', "core may not know io"),
+    ("src/text/a.cpp", '#include "magister/parallel/layout.h"\n', "text may not know parallel"),
+    ("src/engine/a.cpp", '#include "magister/io/dataset.h"\n', "engine may not know io"),
+    ("src/run/a.cpp", '#include "magister/tasks/registry.h"\n', "run may not know tasks"),
+    ("include/magister/model/a.h", '#pragma once\n#include "magister/engine/plan.h"\n', "model may not know engine"),
+    ("src/io/a.cpp", "#include <mpi.h>\n", "mpi.h is owned by parallel"),
+    ("src/model/a.cpp", "#  include <hdf5.h>\n", "hdf5.h is owned by io"),
+    ("src/model/a.cpp", "#include <nccl.h>\n", "nccl.h is owned by parallel"),
+    ("src/tasks/a.cpp", "#include <cuda_runtime_api.h>\n", "owned by device, model, parallel"),
+    ("src/app/a.cpp", "#include <yaml-cpp/yaml.h>\n", "owned by core"),
+    ("src/io/a.cpp", "#include <pcre2.h>\n", "owned by text"),
+    ("src/tasks/a.cpp", "#include <xgrammar/xgrammar.h>\n", "owned by engine"),
+    ("src/core/a.cpp", "#include <ATen/ATen.h>\n", "not by core"),
+    ("src/model/a.cpp", "#include <torch/torch.h>\n", "costs 30 s"),
+    ("src/model/a.cpp", '#include "../io/b.h"\n', "relative include"),
+    ("src/model/a.cpp", '#include "io/private.h"\n', "private to io"),
+    ("src/model/a.cpp", '#include "private.h"\n', "neither"),
+    ("src/model/a.cpp", "#include <magister/io/dataset.h>\n", "with quotes"),
+    ("src/model/a.cpp", '#include "magister/io/absent.h"\n', "does not exist"),
+    ("src/attic/a.cpp", "int a;\n", "stands in no module"),
+    ("src/stray.cpp", "int a;\n", "stands in no module"),
+    ("include/magister/io/orphan.h", "#pragma once\nint read_orphan(int x);\n", "does not exist"),
+    ("include/magister/io/orphan.h", "#pragma once\nclass O {\n public:\n  int get() const;\n};\n", "does not exist"),
+    ("include/magister/io/plain.h", "struct Plain { int x = 0; };\n", "no #pragma once"),
+    ("include/magister/io/plain.h", "#pragma once\nstruct Plain { int x = 0; int twice() const { return f(x); } };\n", None),
+    ("include/magister/io/plain.h", "#pragma once\ninline int one() { g(); return 1; }\n", None),
+    ("src/model/a.cpp", '/*\n#include <mpi.h>\n*/\n#include "magister/io/dataset.h"\n#include <vector>\n', None),
+    ("src/io/a.cpp", '#include "io/private.h"\n#include <hdf5.h>\n', None),
+    ("src/main.cpp", '#include "magister/app/main.h"\n', None),
+    ("src/main.cpp", '#include "engine/private.h"\n', "private to engine"),
+]
+
+
+def self_test():
+    """Each case alone in a small sound tree; a check that stays silent about an injected fault fails."""
+    failed = 0
+    for path, text, expected in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            sound = {"include/magister/io/dataset.h": "#pragma once\n", "include/magister/parallel/layout.h": "#pragma once\n",
+                     "include/magister/model/model.h": "#pragma once\n", "include/magister/engine/plan.h": "#pragma once\n",
+                     "include/magister/app/main.h": "#pragma once\n", "include/magister/tasks/registry.h": "#pragma once\n", "src/io/private.h": "#pragma once\n"}
+            for name, content in {**sound, path: text}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content, encoding="utf-8")
+            faults = check(root)
+        good = not faults if expected is None else any(expected in fault and path in fault for fault in faults)
+        if not good:
+            failed += 1
+            print(f"self-test: {path} with {text!r}: expected {expected!r}, found {faults}")
+    print(f"self-test: {len(CASES) - failed} of {len(CASES)} cases as expected")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parents[1], type=pathlib.Path)
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        sys.exit(1 if self_test() else 0)
+    faults = check(arguments.root)
+    for fault in faults:
+        print(fault)
+    print(f"{len(faults)} faults")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+// CUDA graphs in a build without CUDA: nobody captures one, because there is no device.
+#include "magister/core/error.h"
+#include "magister/device/cuda_graph.h"
+
+namespace magister::gpu {
+
+CudaGraph CudaGraph::capture(int, const std::function<void(const Queue&)>&) {
+  fail(ExitCode::kInternal, "a CUDA graph in a build without CUDA (there is no device for it); report this");
+}
+CudaGraph::~CudaGraph() = default;
+void CudaGraph::launch() const {}
+
+}  // namespace magister::gpu

@@ -1,0 +1,189 @@
+// Fibers: one stack a thread of the block, resumed in turn until all have returned. Not by swapcontext(), whose two system calls a
+// switch made a small model's pass take minutes. Source: System V ABI for x86-64 (registers that a call preserves).
+#include "magister/device/host_block.h"
+
+#include <atomic>
+#include <memory>
+
+#include "magister/core/error.h"
+
+namespace magister::gpu {
+namespace {
+
+constexpr std::size_t kStackBytes = 64 << 10;
+constexpr std::size_t kGuardBytes = 64;
+constexpr unsigned char kFill = 0xff;  // NaN as f32 and as bf16, -1 as a whole number
+
+// Saves what a call preserves on this stack and its pointer in *from, and goes on where `to` was saved.
+extern "C" void magister_switch_fiber(void** from, void* to);
+asm(R"(
+.text
+.type magister_switch_fiber, @function
+magister_switch_fiber:
+  push %rbp
+  push %rbx
+  push %r12
+  push %r13
+  push %r14
+  push %r15
+  mov %rsp, (%rdi)
+  mov %rsi, %rsp
+  pop %r15
+  pop %r14
+  pop %r13
+  pop %r12
+  pop %rbx
+  pop %rbp
+  ret
+.size magister_switch_fiber, .-magister_switch_fiber
+)");
+
+std::atomic<HostOrder> host_order{HostOrder::kAscending};
+
+struct Barrier {
+  int expected = 0, arrived = 0;
+  std::uint64_t generation = 0;
+};
+
+}  // namespace
+
+void set_host_order(HostOrder order) { host_order = order; }
+
+class HostBlock {
+ public:
+  HostBlock(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel)
+      : shape_(shape), kernel_(kernel), shared_(shape.shared_bytes / 16 + 1 + kGuardBytes / 16), slots_(shape.threads * 32),
+        fibers_(shape.threads), stacks_(std::make_unique<unsigned char[]>(shape.threads * kStackBytes)) {
+    MAGISTER_ASSERT(shape.threads % kWarp == 0 && shape.threads >= 32 && shape.threads <= 1024);
+  }
+
+  void run(std::int64_t x, std::int64_t y, std::int64_t z) {
+    x_ = x, y_ = y, z_ = z;
+    being_run = this;
+    std::memset(shared_.data(), kFill, shared_.size() * 16);
+    block_barrier_ = {static_cast<int>(shape_.threads)};
+    warp_barriers_.assign(shape_.threads / kWarp, {kWarp});
+    for (std::size_t i = 0; i < fibers_.size(); ++i) prepare(i);
+    std::size_t running = fibers_.size();
+    while (running > 0) {
+      const std::uint64_t before = progress_;
+      for (std::size_t i = 0; i < fibers_.size(); ++i) {
+        current_ = host_order == HostOrder::kAscending ? i : fibers_.size() - 1 - i;
+        Fiber& fiber = fibers_[current_];
+        if (fiber.done) continue;
+        magister_switch_fiber(&scheduler_, fiber.stack_pointer);
+        if (fiber.done) --running;
+      }
+      MAGISTER_CHECK(progress_ != before || running == 0, ExitCode::kInternal,
+                     "block ({}, {}, {}) of a GPU kernel: {} of {} threads wait for ever (the others have returned or wait "
+                     "elsewhere); report this", x, y, z, running, fibers_.size());
+    }
+    check_guard();
+  }
+
+  void wait(Barrier& barrier) {
+    const std::uint64_t generation = barrier.generation;
+    if (++barrier.arrived == barrier.expected) {
+      barrier.arrived = 0;
+      ++barrier.generation;
+      ++progress_;
+      return;
+    }
+    while (barrier.generation == generation) magister_switch_fiber(&fibers_[current_].stack_pointer, scheduler_);
+  }
+
+  const LaunchShape& shape_;
+  const std::function<void(HostThread&)>& kernel_;
+  std::vector<Words4> shared_;
+  std::vector<unsigned char> slots_;  // [threads, 32]: what a warp exchanges
+  Barrier block_barrier_;
+  std::vector<Barrier> warp_barriers_;
+  std::int64_t x_ = 0, y_ = 0, z_ = 0;
+
+ private:
+  struct Fiber {
+    void* stack_pointer = nullptr;
+    bool done = false;
+  };
+
+  void prepare(std::size_t index) {
+    Fiber& fiber = fibers_[index];
+    fiber.done = false;
+    // The first switch pops six registers and returns into begin(), whose frame starts 8 bytes off a multiple of 16.
+    auto* top = reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stacks_.get() + (index + 1) * kStackBytes) / 16 * 16) - 8;
+    std::memset(top, 0, 8 * sizeof(void*));
+    top[6] = reinterpret_cast<void*>(&HostBlock::begin);
+    fiber.stack_pointer = top;
+  }
+
+  // A fiber's first frame. Never returns: the scheduler does not resume it any more.
+  static void begin() {
+    HostBlock* block = being_run;
+    const std::size_t index = block->current_;
+    HostThread thread(*block, static_cast<int>(index));
+    block->kernel_(thread);
+    block->fibers_[index].done = true;
+    ++block->progress_;
+    magister_switch_fiber(&block->fibers_[index].stack_pointer, block->scheduler_);
+  }
+
+  void check_guard() const {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(shared_.data());
+    for (std::size_t i = shape_.shared_bytes; i < shared_.size() * 16; ++i) {
+      MAGISTER_CHECK(bytes[i] == kFill, ExitCode::kInternal, "block ({}, {}, {}) of a GPU kernel wrote byte {} of its {} bytes of shared "
+                     "memory (another block's numbers would be lost); report this", x_, y_, z_, i, shape_.shared_bytes);
+    }
+  }
+
+  std::vector<Fiber> fibers_;
+  std::unique_ptr<unsigned char[]> stacks_;
+  static thread_local HostBlock* being_run;
+  void* scheduler_ = nullptr;
+  std::size_t current_ = 0;
+  std::uint64_t progress_ = 0;
+};
+
+thread_local HostBlock* HostBlock::being_run = nullptr;
+
+int HostThread::num_threads() const { return static_cast<int>(block_.shape_.threads); }
+std::int64_t HostThread::block_x() const { return block_.x_; }
+std::int64_t HostThread::block_y() const { return block_.y_; }
+std::int64_t HostThread::block_z() const { return block_.z_; }
+void HostThread::sync() { block_.wait(block_.block_barrier_); }
+void HostThread::sync_warp() { block_.wait(block_.warp_barriers_[static_cast<std::size_t>(warp())]); }
+unsigned char* HostThread::shared() { return reinterpret_cast<unsigned char*>(block_.shared_.data()); }
+unsigned char* HostThread::slot(int lane) { return block_.slots_.data() + (warp() * kWarp + lane) * kSlotBytes; }
+
+// Every lane shows its fragments to the warp and computes its four sums over k in ascending order.
+void HostThread::mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  std::memcpy(slot(lane()), a, sizeof a);
+  std::memcpy(slot(lane()) + sizeof a, b, sizeof b);
+  sync_warp();
+  const auto half = [&](int of_lane, int word, int index) {  // number `index` (0, 1) of a register
+    std::uint32_t bits;
+    std::memcpy(&bits, slot(of_lane) + 4 * word, sizeof bits);
+    return to_float(Bf16{static_cast<std::uint16_t>(bits >> (16 * index))});
+  };
+  const int group = lane() / 4, pair = lane() % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int row = group + (i >= 2 ? 8 : 0), column = 2 * pair + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      const int holder = k % 8 / 2;  // t of the lane that holds k
+      const float left = half(row % 8 * 4 + holder, (k >= 8 ? 2 : 0) + (row >= 8 ? 1 : 0), k % 2);
+      const float right = half(column * 4 + holder, 4 + (k >= 8 ? 1 : 0), k % 2);
+      d[i] += left * right;
+    }
+  }
+  sync_warp();
+}
+
+void run_on_host(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel) {
+  HostBlock block(shape, kernel);
+  for (std::int64_t z = 0; z < shape.blocks_z; ++z) {
+    for (std::int64_t y = 0; y < shape.blocks_y; ++y) {
+      for (std::int64_t x = 0; x < shape.blocks_x; ++x) block.run(x, y, z);
+    }
+  }
+}
+
+}  // namespace magister::gpu

@@ -1,0 +1,6 @@
+// Kernels in a build without CUDA: they run on the host only.
+#include "magister/device/launch.h"
+
+namespace magister::gpu {
+const char* cuda_error_text(int) { return "this build has no CUDA"; }
+}  // namespace magister::gpu

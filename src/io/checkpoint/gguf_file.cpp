@@ -1,0 +1,143 @@
+// GGUF v2 and v3: header and tensor list. Tensors must follow each other in the file, each at the next multiple of the
+// alignment, as ggml itself demands: overlaps and holes cannot be. Source: ggml's GGUF specification.
+#include <algorithm>
+
+#include "io/checkpoint/dequantize.h"
+#include "io/checkpoint/gguf_cursor.h"
+#include "io/checkpoint/gguf_metadata.h"
+#include "io/checkpoint/mapped_tensors.h"
+#include "magister/core/checked.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint32_t kMaxDimensions = 4;
+constexpr std::int64_t kMaxAlignment = 1 << 20;
+
+StorageType storage_type(std::uint32_t type, const std::string& path, const std::string& name) {
+  switch (type) {
+    case 0: return StorageType::kF32;
+    case 1: return StorageType::kF16;
+    case 2: return StorageType::kQ4_0;
+    case 3: return StorageType::kQ4_1;
+    case 6: return StorageType::kQ5_0;
+    case 7: return StorageType::kQ5_1;
+    case 8: return StorageType::kQ8_0;
+    case 12: return StorageType::kQ4_K;
+    case 13: return StorageType::kQ5_K;
+    case 14: return StorageType::kQ6_K;
+    case 24: return StorageType::kI8;
+    case 25: return StorageType::kI16;
+    case 26: return StorageType::kI32;
+    case 27: return StorageType::kI64;
+    case 28: return StorageType::kF64;
+    case 30: return StorageType::kBF16;
+    default: break;
+  }
+  fail(ExitCode::kData, "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
+       "Q5_K, Q6_K and integers); convert the model to one of these", printable(path), printable(name), type);
+}
+
+// A tensor of the list, and where it begins in the data.
+struct Entry {
+  TensorInfo info;
+  std::uint64_t offset = 0;
+};
+
+Entry read_entry(GgufCursor& cursor, const std::string& path) {
+  Entry entry;
+  entry.info.name = cursor.text("a tensor's name");
+  const auto num_dimensions = cursor.value<std::uint32_t>("a tensor's number of dimensions");
+  MAGISTER_CHECK(num_dimensions >= 1 && num_dimensions <= kMaxDimensions, ExitCode::kData,
+                 "{}: tensor {} has {} dimensions (1 to {} are allowed; the header is damaged); fetch the file again",
+                 printable(path), printable(entry.info.name), num_dimensions, kMaxDimensions);
+  for (std::uint32_t d = 0; d < num_dimensions; ++d) {
+    const auto size = cursor.value<std::uint64_t>("a tensor's dimension");
+    MAGISTER_CHECK(size <= (1ull << 40), ExitCode::kData, "{}: tensor {} has a dimension of {} (no tensor is that large; "
+                   "the header is damaged); fetch the file again", printable(path), printable(entry.info.name), size);
+    entry.info.shape.insert(entry.info.shape.begin(), static_cast<std::int64_t>(size));
+  }
+  entry.info.type = storage_type(cursor.value<std::uint32_t>("a tensor's type"), path, entry.info.name);
+  entry.offset = cursor.value<std::uint64_t>("a tensor's offset");
+  return entry;
+}
+
+class GgufFile final : public MappedTensors {
+ public:
+  explicit GgufFile(const std::string& path) {
+    const std::size_t index = add_file(MappedFile(path));
+    const std::string& name = file(index).path();
+    GgufCursor cursor(file(index).bytes(), name);
+    check_magic(cursor, name);
+    const std::uint64_t num_tensors = cursor.count(24, 160, "the number of tensors");
+    const std::uint64_t num_pairs = cursor.count(13, 128, "the number of metadata pairs");
+    MAGISTER_CHECK(num_tensors <= kMaxTensors, ExitCode::kData,
+                   "{}: says it holds {} tensors (at most {} are read; the header is damaged); fetch the file again",
+                   printable(name), num_tensors, kMaxTensors);
+    metadata_ = read_gguf_metadata(cursor, num_pairs, name);
+    refuse_parts(name);
+    std::vector<Entry> entries;
+    for (std::uint64_t i = 0; i < num_tensors; ++i) entries.push_back(read_entry(cursor, name));
+    place_tensors(std::move(entries), cursor.position(), index);
+    finish();
+    file(index).forget(file(index).bytes().data(), file(index).bytes().data() + cursor.position());
+  }
+
+ private:
+  static void check_magic(GgufCursor& cursor, const std::string& path) {
+    const auto magic = cursor.value<std::uint32_t>("the magic");
+    MAGISTER_CHECK(magic == 0x46554747u, ExitCode::kData, "{}: does not begin with \"GGUF\" (it is no GGUF file); give a "
+                   ".gguf file", printable(path));
+    const auto version = cursor.value<std::uint32_t>("the version");
+    MAGISTER_CHECK((version & 0xFFFFu) != 0 || version == 0, ExitCode::kData,
+                   "{}: is a big-endian GGUF file (numbers would be read backwards); convert it to little-endian",
+                   printable(path));
+    MAGISTER_CHECK(version == 2 || version == 3, ExitCode::kData,
+                   "{}: is GGUF version {} (2 and 3 are read here); convert it again with current tools", printable(path),
+                   version);
+  }
+
+  void refuse_parts(const std::string& path) const {
+    const auto found = metadata_.find("split.count");
+    const auto* const parts = found == metadata_.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+    MAGISTER_CHECK(parts == nullptr || *parts <= 1, ExitCode::kData,
+                   "{}: is one of {} parts of a model (parts are not joined here); merge them first, for example with "
+                   "llama-gguf-split --merge", printable(path), *parts);
+  }
+
+  std::uint64_t alignment(const std::string& path) const {
+    const auto found = metadata_.find("general.alignment");
+    if (found == metadata_.end()) return 32;
+    const auto* value = std::get_if<std::int64_t>(&found->second);
+    const bool good = value != nullptr && *value >= 1 && *value <= kMaxAlignment && (*value & (*value - 1)) == 0;
+    MAGISTER_CHECK(good, ExitCode::kData, "{}: general.alignment is no power of two up to {} (tensors could not be found); "
+                   "fetch the file again", printable(path), kMaxAlignment);
+    return static_cast<std::uint64_t>(*value);
+  }
+
+  void place_tensors(std::vector<Entry> entries, std::uint64_t header_end, std::size_t index) {
+    const std::string& path = file(index).path();
+    const std::uint64_t unit = alignment(path);
+    const auto aligned = [unit](std::uint64_t at) { return (at + unit - 1) / unit * unit; };
+    const std::uint64_t data = aligned(header_end);
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+    std::uint64_t expected = 0;
+    for (Entry& entry : entries) {
+      const std::uint64_t num_bytes = tensor_bytes(entry.info, path);
+      // An empty tensor shares its place with the next one, whichever of the two comes first.
+      const bool in_place = entry.offset == expected || (num_bytes == 0 && entry.offset <= expected);
+      MAGISTER_CHECK(in_place, ExitCode::kData,
+                     "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap, leave a hole or "
+                     "break the alignment of {}); fetch the file again", printable(path), printable(entry.info.name),
+                     entry.offset, expected, unit);
+      expected = std::max(expected, aligned(checked_add(entry.offset, num_bytes, "end of a tensor")));
+      add_tensor(std::move(entry.info), index, checked_add(data, entry.offset, "begin of a tensor"));
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TensorFile> open_gguf(const std::string& path) { return std::make_unique<GgufFile>(path); }
+
+}  // namespace magister

@@ -1,0 +1,14 @@
+// The metadata pairs of a GGUF header. Every kind of value is kept, except lists of lists, which are refused.
+#pragma once
+
+#include <cstdint>
+
+#include "io/checkpoint/gguf_cursor.h"
+#include "magister/io/checkpoint/tensor_file.h"
+
+namespace magister {
+
+// num_pairs pairs from the cursor on. A key that is there twice is refused.
+Metadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t num_pairs, const std::string& path);
+
+}  // namespace magister

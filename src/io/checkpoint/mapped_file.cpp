@@ -1,0 +1,101 @@
+// mmap of a whole file. O_NONBLOCK lets open() return for a FIFO, which is then refused by its kind.
+#include "io/checkpoint/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "magister/core/error.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22  // glibc older than 2.35
+#endif
+
+namespace magister {
+namespace {
+
+constexpr std::uintptr_t kPage = 4096;
+
+const char* kind_of(const struct stat& status) {
+  if (S_ISDIR(status.st_mode)) return "a folder";
+  if (S_ISFIFO(status.st_mode)) return "a pipe";
+  if (S_ISSOCK(status.st_mode)) return "a socket";
+  return "a device";
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be opened ({}); check the path and its permissions",
+                 printable(path), std::strerror(errno));
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (!known || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    fail(ExitCode::kInputOutput, "{}: is {} (only a regular file can be mapped); give a file", printable(path),
+         known ? kind_of(status) : "not to be examined");
+  }
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
+  if (address == MAP_FAILED) {
+    const int error = errno;
+    ::close(descriptor_);
+    fail(ExitCode::kInputOutput, "{}: its {} bytes cannot be mapped ({}); check the limits of the address space (ulimit -v)",
+         printable(path), size_, std::strerror(error));
+  }
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::check_unchanged() const {
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  MAGISTER_CHECK(known && static_cast<std::uint64_t>(status.st_size) >= size_, ExitCode::kInputOutput,
+                 "{}: had {} bytes when it was opened and has {} now (its end cannot be read any more); leave the file alone "
+                 "during a run", printable(path_), size_, static_cast<std::uint64_t>(status.st_size));
+}
+
+void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
+  if (begin >= end) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(begin) / kPage * kPage;
+  const auto last = (reinterpret_cast<std::uintptr_t>(end) + kPage - 1) / kPage * kPage;
+  if (::madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_READ) == 0) return;
+  const int error = errno;
+  const bool unreadable = error == EFAULT || error == EHWPOISON;  // all else: the pages will be faulted in as usual
+  MAGISTER_CHECK(!unreadable, ExitCode::kInputOutput,
+                 "{}: bytes {} to {} cannot be read (the file was cut short during the run, or the disk failed); check both",
+                 printable(path_), begin - data_, end - data_);
+}
+
+void MappedFile::forget(const std::byte* begin, const std::byte* end) const noexcept {
+  const auto first = (reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) / kPage * kPage;
+  const auto last = reinterpret_cast<std::uintptr_t>(end) / kPage * kPage;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace magister

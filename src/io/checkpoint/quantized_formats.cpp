@@ -1,0 +1,355 @@
+// Which stored tensors make one weight, by quantisation method, and the checks of their types and shapes against each other:
+// after them no index computed from a window can leave a tensor.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "io/checkpoint/quantized_file.h"
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;  // of one dimension: products of two stay far below 2^63
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::string shown(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+class Finder {
+ public:
+  Finder(const MappedTensors& file, const QuantizationConfig& config) : file_(file), config_(config) {}
+
+  QuantizedWeights find() {
+    for (const TensorInfo& info : file_.tensors()) {
+      switch (config_.method) {
+        case QuantMethod::kGptq: if (const auto p = prefix(info, ".qweight")) add(*p, gptq(*p)); break;
+        case QuantMethod::kAwq: if (const auto p = prefix(info, ".qweight")) add(*p, awq(*p)); break;
+        case QuantMethod::kCompressedTensors:
+        case QuantMethod::kFp8:
+          if (const auto p = prefix(info, ".weight_packed")) add(*p, packed(*p));
+          if (const auto p = prefix(info, ".weight"); p && is_code(info.type)) add(*p, scaled(*p));
+          break;
+        case QuantMethod::kBitsAndBytes:
+          if (const auto p = prefix(info, ".SCB")) add(*p, bnb_int8(*p));
+          if (const auto p = prefix(info, ".weight.absmax")) add(*p, bnb_4bit(*p));
+          break;
+      }
+    }
+    MAGISTER_CHECK(!out_.weights.empty(), ExitCode::kData, "{}: its quantization_config is there, but no quantised weight is in the "
+                   "model's tensors (the config belongs to another model); fetch both again", printable(config_.path));
+    return std::move(out_);
+  }
+
+ private:
+  static std::optional<std::string> prefix(const TensorInfo& info, std::string_view suffix) {
+    if (!info.name.ends_with(suffix)) return std::nullopt;
+    return info.name.substr(0, info.name.size() - suffix.size());
+  }
+  static bool is_code(StorageType type) { return type == StorageType::kI8 || type == StorageType::kF8_E4M3; }
+
+  void add(const std::string& name, QuantizedWeight weight) {
+    MAGISTER_CHECK(weight.out >= 1 && weight.in >= 1 && weight.out <= kMaxSize && weight.in <= kMaxSize, ExitCode::kData,
+                   "{}.weight is [{}, {}] (no layer has such a size); fetch the file again", printable(name), weight.out, weight.in);
+    const auto same = out_.weights.emplace(name + ".weight", std::move(weight));
+    MAGISTER_CHECK(same.second, ExitCode::kData, "{}.weight is quantised in two ways (which one is meant?); fetch the file again",
+                   printable(name));
+  }
+
+  // A part of the weight `name`; absent: refused if `needed`, else an empty one.
+  StoredPart part(const std::string& name, const char* suffix, bool needed = true) {
+    const TensorInfo* info = file_.find(name + suffix);
+    MAGISTER_CHECK(info != nullptr || !needed, ExitCode::kData, "{}{} is missing (the quantised weight cannot be read without it); "
+                   "fetch the file again", printable(name), suffix);
+    if (info == nullptr) return {};
+    out_.taken[info->name] = name;
+    if (info->num_bytes <= 65536) file_.populate(*info, {0, info->num_bytes});  // some small parts are read at once
+    return {info, file_.bytes_of(*info).data()};
+  }
+  // Marks a tensor that belongs to the weight but is not read (input scales: activations are not quantised here).
+  void ignore(const std::string& name, const char* suffix) { part(name, suffix, false); }
+
+  void expect(const StoredPart& p, const Shape& shape, std::initializer_list<StorageType> types) const {
+    std::vector<std::string> names;
+    bool known = false;
+    for (const StorageType type : types) {
+      names.push_back(to_string(type));
+      known = known || p.info->type == type;
+    }
+    MAGISTER_CHECK(known && p.info->shape == shape, ExitCode::kData, "tensor {} is {} {}, but the weight's other parts and the config "
+                   "ask for {} {} (it would be read wrongly); fetch the file again", printable(p.info->name), to_string(p.info->type),
+                   shown(p.info->shape), fmt::join(names, " or "), shown(shape));
+  }
+  void expect_rank(const StoredPart& p, std::size_t rank) const {
+    MAGISTER_CHECK(p.info->shape.size() == rank, ExitCode::kData, "tensor {} is {} (a shape of {} numbers is expected of this "
+                   "quantisation); fetch the file again", printable(p.info->name), shown(p.info->shape), rank);
+    for (const std::int64_t size : p.info->shape) {
+      MAGISTER_CHECK(size >= 1 && size <= kMaxSize, ExitCode::kData, "tensor {} is {} (no layer has such a size); fetch the file "
+                     "again", printable(p.info->name), shown(p.info->shape));
+    }
+  }
+
+  // Inputs a scale when there are `groups` of them: one for all, or the size that the config names and that fits.
+  std::int64_t group_size(const std::string& name, std::int64_t in, std::int64_t groups) const {
+    if (groups == 1) return in;
+    for (const std::int64_t size : config_.group_sizes) {
+      if (ceil_div(in, size) == groups) return size;
+    }
+    fail(ExitCode::kData, "{} has scales for {} groups of its {} inputs (no group_size of the quantization_config gives that: {}); "
+         "fetch the config again", printable(name), groups, in, fmt::join(config_.group_sizes, ", "));
+  }
+
+  void expect_group_index(QuantizedWeight& w) const {
+    if (w.group_index) expect(w.group_index, {w.in}, {StorageType::kI32});
+  }
+
+  static constexpr std::initializer_list<StorageType> kFloats = {StorageType::kF32, StorageType::kF16, StorageType::kBF16};
+
+  QuantizedWeight gptq(const std::string& name) {
+    QuantizedWeight w;
+    w.layout = CodeLayout::kWordsByInput;
+    w.codes = part(name, ".qweight");
+    w.scales = part(name, ".scales");
+    w.zeros = part(name, ".qzeros");
+    w.group_index = part(name, ".g_idx", false);
+    expect_rank(w.codes, 2);
+    expect_rank(w.scales, 2);
+    w.bits = config_.bits.empty() ? 4 : config_.bits.front();
+    w.in = w.codes.info->shape[0] * (32 / w.bits);
+    w.out = w.codes.info->shape[1];
+    w.groups = w.scales.info->shape[0];
+    w.scales_by_group = true;
+    w.group = group_size(name, w.in, w.groups);
+    w.zero_layout = ZeroLayout::kAlongOutputs;
+    expect(w.codes, {w.in / (32 / w.bits), w.out}, {StorageType::kI32});
+    expect(w.scales, {w.groups, w.out}, kFloats);
+    expect(w.zeros, {w.groups, ceil_div(w.out, 32 / w.bits)}, {StorageType::kI32});
+    expect_group_index(w);
+    w.zero_added = zero_added(w);
+    return w;
+  }
+
+  // Zeros of a symmetric checkpoint are the middle: what stands in the file tells v1 (one less) from v2, whatever the config
+  // says, and files that say v1 but hold v2 exist.
+  std::int64_t zero_added(const QuantizedWeight& w) const {
+    const std::int64_t declared = config_.stored_zero_is_true ? 0 : 1;
+    if (!config_.symmetric) return declared;
+    const std::int64_t stored = code_of(static_cast<std::uint32_t>(int_at(w.zeros, 0)), 0, w.bits), middle = std::int64_t{1} << (w.bits - 1);
+    return stored == middle ? 0 : stored == middle - 1 ? 1 : declared;
+  }
+
+  QuantizedWeight awq(const std::string& name) {
+    QuantizedWeight w;
+    w.layout = CodeLayout::kAwq;
+    w.codes = part(name, ".qweight");
+    w.scales = part(name, ".scales");
+    w.zeros = part(name, ".qzeros");
+    expect_rank(w.codes, 2);
+    expect_rank(w.scales, 2);
+    w.in = w.codes.info->shape[0];
+    w.out = w.codes.info->shape[1] * 8;
+    w.groups = w.scales.info->shape[0];
+    w.scales_by_group = true;
+    w.group = group_size(name, w.in, w.groups);
+    w.zero_layout = ZeroLayout::kAwq;
+    expect(w.codes, {w.in, w.out / 8}, {StorageType::kI32});
+    expect(w.scales, {w.groups, w.out}, kFloats);
+    expect(w.zeros, {w.groups, w.out / 8}, {StorageType::kI32});
+    return w;
+  }
+
+  QuantizedWeight packed(const std::string& name) {
+    QuantizedWeight w;
+    w.codes = part(name, ".weight_packed");
+    const StoredPart shape = part(name, ".weight_shape");
+    w.scales = part(name, ".weight_scale");
+    w.zeros = part(name, ".weight_zero_point", false);
+    w.group_index = part(name, ".weight_g_idx", false);
+    ignore_activations(name);
+    expect_rank(w.codes, 2);
+    expect_rank(w.scales, 2);
+    expect(shape, {2}, {StorageType::kI64, StorageType::kI32});
+    read_shape(shape, w);
+    w.bits = packed_bits(name, w);
+    const std::int64_t n = 32 / w.bits;
+    w.groups = w.scales.info->shape[1];
+    w.group = group_size(name, w.in, w.groups);
+    w.center = std::int64_t{1} << (w.bits - 1);
+    expect(w.codes, {w.out, ceil_div(w.in, n)}, {StorageType::kI32});
+    expect(w.scales, {w.out, w.groups}, kFloats);
+    if (w.zeros) {
+      w.zero_layout = ZeroLayout::kByOutput;
+      expect(w.zeros, {ceil_div(w.out, n), w.groups}, {StorageType::kI32});
+    }
+    expect_group_index(w);
+    return w;
+  }
+
+  void read_shape(const StoredPart& shape, QuantizedWeight& w) const {
+    const bool wide = shape.info->type == StorageType::kI64;
+    const auto value = [&](std::int64_t i) {
+      if (!wide) return static_cast<std::int64_t>(int_at(shape, i));
+      std::int64_t v;
+      std::copy_n(shape.data + 8 * i, 8, reinterpret_cast<std::byte*>(&v));
+      return v;
+    };
+    w.out = value(0);
+    w.in = value(1);
+    MAGISTER_CHECK(w.out >= 1 && w.in >= 1 && w.out <= kMaxSize && w.in <= kMaxSize, ExitCode::kData, "tensor {} says [{}, {}] (no "
+                   "layer has such a size); fetch the file again", printable(shape.info->name), w.out, w.in);
+  }
+
+  // The bits of the config that the packed width fits; with several only one can.
+  std::int64_t packed_bits(const std::string& name, const QuantizedWeight& w) const {
+    for (const std::int64_t bits : config_.bits) {
+      if (ceil_div(w.in, 32 / bits) == w.codes.info->shape[1]) return bits;
+    }
+    fail(ExitCode::kData, "{}.weight_packed has {} words for {} inputs (the quantization_config's bits, {}, do not give that); fetch "
+         "the file again", printable(name), w.codes.info->shape[1], w.in, fmt::join(config_.bits, ", "));
+  }
+
+  void ignore_activations(const std::string& name) {
+    for (const char* suffix : {".input_scale", ".input_zero_point", ".input_global_scale", ".input_g_idx"}) ignore(name, suffix);
+  }
+
+  // i8 or e4m3 [out, in] with scales for all, by output, by group or in blocks.
+  QuantizedWeight scaled(const std::string& name) {
+    QuantizedWeight w;
+    w.codes = part(name, ".weight");
+    expect_rank(w.codes, 2);
+    w.out = w.codes.info->shape[0];
+    w.in = w.codes.info->shape[1];
+    w.bits = 8;
+    w.layout = w.codes.info->type == StorageType::kI8 ? CodeLayout::kInt8 : CodeLayout::kFp8;
+    w.scales = part(name, ".weight_scale", false);
+    const StoredPart inverse = part(name, ".weight_scale_inv", false);  // in spite of its name multiplied, too
+    MAGISTER_CHECK(static_cast<bool>(w.scales) != static_cast<bool>(inverse), ExitCode::kData, "{}.weight is {} and needs a "
+                   "weight_scale or a weight_scale_inv, one of them (its values would be wrong); fetch the file again",
+                   printable(name), to_string(w.codes.info->type));
+    if (inverse) w.scales = inverse;
+    w.zeros = part(name, ".weight_zero_point", false);
+    ignore_activations(name);
+    place_scales(name, w);
+    if (w.zeros) {
+      MAGISTER_CHECK(w.rows_a_scale == 1 && w.layout == CodeLayout::kInt8, ExitCode::kData, "{}.weight_zero_point stands beside FP8 "
+                     "or beside one scale for several outputs (that is not read here); use another checkpoint", printable(name));
+      w.zero_layout = ZeroLayout::kInt8;
+      expect(w.zeros, w.scales.info->shape, {StorageType::kI8});
+    }
+    return w;
+  }
+
+  void place_scales(const std::string& name, QuantizedWeight& w) const {
+    const Shape& shape = w.scales.info->shape;
+    const std::int64_t rows = shape.empty() ? 1 : shape[0], groups = shape.size() < 2 ? 1 : shape[1];
+    const std::int64_t br = config_.block_rows, bc = config_.block_columns;
+    w.groups = groups;
+    if (rows == 1 && groups == 1) {
+      w.rows_a_scale = w.out;
+      w.group = w.in;
+    } else if (br > 0 && shape.size() == 2 && rows == ceil_div(w.out, br) && groups == ceil_div(w.in, bc)) {
+      w.rows_a_scale = br;
+      w.group = bc;
+    } else {
+      MAGISTER_CHECK(rows == w.out && shape.size() <= 2, ExitCode::kData, "tensor {} is {} for a weight [{}, {}] (one scale, one an "
+                     "output, by group, or in blocks of {} x {} fit); fetch the file again", printable(w.scales.info->name),
+                     shown(shape), w.out, w.in, br, bc);
+      w.group = group_size(name, w.in, groups);
+    }
+    expect(w.scales, shape, kFloats);
+  }
+
+  QuantizedWeight bnb_int8(const std::string& name) {
+    QuantizedWeight w;
+    w.codes = part(name, ".weight");
+    w.scales = part(name, ".SCB");
+    const StoredPart format = part(name, ".weight_format", false);
+    expect_rank(w.codes, 2);
+    w.out = w.codes.info->shape[0];
+    w.in = w.codes.info->shape[1];
+    w.bits = 8;
+    w.layout = CodeLayout::kInt8;
+    w.group = w.in;
+    w.after_scale = 0.007874015718698502f;  // the library's 1 / 127
+    expect(w.codes, {w.out, w.in}, {StorageType::kI8});
+    expect(w.scales, {w.out}, {StorageType::kF32});
+    MAGISTER_CHECK(!format || (format.info->type == StorageType::kU8 && format.info->num_bytes == 1 && format.data[0] == std::byte{0}),
+                   ExitCode::kData, "{}.weight_format is not 0 (only rows are read, not a GPU's own order of tiles); save the model again "
+                   "with a current bitsandbytes", printable(name));
+    return w;
+  }
+
+  QuantizedWeight bnb_4bit(const std::string& name);
+  void read_nested(const std::string& name, const nlohmann::json& state, QuantizedWeight& w);
+
+  const MappedTensors& file_;
+  const QuantizationConfig& config_;
+  QuantizedWeights out_;
+};
+
+std::int64_t state_integer(const nlohmann::json& state, const char* key, const std::string& name) {
+  const auto found = state.find(key);
+  MAGISTER_CHECK(found != state.end() && found->is_number_unsigned() && found->get<std::uint64_t>() >= 1 &&
+                     found->get<std::uint64_t>() <= (1u << 20),
+                 ExitCode::kData, "{}'s quant_state has no {} from 1 to 2^20 (its blocks are unknown); fetch the file again",
+                 printable(name), key);
+  return found->get<std::int64_t>();
+}
+
+QuantizedWeight Finder::bnb_4bit(const std::string& name) {
+  QuantizedWeight w;
+  w.layout = CodeLayout::kNibbles;
+  w.codes = part(name, ".weight");
+  w.absmax = part(name, ".weight.absmax");
+  const StoredPart table = part(name, ".weight.quant_map");
+  StoredPart text = part(name, ".weight.quant_state.bitsandbytes__nf4", false);
+  if (!text) text = part(name, ".weight.quant_state.bitsandbytes__fp4");
+  const auto* begin = reinterpret_cast<const char*>(text.data);
+  const bool small = text.info->type == StorageType::kU8 && text.info->num_bytes <= 65536;
+  const nlohmann::json state = small ? nlohmann::json::parse(begin, begin + text.info->num_bytes, nullptr, false) : nlohmann::json();
+  MAGISTER_CHECK(state.is_object() && state.contains("shape") && state["shape"].is_array() && state["shape"].size() == 2 &&
+                     state["shape"][0].is_number_unsigned() && state["shape"][1].is_number_unsigned(),
+                 ExitCode::kData, "tensor {} holds no JSON object with a shape of two numbers (the weight's size is unknown); fetch "
+                 "the file again", printable(text.info->name));
+  const auto out = state["shape"][0].get<std::uint64_t>(), in = state["shape"][1].get<std::uint64_t>();
+  MAGISTER_CHECK(out - 1 < static_cast<std::uint64_t>(kMaxSize) && in - 1 < static_cast<std::uint64_t>(kMaxSize), ExitCode::kData,
+                 "tensor {} says [{}, {}] (no layer has such a size); fetch the file again", printable(text.info->name), out, in);
+  w.out = static_cast<std::int64_t>(out);
+  w.in = static_cast<std::int64_t>(in);
+  w.block = state_integer(state, "blocksize", name);
+  const std::int64_t elements = w.out * w.in, blocks = ceil_div(elements, w.block);
+  expect(w.codes, {ceil_div(elements, 2), 1}, {StorageType::kU8});
+  expect(table, {16}, {StorageType::kF32});
+  for (std::int64_t i = 0; i < 16; ++i) w.table[i] = float_at(table, i);
+  if (state.contains("nested_blocksize")) {
+    read_nested(name, state, w);
+    expect(w.absmax, {blocks}, {StorageType::kU8});
+    expect(w.nested_absmax, {ceil_div(blocks, w.nested_block)}, {StorageType::kF32});
+  } else {
+    expect(w.absmax, {blocks}, {StorageType::kF32});
+  }
+  return w;
+}
+
+void Finder::read_nested(const std::string& name, const nlohmann::json& state, QuantizedWeight& w) {
+  w.nested_block = state_integer(state, "nested_blocksize", name);
+  w.nested_absmax = part(name, ".weight.nested_absmax");
+  w.nested_table = part(name, ".weight.nested_quant_map");
+  expect(w.nested_table, {256}, {StorageType::kF32});
+  const auto offset = state.find("nested_offset");
+  MAGISTER_CHECK(offset != state.end() && offset->is_number() && std::isfinite(offset->get<double>()), ExitCode::kData,
+                 "{}'s quant_state has nested scales without a nested_offset (they would be wrong); fetch the file again",
+                 printable(name));
+  w.nested_offset = offset->get<float>();
+}
+
+}  // namespace
+
+QuantizedWeights find_quantized_weights(const MappedTensors& file, const QuantizationConfig& config) {
+  return Finder(file, config).find();
+}
+
+}  // namespace magister

@@ -1,0 +1,123 @@
+// Values of the top level are looked at; everything deeper is only checked for repeated keys and depth.
+// A record's key is a text or a whole number; token ids are whole numbers from 0 to 2^31 - 1.
+#include "io/dataset/jsonl_record.h"
+
+#include <limits>
+
+#include "io/strict_json.h"
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr std::size_t kMaxKeyBytes = 4096;  // keys go into the results file as texts of one length
+constexpr std::uint64_t kMaxToken = std::numeric_limits<TokenId>::max();
+
+}  // namespace
+
+class JsonlParser::Events final : public StrictJson {
+ public:
+  explicit Events(const DatasetConfig& config)
+      : StrictJson("", kMaxDepth),
+        whole_record_(config.whole_record),
+        wants_text_(config.tokens_field.empty()),
+        wanted_(wants_text_ ? config.text_field : config.tokens_field),
+        key_field_(config.key_field) {}
+
+  void parse(std::string_view line, const std::string& where, Record& record) {
+    restart(where);
+    record_ = &record;
+    found_ = found_key_ = in_tokens_ = false;
+    read(line);
+    if (whole_record_) record.text = line;
+    require(found_ || whole_record_, wanted_);
+    require(found_key_ || key_field_.empty(), key_field_);
+  }
+
+ private:
+  void on_value(Kind kind, std::string& text) override {
+    MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData,
+                   "{}: the line is {} (a record is an object); write one object a line", where(), name_of(kind));
+    if (depth() == 2 && in_tokens_) {
+      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); mend the line", where(),
+           record_->tokens.size(), printable(wanted_), name_of(kind), kMaxToken);
+    }
+    if (depth() != 1) return;
+    if (!key_field_.empty() && key() == key_field_) take_key(kind, text);
+    if (!whole_record_ && key() == wanted_) take_wanted(kind, text);
+  }
+
+  void on_whole(bool negative, std::uint64_t magnitude) override {
+    if (depth() != 2 || !in_tokens_) return StrictJson::on_whole(negative, magnitude);
+    MAGISTER_CHECK(!negative && magnitude <= kMaxToken, ExitCode::kData,
+                   "{}: entry {} of \"{}\" is {}{} (token ids go from 0 to {}); mend the line", where(),
+                   record_->tokens.size(), printable(wanted_), negative ? "-" : "", magnitude, kMaxToken);
+    record_->tokens.push_back(static_cast<TokenId>(magnitude));
+  }
+
+  void on_end() override {
+    if (depth() == 1) in_tokens_ = false;
+  }
+
+  void take_key(Kind kind, const std::string& text) {
+    MAGISTER_CHECK(kind == Kind::kText || kind == Kind::kWhole, ExitCode::kData,
+                   "{}: the key \"{}\" is {} (a text or a whole number is expected); mend the line", where(),
+                   printable(key_field_), name_of(kind));
+    MAGISTER_CHECK(text.size() <= kMaxKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
+                   "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); mend the line",
+                   where(), printable(text, 60), text.size(), kMaxKeyBytes);
+    record_->key = text;
+    found_key_ = true;
+  }
+
+  void take_wanted(Kind kind, std::string& text) {
+    MAGISTER_CHECK(kind == (wants_text_ ? Kind::kText : Kind::kArray), ExitCode::kData,
+                   "{}: \"{}\" is {} ({} is expected); mend the line or name another field", where(), printable(wanted_),
+                   name_of(kind), wants_text_ ? "a text" : "a list of token ids");
+    found_ = true;
+    in_tokens_ = !wants_text_;
+    if (!wants_text_) return;
+    MAGISTER_CHECK(text.find('\0') == std::string::npos, ExitCode::kData, "{}: \"{}\" holds a NUL character (no text does; the "
+                   "file is damaged); mend the line", where(), printable(wanted_));
+    record_->text = std::move(text);
+  }
+
+  void require(bool found, const std::string& field) const {
+    if (found) return;
+    const std::string near = nearest_name(field, keys(1));
+    std::string seen;
+    for (const std::string& name : keys(1)) seen += (seen.empty() ? "" : ", ") + printable(name, 40);
+    fail(ExitCode::kData, "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}mend the line or the "
+         "dataset section", where(), printable(field), seen.empty() ? "none" : printable(seen),
+         near.empty() ? "" : "did you mean \"" + printable(near, 80) + "\"? else ");
+  }
+
+  const bool whole_record_, wants_text_;
+  const std::string wanted_, key_field_;
+  Record* record_ = nullptr;
+  bool found_ = false, found_key_ = false, in_tokens_ = false;
+};
+
+JsonlParser::JsonlParser(const DatasetConfig& config) : events_(std::make_unique<Events>(config)) {}
+JsonlParser::~JsonlParser() = default;
+
+void JsonlParser::parse(std::string_view line, const std::string& where, Record& record) {
+  MAGISTER_CHECK(line.find_first_not_of(" \t\r") != std::string_view::npos, ExitCode::kData,
+                 "{}: the line is empty (a JSONL line is one object); remove it", where);
+  // The parser would skip the mark silently; inside a file it tells that files were pasted together.
+  MAGISTER_CHECK(!line.starts_with("\xEF\xBB\xBF"), ExitCode::kData, "{}: begins with a byte order mark (it may stand at a "
+                 "file's begin only); remove it", where);
+  events_->parse(line, where, record);
+}
+
+void check_text(std::string_view line, const std::string& where) {
+  const std::size_t bad = find_bad_utf8(line);
+  MAGISTER_CHECK(bad == line.size(), ExitCode::kData, "{}: not valid UTF-8 at byte {} of the line (the text would have to be "
+                 "guessed); convert the file to UTF-8", where, bad + 1);
+  const std::size_t nul = line.find('\0');
+  MAGISTER_CHECK(nul == std::string_view::npos, ExitCode::kData, "{}: a NUL character at byte {} of the line (no text has one; "
+                 "the file is damaged or binary); mend the line", where, nul + 1);
+}
+
+}  // namespace magister

@@ -1,0 +1,29 @@
+// One line of JSONL -> the fields that a data set asks for. No document tree is built: size and depth cost nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "magister/io/dataset/dataset.h"
+
+namespace magister {
+
+// Keeps its buffers from line to line.
+class JsonlParser {
+ public:
+  explicit JsonlParser(const DatasetConfig& config);
+  ~JsonlParser();
+
+  // Fills key and text or tokens. `where` is "file:line" for messages. Throws Error(kData).
+  void parse(std::string_view line, const std::string& where, Record& record);
+
+ private:
+  class Events;
+  std::unique_ptr<Events> events_;
+};
+
+// Throws Error(kData) unless the line is UTF-8 without NUL characters.
+void check_text(std::string_view line, const std::string& where);
+
+}  // namespace magister

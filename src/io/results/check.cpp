@@ -1,0 +1,100 @@
+// `check`: what a reader would have to trust otherwise. Structure first (nothing else can be read without it), then units
+// one by one: their bytes against their checksum, their rows against the rules.
+#include "io/results/check.h"
+
+namespace magister {
+namespace {
+
+void check_attributes(const ResultsReader& file, FaultList& faults) {
+  const char* const texts[] = {"format", "software", "software_version", "experiment", "config_sha256", "model_sha256",
+                               "tokenizer_sha256", "dataset_sha256", "plan_sha256"};
+  const char* const numbers[] = {"format_version", "num_samples", "num_tokens"};
+  for (const char* name : texts) {
+    const AttributeValue* value = find_attribute(file.attributes(), name);
+    if (value == nullptr || !std::holds_alternative<std::string>(*value)) faults.add("attribute {} is missing or no text", name);
+  }
+  for (const char* name : numbers) {
+    const AttributeValue* value = find_attribute(file.attributes(), name);
+    if (value == nullptr || !std::holds_alternative<std::uint64_t>(*value)) {
+      faults.add("attribute {} is missing or no number", name);
+    }
+  }
+  const AttributeValue* complete = find_attribute(file.attributes(), "complete");
+  if (complete == nullptr || (*complete != AttributeValue(std::uint8_t{0}) && *complete != AttributeValue(std::uint8_t{1}))) {
+    faults.add("attribute complete is neither 0 nor 1");
+  }
+}
+
+// What a kind of results promises about its samples and rows.
+struct Rules {
+  const char* format;
+  std::uint64_t newest_version;  // of the format; older ones are known, too
+  bool (*columns)(const ResultsReader&, FaultList&);
+  void (*samples)(const ResultsReader&, FaultList&);
+  void (*rows)(const ResultsReader&, const Unit&, FaultList&);
+};
+constexpr Rules kRules[] = {
+    {"magister.teacher_logits", 1, check_teacher_columns, check_teacher_samples, check_teacher_rows},
+    {"magister.generate", 2, check_generate_columns, check_generate_samples, check_generate_rows},
+    {"magister.judge", 1, check_judge_columns, check_judge_samples, check_judge_rows},
+};
+
+// Number of committed units. rules: null when no row can be checked.
+std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultList& faults) {
+  const ResultsColumns& columns = file.columns();
+  const UnitSet pending = columns.pending_units();
+  for (std::uint64_t index = 0, next = pending.next(0); index < columns.num_units(); ++index) {
+    if (index == next) {
+      next = pending.next(index + 1);
+      continue;
+    }
+    const Unit unit = columns.unit(index);
+    const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
+    std::uint32_t found = 0;
+    try {
+      found = columns.checksum(unit);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData) throw;
+      faults.add("unit {}: {}", index, error.what());
+      continue;
+    }
+    if (stored != found) {
+      faults.add("unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was committed",
+                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored);
+    }
+    if (rules != nullptr) rules->rows(file, unit, faults);
+  }
+  return columns.num_units() - pending.size();
+}
+
+}  // namespace
+
+std::vector<std::string> check_results(const std::string& path) {
+  const ResultsReader file(existing_results_path(path));
+  FaultList faults;
+  check_attributes(file, faults);
+  for (const std::string& fault : structure_faults(file.columns(), file.attributes())) faults.add("{}", fault);
+  const AttributeValue* format = find_attribute(file.attributes(), "format");
+  const Rules* rules = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rules& of) {
+    return format != nullptr && *format == AttributeValue(std::string(of.format));
+  });
+  if (rules == std::end(kRules)) faults.add("format is none that this program knows (magister.teacher_logits, magister.generate, magister.judge)");
+  const AttributeValue* version = find_attribute(file.attributes(), "format_version");
+  const auto* number = version == nullptr ? nullptr : std::get_if<std::uint64_t>(version);
+  if (rules != std::end(kRules) && number != nullptr && (*number == 0 || *number > rules->newest_version)) {
+    faults.add("format_version is {}; this program knows 1 to {} of {}", *number, rules->newest_version, rules->format);
+  }
+  // Offsets that lie would only make every unit look damaged.
+  if (faults.count() > 0) return faults.take();
+  if (!rules->columns(file, faults)) rules = nullptr;
+  if (rules != nullptr) rules->samples(file, faults);
+  const std::uint64_t num_units = file.columns().num_units(), num_done = check_units(file, rules, faults);
+  if (file.complete() && num_done != num_units) {
+    faults.add("complete is 1, but {} of {} units are committed", num_done, num_units);
+  } else if (!file.complete() && faults.count() == 0) {
+    faults.add("sound but not finished: {} of {} units are committed; run the command that made it again", num_done, num_units);
+  }
+  return faults.take();
+}
+
+}  // namespace magister

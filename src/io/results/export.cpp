@@ -1,0 +1,176 @@
+// `export`: one JSON line a sample, streamed column by column, written beside its final name and renamed at the end.
+// JSON: RFC 8259. Floats by std::to_chars: the shortest decimal that reads back to the same float.
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "io/results/reader.h"
+#include "io/results/text_heap.h"
+#include "magister/core/error.h"
+#include "magister/io/results/tools.h"
+#include "magister/io/whole_file.h"
+
+namespace magister {
+namespace {
+
+using Sink = std::function<void(std::string_view)>;
+
+template <typename T>
+void append_number(std::string& line, T value) {
+  char digits[40];
+  line.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+template <typename T>
+void append_values(std::string& line, std::span<const std::byte> bytes, std::size_t row_values, bool& first_row) {
+  for (std::size_t at = 0, index = 0; at < bytes.size(); at += sizeof(T), ++index) {
+    const bool opens = row_values > 0 && index % row_values == 0;
+    if (opens) line += std::exchange(first_row, false) ? "[" : ",[";
+    else if (row_values > 0 || !std::exchange(first_row, false)) line += ',';
+    T value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isfinite(value)) append_number(line, value);
+      else line += "null";
+    } else {
+      append_number(line, value);
+    }
+    if (row_values > 0 && (index + 1) % row_values == 0) line += ']';
+  }
+}
+
+// A key without its padding, as a JSON string.
+std::string json_text(std::string_view padded) {
+  const std::string text(padded.substr(0, padded.find_last_not_of('\0') + 1));
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Writes what a column holds of one sample; the line goes to the sink whenever it is long.
+class JsonlWriter {
+ public:
+  JsonlWriter(const ResultsReader& file, Sink sink) : file_(file), sink_(std::move(sink)) {
+    key_ = &file_.column("/samples/key", ColumnType::kUtf8);
+    add("source_index", file_.column("/samples/source_index", ColumnType::kU64));
+    add("token_ids", file_.column("/tokens/id", ColumnType::kI32));
+    for (const PlacedColumn* column : file_.columns().unit_columns()) {
+      const std::string& path = column->spec.path;
+      if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
+      add(path.substr(path.rfind('/') + 1), *column);
+    }
+  }
+
+  void write_all() {
+    const PlacedColumn& offset = file_.columns().at("/samples/offset");
+    std::optional<std::uint64_t> begin;  // of the sample's rows
+    std::uint64_t sample = 0;
+    file_.columns().for_each_piece(offset, {0, offset.spec.num_rows}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+      for (std::size_t at = 0; at < bytes.size(); at += 8) {
+        std::uint64_t end;
+        std::memcpy(&end, bytes.data() + at, sizeof end);
+        if (begin) write_sample(sample++, {*begin, end});
+        begin = end;
+      }
+    });
+    sink_(line_);
+  }
+
+ private:
+  struct Member {
+    std::string prefix;  // ,"name":
+    const PlacedColumn* column;
+    std::unique_ptr<TextHeap> text;  // of strings of any length
+  };
+
+  void add(const std::string& name, const PlacedColumn& column) {
+    members_.push_back({"," + json_text(name) + ":", &column, nullptr});
+    if (column.spec.type == ColumnType::kText) members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
+  }
+
+  void write_sample(std::uint64_t sample, IndexRange rows) {
+    MAGISTER_CHECK(rows.begin <= rows.end, ExitCode::kData, "{}: sample {} has rows {} to {} (the file is damaged); run check",
+                   printable(file_.path()), sample, rows.begin, rows.end);
+    std::string key(key_->row_bytes(), '\0');
+    file_.columns().read(*key_, sample, std::as_writable_bytes(std::span(key)));
+    line_ += "{\"key\":" + json_text(key);
+    for (const Member& member : members_) {
+      line_ += member.prefix;
+      const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
+      if (!of_samples) line_ += '[';
+      if (member.text) {
+        line_ += json_text(member.text->text(sample));
+        flush_if_long();
+        continue;
+      }
+      bool first_row = true;
+      file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
+                                     [&](std::uint64_t, std::span<const std::byte> bytes) {
+        append(*member.column, bytes, first_row);
+        flush_if_long();
+      });
+      if (member.column->spec.type == ColumnType::kUtf8) line_ += json_text(std::exchange(text_, {}));
+      if (!of_samples) line_ += ']';
+    }
+    line_ += "}\n";
+    flush_if_long();
+  }
+
+  void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
+    const std::size_t row_values = column.spec.width;
+    switch (column.spec.type) {
+      case ColumnType::kU8: return append_values<std::uint8_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kI32: return append_values<std::int32_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kU32: return append_values<std::uint32_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kU64: return append_values<std::uint64_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kF32: return append_values<float>(line_, bytes, row_values, first_row);
+      case ColumnType::kF16:
+        to_floats(ColumnType::kF16, bytes, floats_);
+        return append_values<float>(line_, std::as_bytes(std::span(floats_)), row_values, first_row);
+      case ColumnType::kUtf8: text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); return;
+      case ColumnType::kText: return;  // read by TextHeap
+    }
+  }
+
+  void flush_if_long() {
+    if (line_.size() < (1 << 20)) return;
+    sink_(line_);
+    line_.clear();
+  }
+
+  const ResultsReader& file_;
+  Sink sink_;
+  const PlacedColumn* key_;
+  std::vector<Member> members_;
+  std::vector<float> floats_;
+  std::string line_, text_;  // text_: of a text column, gathered from its pieces
+};
+
+// A reader that went away (a closed pipe) wants no more, which is no fault.
+void write_to_standard_output(std::string_view piece) {
+  if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() || errno == EPIPE) return;
+  fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere", std::strerror(errno));
+}
+
+void export_to_file(const ResultsReader& file, const std::string& out) {
+  WholeFile target(out, WholeFile::Existing::kRefused);
+  JsonlWriter(file, [&](std::string_view piece) { target.write(piece); }).write_all();
+  target.keep();
+}
+
+}  // namespace
+
+void export_jsonl(const std::string& path, const std::string& out) {
+  const ResultsReader file(existing_results_path(path));
+  MAGISTER_CHECK(file.complete(), ExitCode::kData, "{}: is not complete (rows would be missing); finish its run first",
+                 printable(file.path()));
+  if (out != "-") return export_to_file(file, out);
+  JsonlWriter(file, write_to_standard_output).write_all();
+  if (std::fflush(stdout) != 0) write_to_standard_output("\n");
+}
+
+}  // namespace magister

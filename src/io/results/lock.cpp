@@ -1,0 +1,232 @@
+// One lock file beside the results, locked shared by every rank for its life. Rank 0 takes it exclusively first: what holds
+// it then is another run, or the orphans of a killed one, which live on for 1.5 to 2.4 s (measured) and are waited for.
+// flock, and where a file system has none, open-file-description locks of fcntl: both belong to the open file, so a thread
+// that closes another descriptor cannot drop them. Sources: flock(2), fcntl(2), proc(5).
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/host_name.h"
+#include "magister/core/log.h"
+#include "magister/io/results/results_file.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+constexpr auto kOrphansGone = std::chrono::seconds(10);
+// Between creating the lock file and naming itself in it a starter needs microseconds; a network may need more.
+constexpr auto kNameWritten = std::chrono::milliseconds(300);
+constexpr auto kPause = std::chrono::milliseconds(50);
+
+enum class LockKind { kShared, kExclusive };
+enum class LockAnswer { kLocked, kHeld, kUnsupported };
+
+int open_lock_file(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640);
+  MAGISTER_CHECK(descriptor >= 0, ExitCode::kInputOutput,
+                 "{}: the lock file cannot be opened: {} (two runs could write one file); make the folder writable",
+                 printable(path), std::strerror(errno));
+  return descriptor;
+}
+
+LockAnswer answer_of(int error) noexcept {
+  if (error == EWOULDBLOCK || error == EAGAIN || error == EACCES) return LockAnswer::kHeld;
+  return LockAnswer::kUnsupported;
+}
+
+LockAnswer flock_now(int descriptor, LockKind kind) noexcept {
+  while (::flock(descriptor, (kind == LockKind::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    if (errno != EINTR) return answer_of(errno);
+  }
+  return LockAnswer::kLocked;
+}
+
+LockAnswer fcntl_now(int descriptor, LockKind kind) noexcept {
+  struct flock whole {};
+  whole.l_type = kind == LockKind::kShared ? F_RDLCK : F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  while (::fcntl(descriptor, F_OFD_SETLK, &whole) != 0) {
+    if (errno != EINTR) return answer_of(errno);
+  }
+  return LockAnswer::kLocked;
+}
+
+// True when locked; false when somebody holds it. A file system without any lock is said so, and the run goes on.
+bool try_lock(int descriptor, LockKind kind, const std::string& path) {
+  LockAnswer answer = fail_point("results.lock.flock") ? LockAnswer::kUnsupported : flock_now(descriptor, kind);
+  if (answer == LockAnswer::kUnsupported) {
+    answer = fcntl_now(descriptor, kind);
+    if (kind == LockKind::kExclusive && answer == LockAnswer::kLocked) {
+      log_info("{}: this file system has no flock; fcntl locks are used", path);
+    }
+  }
+  if (answer == LockAnswer::kUnsupported && kind == LockKind::kExclusive) {
+    log_warning("{}: this file system has no locks; see to it that no second run writes here", path);
+  }
+  return answer != LockAnswer::kHeld;
+}
+
+// Whether the locked file is still the one under this path: its last holder may have removed it meanwhile, and then a
+// third run could lock a new file of that name.
+bool still_there(int descriptor, const std::string& path) {
+  struct stat held {}, named {};
+  return ::fstat(descriptor, &held) == 0 && ::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
+}
+
+// When the process started, in clock ticks since boot; 0: there is none, or only a zombie. Tells a process from a later one
+// with the same number.
+std::uint64_t process_start(std::int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return 0;
+  const char state = text[name_end + 2];
+  if (state == 'Z' || state == 'X') return 0;
+  std::size_t at = name_end + 2;
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at, nullptr, 10);
+}
+
+std::string first_set(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name)) return value;
+  }
+  return "";
+}
+
+void write_holder(int descriptor) {
+  char since[32];
+  const std::time_t now = std::time(nullptr);
+  std::tm utc {};
+  std::strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&now, &utc));
+  // Without a launcher the parent is a shell, which may end while the run goes on.
+  const bool launched = !first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}).empty();
+  const std::int64_t launcher = launched ? ::getppid() : 0;
+  const json holder = {{"host", host_name()}, {"pid", ::getpid()}, {"pid_start", process_start(::getpid())},
+                       {"launcher", launcher}, {"launcher_start", launched ? process_start(launcher) : 0}, {"since", since},
+                       {"job", first_set({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})}};
+  const std::string text = holder.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, text.data(), text.size(), 0) < 0) {
+    log_warning("the lock file cannot be written: {}; a second run would not say who holds it", std::strerror(errno));
+  }
+}
+
+// Who holds the lock, from what the holder wrote; a file without sense counts as empty.
+struct Holder {
+  std::string host, since, job;
+  std::int64_t pid = 0, launcher = 0;
+  std::uint64_t pid_start = 0, launcher_start = 0;
+
+  bool known() const { return pid > 0; }
+  // On this host and without its launcher or its first rank: what is left of it is dying.
+  bool orphaned() const {
+    if (!known() || host != host_name()) return false;
+    return process_start(pid) != pid_start || (launcher > 0 && process_start(launcher) != launcher_start);
+  }
+  std::string text() const {
+    if (!known()) return "it has not said who it is";
+    return fmt::format("process {} on {} since {}{}", pid, printable(host, 80), printable(since, 40),
+                       job.empty() ? "" : ", job " + printable(job, 40));
+  }
+};
+
+Holder read_holder(int descriptor) {
+  char text[2048] = "";
+  const ssize_t n = ::pread(descriptor, text, sizeof text, 0);
+  const json object = json::parse(std::string_view(text, n > 0 ? static_cast<std::size_t>(n) : 0), nullptr, false);
+  Holder holder;
+  try {
+    if (!object.is_object()) return holder;
+    holder.host = object.value("host", "");
+    holder.since = object.value("since", "");
+    holder.job = object.value("job", "");
+    holder.pid = object.value("pid", std::int64_t{0});
+    holder.launcher = object.value("launcher", std::int64_t{0});
+    holder.pid_start = object.value("pid_start", std::uint64_t{0});
+    holder.launcher_start = object.value("launcher_start", std::uint64_t{0});
+  } catch (const json::exception&) {
+    return {};
+  }
+  return holder;
+}
+
+int take_first(const std::string& path) {
+  const auto begin = Clock::now();
+  bool said = false;
+  for (;;) {
+    const int descriptor = open_lock_file(path);
+    if (try_lock(descriptor, LockKind::kExclusive, path)) {
+      if (still_there(descriptor, path)) {
+        write_holder(descriptor);
+        return descriptor;
+      }
+      ::close(descriptor);
+      continue;  // its last holder removed it between our open and our lock
+    }
+    const Holder holder = read_holder(descriptor);
+    ::close(descriptor);
+    const auto waited = Clock::now() - begin;
+    const bool wait = holder.orphaned() ? waited < kOrphansGone : !holder.known() && waited < kNameWritten;
+    MAGISTER_CHECK(wait, ExitCode::kInputOutput, "{}: another run holds it: {} (two runs would write one file); wait for it, or "
+                   "end it", printable(path), holder.text());
+    if (holder.orphaned() && !std::exchange(said, true)) log_info("waiting for the last processes of a killed run to end");
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void share(int descriptor, const std::string& path) {
+  // From exclusive to shared, flock lets go for a moment: who slips in then makes this fail, and one of the runs ends.
+  MAGISTER_CHECK(try_lock(descriptor, LockKind::kShared, path), ExitCode::kInputOutput,
+                 "{}: another run started at the same moment: {} (two runs would write one file); run the command again when "
+                 "it is done", printable(path), read_holder(descriptor).text());
+}
+
+}  // namespace
+
+ResultsLock::ResultsLock(const Communicator& world, const std::string& final_path) : path_(final_path + ".lock") {
+  if (world.rank() == 0) {
+    descriptor_ = take_first(path_);
+    share(descriptor_, path_);
+  }
+  world.barrier();
+  if (world.rank() != 0) {
+    descriptor_ = open_lock_file(path_);
+    share(descriptor_, path_);
+  }
+  world.barrier();
+}
+
+// The last one out removes the file: only who can lock it exclusively knows that nobody else holds it, and a newcomer
+// that opened the removed file sees that the path has another inode, or none, and opens again.
+ResultsLock::~ResultsLock() {
+  if (descriptor_ < 0) return;
+  // Both kinds, as one of them is the one in use and a kind that the file system does not know has no holders. The second
+  // only after the first was won: of two ranks that leave at once each could win one of them, and the file would stay.
+  const LockAnswer by_flock = flock_now(descriptor_, LockKind::kExclusive);
+  const LockAnswer by_fcntl = by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(descriptor_, LockKind::kExclusive);
+  const bool alone = by_fcntl != LockAnswer::kHeld && (by_flock == LockAnswer::kLocked || by_fcntl == LockAnswer::kLocked);
+  if (alone && still_there(descriptor_, path_)) ::unlink(path_.c_str());
+  ::close(descriptor_);
+}
+
+ResultsLock::ResultsLock(ResultsLock&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+}  // namespace magister

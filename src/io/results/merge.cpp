@@ -1,0 +1,300 @@
+// `merge`: the parts of an array job become one file. The whole goes through the same states and commits as a run's file
+// (ResultsFile), so a kill at any moment leaves what the same command goes on with.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "io/results/reader.h"
+#include "io/results/slices.h"
+#include "io/results/text_heap.h"
+#include "magister/core/error.h"
+#include "magister/io/crc32c.h"
+#include "magister/io/results/tools.h"
+#include "magister/io/results/text_heap_bytes.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kCommitBytes = 64 << 20;  // one fdatasync for so many
+
+// A part, and where its samples, rows and units begin in the whole.
+struct Part {
+  ResultsReader file;
+  std::uint64_t first_sample = 0, first_row = 0, first_unit = 0;
+  std::uint64_t slice_begin = 0, slice_end = 0, num_samples = 0, num_rows = 0, num_units = 0;
+};
+
+Part open_part(const std::string& path) {
+  Part part{ResultsReader(path)};
+  MAGISTER_CHECK(part.file.complete(), ExitCode::kData, "{}: is not complete (its rows would be missing); finish its run first",
+                 printable(path));
+  const std::vector<std::string> faults = structure_faults(part.file.columns(), part.file.attributes());
+  MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the part is damaged); compute it again", printable(path),
+                 faults.empty() ? "" : faults.front());
+  part.slice_begin = part.file.number("slice_begin");
+  part.slice_end = part.file.number("slice_end");
+  const ResultsColumns& columns = part.file.columns();
+  part.num_samples = columns.num_samples();
+  part.num_rows = columns.rows<std::uint64_t>("/samples/offset", part.num_samples, 1)[0];
+  part.num_units = columns.num_units();
+  return part;
+}
+
+// Why two attribute values differ, short.
+std::string shown(const AttributeValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return printable(*text, 80);
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return std::to_string(*number);
+  return std::to_string(std::get<std::uint8_t>(value));
+}
+
+// Every attribute but those of the slice, in both directions, and every dataset's type.
+void check_same_run(const ResultsReader& first, const ResultsReader& other) {
+  for (const auto& [one, two] : {std::pair(&first, &other), std::pair(&other, &first)}) {
+    for (const auto& [name, value] : one->attributes()) {
+      if (is_of_part(name)) continue;
+      const AttributeValue* also = find_attribute(two->attributes(), name);
+      const bool fits = also != nullptr && (*also == value || (is_digest_of_parts(name) && also->index() == value.index()));
+      MAGISTER_CHECK(fits, ExitCode::kData,
+                     "{}: {} is {}, in {} it is {} (rows of different runs would be mixed); merge the slices of one experiment",
+                     printable(one->path()), printable(name), shown(value), printable(two->path()),
+                     also == nullptr ? "absent" : shown(*also));
+    }
+  }
+  const auto& ours = first.columns().all();
+  const auto& theirs = other.columns().all();
+  const bool same = std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const auto& a, const auto& b) {
+    return a.spec.path == b.spec.path && a.spec.type == b.spec.type && a.spec.extent == b.spec.extent &&
+           (a.spec.width == b.spec.width || a.spec.type == ColumnType::kUtf8);
+  });
+  MAGISTER_CHECK(same, ExitCode::kData, "{}: its datasets have other names or types than those of {} (they cannot be joined); "
+                 "merge the slices of one experiment", printable(other.path()), printable(first.path()));
+}
+
+// The positions that the part's samples name are those of its slice.
+void check_slice(const Part& part) {
+  if (part.num_samples == 0 && part.slice_begin == part.slice_end) return;
+  const ResultsColumns& columns = part.file.columns();
+  part.file.column("/samples/source_index", ColumnType::kU64);
+  const bool covers = part.num_samples > 0 && part.slice_begin < part.slice_end &&
+                      columns.rows<std::uint64_t>("/samples/source_index", 0, 1)[0] == part.slice_begin &&
+                      columns.rows<std::uint64_t>("/samples/source_index", part.num_samples - 1, 1)[0] + 1 == part.slice_end;
+  MAGISTER_CHECK(covers, ExitCode::kData, "{}: its samples are not those of its records {} to {} (the part is damaged); compute "
+                 "it again", printable(part.file.path()), part.slice_begin, part.slice_end);
+}
+
+// The slices follow each other from the first record to the last, and so do the places in the whole.
+void check_cover(std::vector<Part>& parts) {
+  std::uint64_t next = 0, samples = 0, rows = 0, units = 0;
+  for (Part& part : parts) {
+    MAGISTER_CHECK(part.slice_begin == next, ExitCode::kData, "{}: holds records {} to {}, but record {} comes next ({}); give "
+                   "every slice once", printable(part.file.path()), part.slice_begin, part.slice_end, next,
+                   part.slice_begin < next ? "records would be there twice" : "records would be missing");
+    check_slice(part);
+    next = part.slice_end;
+    part.first_sample = std::exchange(samples, samples + part.num_samples);
+    part.first_row = std::exchange(rows, rows + part.num_rows);
+    part.first_unit = std::exchange(units, units + part.num_units);
+  }
+  const std::uint64_t all = parts.front().file.number("source_records");
+  MAGISTER_CHECK(next == all, ExitCode::kData, "{}: ends at record {} of {} and no part goes on there (records would be "
+                 "missing); give every slice once", printable(parts.back().file.path()), next, all);
+}
+
+// The experiment without its slice: what a run over everything would have resolved to.
+std::string without_slice(const std::string& yaml) {
+  std::string out;
+  for (std::size_t begin = 0; begin < yaml.size();) {
+    const std::size_t end = std::min(yaml.find('\n', begin), yaml.size() - 1) + 1;
+    const std::size_t word = yaml.find_first_not_of(' ', begin);
+    if (yaml.compare(word, 6, "slice:") != 0) out += yaml.substr(begin, end - begin);
+    begin = end;
+  }
+  return out;
+}
+
+// Strings of any length go through HDF5, so before the metadata is frozen: a kill then begins the merge again.
+void copy_texts(const std::vector<Part>& parts, ResultsFile& out) {
+  constexpr std::size_t kRows = 4096, kBytes = 16 << 20;
+  for (const PlacedColumn& first : parts.front().file.columns().all()) {
+    if (first.spec.type != ColumnType::kText) continue;
+    const std::string& path = first.spec.path;
+    std::uint64_t row = 0;
+    std::size_t bytes = 0;
+    std::vector<std::string> block;
+    const auto flush = [&] {
+      out.write_texts(path, row, block);
+      row += block.size();
+      block.clear();
+      bytes = 0;
+    };
+    for (const Part& part : parts) {
+      const PlacedColumn& column = part.file.columns().at(path);
+      TextHeap(part.file.columns(), column).for_each({0, column.spec.num_rows}, [&](std::uint64_t at, std::string_view text) {
+        MAGISTER_CHECK(text.find('\0') == std::string_view::npos, ExitCode::kData, "{}: row {} of {} holds a NUL (the part is "
+                       "damaged); compute it again", printable(part.file.path()), at, printable(path));
+        block.emplace_back(text);
+        bytes += text.size();
+        if (block.size() == kRows || bytes >= kBytes) flush();
+      });
+    }
+    flush();
+  }
+}
+
+// What the texts of all parts need in the whole's heap.
+std::uint64_t heap_bytes(const std::vector<Part>& parts, const std::string& path) {
+  TextHeapBytes bytes;
+  for (const Part& part : parts) {
+    const PlacedColumn& column = part.file.columns().at(path);
+    TextHeap(part.file.columns(), column).for_each({0, column.spec.num_rows}, [&](std::uint64_t, std::string_view text) { bytes.add(text.size()); });
+  }
+  return bytes.bytes();
+}
+
+ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
+  const ResultsReader& first = parts.front().file;
+  const Part& last = parts.back();
+  const std::uint64_t num_samples = last.first_sample + last.num_samples, num_rows = last.first_row + last.num_rows;
+  ResultsSpec spec;
+  spec.num_units = last.first_unit + last.num_units;
+  spec.default_plot_column = read_default_plot(first.path());
+  for (const PlacedColumn& placed : first.columns().all()) {
+    ColumnSpec column = placed.spec;
+    if (column.path.starts_with("/commit/")) continue;
+    MAGISTER_CHECK(column.extent != ColumnSpec::Extent::kFixed || column.path == "/samples/offset", ExitCode::kData,
+                   "{}: dataset {} belongs to no sample (this program does not know how to join it); use a newer one",
+                   printable(first.path()), printable(column.path));
+    column.num_rows = column.extent == ColumnSpec::Extent::kRows ? num_rows : num_samples;
+    if (column.path == "/samples/offset") ++column.num_rows;
+    if (column.type == ColumnType::kText) column.heap_bytes = heap_bytes(parts, column.path);
+    for (const Part& part : parts) column.width = std::max(column.width, part.file.columns().at(column.path).spec.width);
+    spec.columns.push_back(std::move(column));
+  }
+  for (const auto& entry : first.attributes()) {
+    const std::string& name = entry.first;
+    if (is_of_part(name)) continue;
+    spec.attributes.push_back(entry);
+    if (!is_digest_of_parts(name)) continue;
+    std::vector<std::string> digests;
+    for (const Part& part : parts) digests.push_back(part.file.text(name));
+    spec.attributes.back().second = digest_of_parts(name, digests);
+  }
+  spec.attributes.emplace_back("experiment", without_slice(first.text("experiment")));
+  spec.attributes.emplace_back("num_samples", num_samples);
+  spec.attributes.emplace_back("num_tokens", num_rows);
+  spec.attributes.emplace_back("slice_begin", std::uint64_t{0});
+  spec.attributes.emplace_back("slice_end", first.number("source_records"));
+  return spec;
+}
+
+void copy_borders(const Part& part, ResultsFile& out) {
+  const auto shifted = [&](const char* path, std::uint64_t at, std::uint64_t by) {
+    const PlacedColumn& column = part.file.columns().at(path);
+    part.file.columns().for_each_piece(column, {0, column.spec.num_rows}, [&](std::uint64_t row, std::span<const std::byte> bytes) {
+      std::vector<std::uint64_t> values(bytes.size() / 8);
+      std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
+      for (std::uint64_t& value : values) value += by;
+      out.write(path, at + row, std::as_bytes(std::span(values)));
+    });
+  };
+  // With their ends: the next part begins with the same number.
+  shifted("/samples/offset", part.first_sample, part.first_row);
+  shifted("/commit/unit_begin", part.first_unit, part.first_sample);
+}
+
+// Strings of another width: padded with NUL.
+std::vector<std::byte> widened(std::span<const std::byte> rows, std::uint64_t width, std::uint64_t new_width) {
+  std::vector<std::byte> wide(rows.size() / width * new_width);
+  for (std::size_t row = 0; row * width < rows.size(); ++row) {
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(row * width), width,
+                wide.begin() + static_cast<std::ptrdiff_t>(row * new_width));
+  }
+  return wide;
+}
+
+// One unit of a part to its place; the checksum is taken of the very bytes that are copied. -> bytes copied.
+std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec& spec, ResultsFile& out) {
+  const ResultsColumns& columns = part.file.columns();
+  const Unit unit = columns.unit(index);
+  std::uint32_t crc = 0;
+  std::uint64_t num_bytes = 0;
+  for (const PlacedColumn* column : columns.unit_columns()) {
+    const auto same = [&](const ColumnSpec& other) { return other.path == column->spec.path; };
+    const std::uint64_t width = column->spec.width, new_width = std::find_if(spec.columns.begin(), spec.columns.end(), same)->width;
+    if (column->spec.type == ColumnType::kText) {  // copied before the metadata was frozen
+      crc = columns.checksum(crc, *column, ResultsColumns::extent_in(unit, *column));
+      continue;
+    }
+    const bool of_samples = column->spec.extent == ColumnSpec::Extent::kSamples;
+    const std::uint64_t shift = of_samples ? part.first_sample : part.first_row;
+    columns.for_each_piece(*column, ResultsColumns::extent_in(unit, *column), [&](std::uint64_t row, std::span<const std::byte> bytes) {
+      crc = crc32c(crc, bytes);
+      num_bytes += bytes.size();
+      if (width == new_width) return out.write(column->spec.path, shift + row, bytes);
+      out.write(column->spec.path, shift + row, widened(bytes, width, new_width));
+    });
+  }
+  const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
+  MAGISTER_CHECK(crc == stored, ExitCode::kData, "{}: the bytes of unit {} have crc32c {:08x}, not {:08x} as when it was "
+                 "committed (the part is damaged); compute it again", printable(part.file.path()), index, crc, stored);
+  return num_bytes;
+}
+
+void copy_pending(const std::vector<Part>& parts, const ResultsSpec& spec, ResultsFile& out) {
+  std::vector<Unit> batch;
+  std::uint64_t batch_bytes = 0;
+  const auto commit = [&] {
+    if (!batch.empty()) out.commit(batch);
+    batch.clear();
+    batch_bytes = 0;
+  };
+  auto part = parts.begin();
+  for (const std::uint64_t index : out.pending_units()) {
+    while (index >= part->first_unit + part->num_units) ++part;
+    batch_bytes += copy_unit(*part, index - part->first_unit, spec, out);
+    batch.push_back(out.unit(index));
+    if (batch_bytes >= kCommitBytes) commit();
+  }
+  commit();
+}
+
+ResultsFile create_whole(const Communicator& alone, const std::string& path, const ResultsSpec& spec, const std::vector<Part>& parts) {
+  ResultsFile out = ResultsFile::create(alone, path, spec);
+  for (const Part& part : parts) copy_borders(part, out);
+  copy_texts(parts, out);
+  out.freeze();
+  return out;
+}
+
+}  // namespace
+
+void merge_results(const std::string& out_path, const std::vector<std::string>& part_paths) {
+  MAGISTER_CHECK(!part_paths.empty(), ExitCode::kUsage, "no part (there is nothing to join); give the parts after {}",
+                 printable(out_path));
+  std::vector<Part> parts;
+  for (const std::string& path : part_paths) parts.push_back(open_part(path));
+  for (const Part& part : parts) check_same_run(parts.front().file, part.file);
+  // Any order given, one order written: parts of one slice_begin are empty but for the last.
+  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.slice_begin, a.slice_end) < std::pair(b.slice_begin, b.slice_end);
+  });
+  check_cover(parts);
+  const ResultsSpec spec = spec_of_whole(parts);
+  const Communicator alone;
+  const ResultsLock lock(alone, out_path);
+  const ResultsFile::State state = ResultsFile::state_on_disk(out_path);
+  MAGISTER_CHECK(state != ResultsFile::State::kComplete, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give "
+                 "another name or move it away", printable(out_path));
+  ResultsFile out = state == ResultsFile::State::kPartial ? ResultsFile::resume(alone, out_path, spec.attributes)
+                                                          : create_whole(alone, out_path, spec, parts);
+  try {
+    copy_pending(parts, spec, out);
+  } catch (const Error& error) {
+    // A damaged part must be computed again, and then this is another whole. After a full disk the same command goes on.
+    if (error.code() == ExitCode::kData) ::unlink((out_path + ".partial").c_str());
+    throw;
+  }
+  out.complete(alone);
+}
+
+}  // namespace magister

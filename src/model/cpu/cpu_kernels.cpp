@@ -1,0 +1,113 @@
+// Chooses the build of the CPU kernels by CPU feature, once.
+// Source: Intel SDM vol. 2 (CPUID leaf 7), read through the compiler's __builtin_cpu_supports and <cpuid.h>.
+#include "magister/model/cpu/cpu_kernels.h"
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+const CpuKernels& cpu_kernels_avx2_table();
+const CpuKernels& cpu_kernels_avx512_table();
+void multiply_bf16_avx512(const Bf16Product& product);
+void multiply_bf16_amx(const Bf16Product& product);
+
+namespace {
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+}
+
+bool has_avx512_bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx512() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 5)) != 0;
+}
+
+bool has_amx_bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1u << 22)) != 0;
+}
+
+// Linux gives a process the tiles' 8 kB of state when it asks. Source: the kernel's document on XSTATE features.
+bool may_use_amx() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return has_avx512_bf16() && has_amx_bf16() && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+CpuKernels with_bf16(const char* name, void (*multiply)(const Bf16Product&)) {
+  CpuKernels kernels = cpu_kernels_avx512_table();
+  kernels.name = name;
+  kernels.multiply_bf16 = multiply;
+  return kernels;
+}
+
+const CpuKernels& chosen_kernels() {
+  const std::vector<const CpuKernels*>& all = cpu_kernels_here();
+  if (const char* forced = std::getenv("MAGISTER_CPU_KERNELS"); forced != nullptr && *forced != '\0') {
+    std::string names;
+    for (const CpuKernels* kernels : all) {
+      if (std::string_view(forced) == kernels->name) return *kernels;
+      names += std::string(names.empty() ? "" : ", ") + kernels->name;
+    }
+    fail(ExitCode::kConfig, "MAGISTER_CPU_KERNELS is \"{}\" in the environment (this CPU has {}); choose one of them or unset it",
+         printable(forced), names);
+  }
+  const bool fast = std::string_view(all.back()->name) != "avx512bf16" || __builtin_cpu_is("amd");
+  return fast ? *all.back() : *cpu_kernels_avx512();
+}
+
+std::atomic<const CpuKernels*> in_use{nullptr};
+
+}  // namespace
+
+const CpuKernels& cpu_kernels_avx2() { return cpu_kernels_avx2_table(); }
+const CpuKernels* cpu_kernels_avx512() { return has_avx512() ? &cpu_kernels_avx512_table() : nullptr; }
+
+const std::vector<const CpuKernels*>& cpu_kernels_here() {
+  static const std::vector<const CpuKernels*> all = [] {
+    std::vector<const CpuKernels*> found = {&cpu_kernels_avx2()};
+    if (has_avx512()) found.push_back(cpu_kernels_avx512());
+    static const CpuKernels pairs = with_bf16("avx512bf16", multiply_bf16_avx512), tiles = with_bf16("amx", multiply_bf16_amx);
+    if (has_avx512_bf16()) found.push_back(&pairs);
+    if (may_use_amx()) found.push_back(&tiles);
+    return found;
+  }();
+  return all;
+}
+
+const CpuKernels& cpu_kernels() {
+  const CpuKernels* kernels = in_use.load(std::memory_order_relaxed);
+  if (kernels == nullptr) {
+    static const CpuKernels& chosen = chosen_kernels();
+    use_cpu_kernels(chosen);
+    kernels = &chosen;
+  }
+  return *kernels;
+}
+
+void use_cpu_kernels(const CpuKernels& kernels) { in_use.store(&kernels, std::memory_order_relaxed); }
+
+const char* cpu_features() {
+  static const std::string features = [] {
+    std::string words = "avx2 fma";
+    if (has_avx512()) words += " avx512";
+    if (__builtin_cpu_supports("avx512vnni")) words += " avx512vnni";
+    if (has_avx512_bf16()) words += " avx512bf16";
+    if (has_amx_bf16()) words += " amx-bf16";
+    return words;
+  }();
+  return features.c_str();
+}
+
+bool cpu_prefers_bf16() { return cpu_kernels().multiply_bf16 != nullptr; }
+
+}  // namespace magister

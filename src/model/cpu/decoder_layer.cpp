@@ -1,0 +1,199 @@
+// The tiled fast path of a decoder layer: every product is one thread's on a fixed tile, every loop between products
+// runs while the tile is in cache. Attention: online softmax over key blocks (Dao et al., arXiv 2205.14135).
+#include "model/cpu/decoder_layer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "magister/model/cpu/cpu_kernels.h"
+
+namespace magister {
+
+namespace {
+
+// A sequence of a page or more begins a page, so that its products run over whole pages; shorter ones share pages.
+std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
+  std::vector<std::int64_t> slots;
+  std::int64_t next = 0;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    if (length >= KvPages::kSlots) next = (next + KvPages::kSlots - 1) / KvPages::kSlots * KvPages::kSlots;
+    slots.push_back(next);
+    next += length;
+  }
+  slots.push_back(next);
+  return slots;
+}
+
+}  // namespace
+
+BatchPages::BatchPages(const PackedBatch& batch) {
+  const std::vector<std::int64_t> slots = first_slots(batch);
+  pages.resize(static_cast<std::size_t>(slots.back() / KvPages::kSlots + 1));
+  std::iota(pages.begin(), pages.end(), 0);
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    sequences.push_back({pages.data() + slots[s] / KvPages::kSlots, slots[s] % KvPages::kSlots});
+  }
+}
+
+LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<SequenceSlots> slots, const LayerShape& shape,
+                           int num_threads)
+    : sequences(std::move(slots)) {
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  const std::int64_t num_tokens = batch.num_tokens();
+  qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
+  attention_TA = at::empty({num_tokens, shape.heads * shape.head_dim}, options);
+  const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
+  const std::int64_t tile = rows * (shape.hidden_size + 3 * shape.mlp);
+  const std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + shape.head_dim + 2);
+  scratch = at::empty({num_threads, std::max(tile, attend)}, options);
+}
+
+float* LayerBuffers::scratch_of(int thread_index) {
+  return scratch.data_ptr<float>() + thread_index * scratch.size(1);
+}
+
+std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape) {
+  std::vector<AttentionTile> tiles;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1], past = batch.past(s);
+    const bool single = end - begin == 1;
+    for (std::int64_t row = begin; row < end; row += LayerBuffers::kQueryBlock) {
+      for (std::int64_t head = 0; head < shape.heads;) {
+        std::int64_t heads = 1;
+        while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head]) ++heads;
+        tiles.push_back({row, std::min(row + LayerBuffers::kQueryBlock, end), past + row - begin, s, head, heads});
+        head += heads;
+      }
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const AttentionTile& a, const AttentionTile& b) { return a.position > b.position; });
+  return tiles;
+}
+
+void DecoderLayer::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                               const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers,
+                               int thread_index, ThreadPool* pool) const {
+  const CpuKernels& kernels = cpu_kernels();
+  const std::int64_t D = shape_.hidden_size, E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
+  float* normed_RD = buffers.scratch_of(thread_index);
+  kernels.rms_norm(hidden_TD + begin * D, D, weights_.input_layernorm_D.const_data_ptr<float>(), shape_.rms_norm_eps,
+                   normed_RD, D, rows, D);
+  float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
+  linear_tile(normed_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
+  std::int64_t s = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* row = qkv_RQ + r * width;
+    float* keys = row + shape_.heads * E;
+    if (weights_.q_norm_E.defined()) {
+      kernels.rms_norm(row, E, weights_.q_norm_E.const_data_ptr<float>(), shape_.rms_norm_eps, row, E, shape_.heads, E);
+      kernels.rms_norm(keys, E, weights_.k_norm_E.const_data_ptr<float>(), shape_.rms_norm_eps, keys, E,
+                       shape_.kv_heads, E);
+    }
+    for (std::int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
+      kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], E / 2);
+    }
+    while (batch.cu_seqlens[s + 1] <= begin + r) ++s;
+    const float* values = keys + shape_.kv_heads * E;
+    for (std::int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
+      kv_pages.write(kv, buffers.sequences[s], batch.past(s) + begin + r - batch.cu_seqlens[s], keys + kv * E,
+                     values + kv * E);
+    }
+  }
+}
+
+namespace {
+
+// Calls body(page, first slot in it, first key, count) for the pieces of keys [begin, end) that lie in one page or, with
+// `runs`, in pages that follow each other in memory.
+template <typename Body>
+void for_pages(const SequenceSlots& sequence, std::int64_t begin, std::int64_t end, bool runs, const Body& body) {
+  while (begin < end) {
+    const std::int64_t slot = sequence.offset + begin, page = slot / KvPages::kSlots, in_page = slot % KvPages::kSlots;
+    std::int64_t pages = 1;
+    const auto covered = [&] { return pages * KvPages::kSlots - in_page; };
+    while (runs && covered() < end - begin && sequence.pages[page + pages] == sequence.pages[page] + pages) ++pages;
+    const std::int64_t count = std::min(end - begin, covered());
+    body(sequence.pages[page], in_page, begin, count);
+    begin += count;
+  }
+}
+
+}  // namespace
+
+void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers, int thread_index) const {
+  const CpuKernels& kernels = cpu_kernels();
+  const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
+  const bool single = tile.row_end - tile.row_begin == 1;  // then the rows below are the tile's heads
+  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features();
+  const std::int64_t rows = single ? tile.num_heads : tile.row_end - tile.row_begin, stride = single ? E : width;
+  const std::int64_t kv = shape_.kv_of_head[static_cast<std::size_t>(tile.head)];
+  const std::int64_t end = tile.position + (tile.row_end - tile.row_begin);
+  const SequenceSlots& sequence = buffers.sequences[static_cast<std::size_t>(tile.sequence)];
+  const float* queries = buffers.qkv_TQ.const_data_ptr<float>() + tile.row_begin * width + tile.head * E;
+  constexpr std::int64_t kBlock = LayerBuffers::kKeyBlock;
+  const std::int64_t most_rows = std::max(LayerBuffers::kQueryBlock, shape_.heads);
+
+  float* scores = buffers.scratch_of(thread_index);
+  float* output_RE = scores + most_rows * kBlock;
+  float* maximum = output_RE + most_rows * E;
+  float* sum = maximum + most_rows;
+  std::fill(maximum, maximum + rows, -std::numeric_limits<float>::infinity());
+  std::fill(sum, sum + rows, 0.0f);
+  std::fill(output_RE, output_RE + rows * E, 0.0f);
+
+  // Blocks count from the sequence's first key, so that a row's sums do not depend on the tile it is in.
+  const std::int64_t window = shape_.sliding_window;
+  const std::int64_t first_key = window > 0 ? std::max<std::int64_t>(0, tile.position - window + 1) : 0;
+  for (std::int64_t block = first_key / kBlock * kBlock; block < end; block += kBlock) {
+    const std::int64_t begin = std::max(block, first_key), stop = std::min(block + kBlock, end), count = stop - begin;
+    for_pages(sequence, begin, stop, false, [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
+      multiply({queries, stride, rows, pages.key_page(kv, page) + slot, KvPages::kSlots, E,
+                scores + key - begin, kBlock, keys});
+    });
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t position = tile.position + (single ? 0 : r), visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
+      const std::int64_t hidden = window > 0 ? std::max<std::int64_t>(0, position - window + 1 - begin) : 0;
+      const float correction = kernels.softmax_step(scores + r * kBlock, count, hidden, visible, shape_.attention_scale,
+                                                    maximum + r, sum + r);
+      if (correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);
+    }
+    for_pages(sequence, begin, stop, true, [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
+      multiply({scores + key - begin, kBlock, rows, pages.value_page(kv, page) + slot * E, E, keys, output_RE, E, E,
+                true});
+    });
+  }
+  const std::int64_t out_width = shape_.heads * E, out_stride = single ? E : out_width;
+  float* out = buffers.attention_TA.data_ptr<float>() + tile.row_begin * out_width + tile.head * E;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float inverse = 1.0f / sum[r];
+    for (std::int64_t e = 0; e < E; ++e) out[r * out_stride + e] = output_RE[r * E + e] * inverse;
+  }
+}
+
+void DecoderLayer::project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD,
+                                  bool accumulate, ThreadPool* pool) const {
+  const std::int64_t width = shape_.heads * shape_.head_dim, D = shape_.hidden_size;
+  linear_tile(buffers.attention_TA.const_data_ptr<float>() + begin * width, width, end - begin, weights_.o_proj,
+              out_TD + begin * D, D, accumulate, pool);
+}
+
+void DecoderLayer::mlp(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers,
+                       int thread_index, float* out_TD, bool accumulate, ThreadPool* pool) const {
+  const CpuKernels& kernels = cpu_kernels();
+  const std::int64_t D = shape_.hidden_size, F = shape_.mlp, rows = end - begin;
+  float* normed_RD = buffers.scratch_of(thread_index);
+  float* gate_up_RF2 = normed_RD + rows * D;
+  float* activated_RF = gate_up_RF2 + rows * 2 * F;
+  kernels.rms_norm(hidden_TD + begin * D, D, weights_.post_attention_layernorm_D.const_data_ptr<float>(),
+                   shape_.rms_norm_eps, normed_RD, D, rows, D);
+  linear_tile(normed_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, 2 * F, false, pool);
+  kernels.silu_multiply(gate_up_RF2, 2 * F, activated_RF, F, rows, F);
+  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool);
+}
+
+}  // namespace magister

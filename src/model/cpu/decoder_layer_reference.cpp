@@ -1,0 +1,71 @@
+// The slow plain twin of decoder_layer.cpp: whole batches, plain ATen, one sequence at a time, explicit masks.
+// Oracle of the start-up self-test and of the unit tests, and the path that autograd can follow.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "model/cpu/decoder_layer.h"
+
+namespace magister {
+namespace {
+
+at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = x.to(at::kFloat);
+  return weight * (wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps));
+}
+
+at::Tensor plain_linear(const at::Tensor& x_TK, const Linear& linear) {
+  const at::Tensor weight_NK = linear.plain_weight();
+  at::Tensor out = at::mm(x_TK.to(weight_NK.scalar_type()), weight_NK.t()).to(at::kFloat);
+  return linear.bias_N.defined() ? out + linear.bias_N : out;
+}
+
+// x_THE rotated by halves: (a, b) -> (a cos - b sin, b cos + a sin).
+at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) {
+  const auto halves = x_THE.chunk(2, -1);
+  const at::Tensor cos = cos_TE2.unsqueeze(1), sin = sin_TE2.unsqueeze(1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+}
+
+}  // namespace
+
+at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
+  const auto i64 = at::TensorOptions().dtype(at::kLong).device(device);
+  const at::Tensor distance = at::arange(keys - queries, keys, i64).unsqueeze(1) - at::arange(keys, i64).unsqueeze(0);
+  const at::Tensor past = distance >= 0;
+  return window > 0 ? past & (distance < window) : past;
+}
+
+at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const PackedBatch& batch,
+                                             const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) const {
+  const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.kv_heads;
+  const at::Tensor normed_TD = plain_rms_norm(hidden_TD, weights_.input_layernorm_D, shape_.rms_norm_eps);
+  const auto parts = plain_linear(normed_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
+  at::Tensor q_THE = parts[0], k_TKE = parts[1];
+  if (weights_.q_norm_E.defined()) {
+    q_THE = plain_rms_norm(q_THE, weights_.q_norm_E, shape_.rms_norm_eps);
+    k_TKE = plain_rms_norm(k_TKE, weights_.k_norm_E, shape_.rms_norm_eps);
+  }
+  q_THE = plain_rope(q_THE, cos_TE2, sin_TE2);
+  k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2);
+  const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
+  const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = parts[2].index_select(1, kv_of_head);
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
+    at::Tensor scores_HLL = at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale;
+    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
+                                        -std::numeric_limits<double>::infinity());
+    outputs.push_back(at::matmul(at::softmax(scores_HLL, -1), of(v_THE)).transpose(0, 1));
+  }
+  return plain_linear(at::cat(outputs, 0).reshape({-1, H * E}), weights_.o_proj);
+}
+
+at::Tensor DecoderLayer::reference_mlp(const at::Tensor& hidden_TD) const {
+  const at::Tensor normed_TD = plain_rms_norm(hidden_TD, weights_.post_attention_layernorm_D, shape_.rms_norm_eps);
+  const auto halves = plain_linear(normed_TD, weights_.gate_up_proj).chunk(2, -1);
+  return plain_linear(at::silu(halves[0]) * halves[1], weights_.down_proj);
+}
+
+}  // namespace magister

@@ -1,0 +1,12 @@
+// CpuKernels compiled for AVX512; the bodies stand in cpu_kernels.inc.
+#define MAGISTER_ISA isa_avx512
+#include "model/cpu/kernels/cpu_kernels.inc"
+
+namespace magister {
+
+const CpuKernels& cpu_kernels_avx512_table() {
+  static constexpr CpuKernels kKernels = isa_avx512::make_kernels("avx512");
+  return kKernels;
+}
+
+}  // namespace magister

@@ -1,0 +1,273 @@
+// Panels: packing and the loops around the micro-kernel. Blocking after Goto & van de Geijn, "Anatomy of High-Performance
+// Matrix Multiplication" (2008): a slab of 192 x 48 weights (36 kB) stays in L1 while the tile's rows pass, the next slab
+// is fetched meanwhile. Measured on 256 rows of 576 to 4096: 192 is best or within 2 % (128, 256, 384, 576 tried).
+#include "magister/model/cpu/matmul.h"
+
+#include <ATen/ATen.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu/cpu_kernels.h"
+#include "magister/parallel/thread_pool.h"
+
+// The BLAS inside libtorch_cpu (MKL, 32-bit integers). ATen's own wrapper of it is not exported.
+extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
+                       const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
+                       const float* beta, float* c, const int* ldc);
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kPanel = Linear::kPanel;
+constexpr std::int64_t kSlab = 192;      // of K
+constexpr std::int64_t kTileRows = 256;  // rows between two reads of the weights
+constexpr std::int64_t kFewRows = 8;     // up to here 16-bit weights are widened in registers, above once a slab in L1
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+WeightFormat format_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return WeightFormat::kF32;
+    case at::kBFloat16: return WeightFormat::kBF16;
+    case at::kHalf: return WeightFormat::kF16;
+    default: MAGISTER_ASSERT(false); return WeightFormat::kF32;
+  }
+}
+
+// One panel of a packed weight, whatever its storage.
+struct Panel {
+  WeightFormat format;
+  const char* bytes;
+  QuantizedPanel quantized;  // of codes
+  bool eight_bits = false;   // they have
+  bool is_quantized() const { return format >= WeightFormat::kInt8; }
+  int quant_index() const { return static_cast<int>(format) - static_cast<int>(WeightFormat::kInt8); }
+
+  // Where row k stands.
+  const char* at(std::int64_t k) const {
+    if (is_quantized()) return bytes + (quantized.lead % 8 + k) * kPanel / (eight_bits ? 1 : 2);
+    return bytes + k * kPanel * static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
+  }
+  // Rows [begin, begin + depth) of k -> f32 [depth, 48].
+  void widen(std::int64_t begin, std::int64_t depth, float* to) const {
+    const CpuKernels& kernels = cpu_kernels();
+    if (is_quantized()) return kernels.widen_quantized[quant_index()](quantized, begin, begin + depth, to);
+    const auto* bits = reinterpret_cast<const std::uint16_t*>(at(begin));
+    if (format == WeightFormat::kBF16) kernels.from_bf16(bits, to, depth * kPanel);
+    if (format == WeightFormat::kF16) kernels.from_f16(bits, to, depth * kPanel);
+  }
+};
+
+Panel panel_of(const Linear& linear, std::int64_t index) {
+  const at::Tensor& panels = linear.panels_PKW;
+  const auto* bytes = static_cast<const char*>(panels.const_data_ptr()) +
+                      index * panels.stride(0) * static_cast<std::int64_t>(panels.element_size());
+  if (!linear.is_quantized()) return {format_of(linear.dtype()), bytes, {}};
+  const auto of_panel = [index](const at::Tensor& all_PGW) {
+    return static_cast<const std::uint16_t*>(all_PGW.const_data_ptr()) + index * all_PGW.stride(0);
+  };
+  QuantizedPanel quantized{reinterpret_cast<const std::uint32_t*>(bytes), of_panel(linear.scales_PGW), linear.scheme.group, linear.lead};
+  quantized.half_scales = linear.scales_PGW.scalar_type() == at::kHalf;
+  const bool kept = quantized.half_scales || linear.offsets_PGW.defined(), eight = linear.scheme.type == QuantType::kInt8;
+  if (linear.offsets_PGW.defined()) {
+    quantized.offsets = of_panel(linear.offsets_PGW);
+    quantized.offsets_are_zeros = linear.offset == CodeFormat::Offset::kZero;
+  }
+  const WeightFormat format = kept ? (eight ? WeightFormat::kInt8Kept : WeightFormat::kInt4Kept) : (eight ? WeightFormat::kInt8 : WeightFormat::kInt4);
+  return {format, bytes, quantized, eight};
+}
+
+// One panel's product of at most kTileRows rows: few rows in one go from the storage, more of them slab by slab in f32.
+void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const Panel& panel, std::int64_t k, float* out,
+                    std::int64_t out_stride, std::int64_t columns, bool accumulate) {
+  alignas(64) thread_local float widened[kSlab * kPanel];
+  alignas(64) thread_local float sums[kTileRows * kPanel];
+  const CpuKernels& kernels = cpu_kernels();
+  const bool through_buffer = panel.format != WeightFormat::kF32 && rows > kFewRows;
+  const std::int64_t slab = rows > kFewRows ? kSlab : k;
+  for (std::int64_t begin = 0; begin < k; begin += slab) {
+    const std::int64_t depth = std::min(slab, k - begin);
+    if (through_buffer) panel.widen(begin, depth, widened);
+    Product product{x + begin, x_stride, rows, through_buffer ? static_cast<const void*>(widened) : panel.at(begin), kPanel,
+                    depth, accumulate ? sums : out, accumulate ? kPanel : out_stride, columns, begin > 0};
+    if (rows > kFewRows) {
+      product.next = panel.at(begin + depth);
+      product.next_bytes = panel.at(begin + depth) - panel.at(begin);
+    }
+    product.streams = rows <= kFewRows;
+    // The product is summed from zero and added last: the same bits as a partial product that a group adds up.
+    if (accumulate && begin + depth == k) {
+      product.add_to = out;
+      product.add_stride = out_stride;
+    }
+    if (through_buffer || !panel.is_quantized()) {
+      kernels.multiply[static_cast<int>(through_buffer ? WeightFormat::kF32 : panel.format)](product);
+    } else {
+      kernels.multiply_quantized[panel.quant_index()](product, panel.quantized);
+    }
+  }
+}
+
+// Outputs [first, last); first divides by kPanel.
+void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first,
+                        std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
+  const std::int64_t k = linear.in_features();
+  for (std::int64_t begin = first; begin < last; begin += kPanel) {
+    multiply_panel(x, x_stride, rows, panel_of(linear, begin / kPanel), k, out + begin, out_stride, std::min(kPanel, last - begin),
+                   accumulate);
+  }
+}
+
+// Panels of pairs: all rows at once, for the activations are rounded once for all panels.
+void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first, std::int64_t last,
+                       float* out, std::int64_t out_stride, bool accumulate) {
+  const at::Tensor& panels = linear.panels_PKW;
+  const auto* bits = static_cast<const std::uint16_t*>(panels.const_data_ptr()) + first / kPanel * panels.stride(0);
+  cpu_kernels().multiply_bf16({x, x_stride, rows, linear.num_inputs, bits, panels.stride(0), out + first, out_stride, last - first, accumulate});
+}
+
+constexpr std::int64_t kPairDepth = 32;  // inputs that a panel of pairs is filled up to a multiple of
+
+// [K, 48] of a panel of pairs [Kp / 2, 96].
+at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
+  return panel_HW.view({-1, kPanel, 2}).transpose(1, 2).reshape({-1, kPanel}).narrow(0, 0, k);
+}
+
+}  // namespace
+
+// Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
+at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
+  at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + kHugePage - 1) / kHugePage * kHugePage;
+  const auto end = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes()) / kHugePage * kHugePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  return tensor;
+}
+
+at::Tensor Linear::plain_weight() const {
+  if (!is_packed()) return weight_NK;
+  const std::int64_t k = in_features();
+  at::Tensor numbers_PKW = panels_PKW;
+  if (is_quantized()) {
+    numbers_PKW = at::empty({panels_PKW.size(0), k, kPanel}, at::TensorOptions().dtype(at::kFloat));
+    for (std::int64_t p = 0; p < panels_PKW.size(0); ++p) {
+      panel_of(*this, p).widen(0, k, numbers_PKW.data_ptr<float>() + p * k * kPanel);
+    }
+  }
+  if (pairs) {
+    numbers_PKW = at::empty({panels_PKW.size(0), k, kPanel}, panels_PKW.options());
+    for (std::int64_t p = 0; p < panels_PKW.size(0); ++p) numbers_PKW.select(0, p).copy_(unpaired(panels_PKW.select(0, p), k));
+  }
+  return numbers_PKW.transpose(1, 2).reshape({-1, k}).narrow(0, 0, num_outputs).contiguous();
+}
+
+Linear Linear::outputs(std::int64_t begin, std::int64_t end) const {
+  if (!is_packed()) return {weight_NK.narrow(0, begin, end - begin), {}};
+  MAGISTER_ASSERT(begin % kPanel == 0 && begin <= end && end <= num_outputs);
+  const std::int64_t first = begin / kPanel, last = (end + kPanel - 1) / kPanel;
+  Linear out = *this;
+  out.bias_N = at::Tensor();
+  out.panels_PKW = panels_PKW.narrow(0, first, last - first);
+  if (is_quantized()) out.scales_PGW = scales_PGW.narrow(0, first, last - first);
+  if (offsets_PGW.defined()) out.offsets_PGW = offsets_PGW.narrow(0, first, last - first);
+  out.num_outputs = end - begin;
+  return out;
+}
+
+void Linear::copy_row(std::int64_t n, float* out) const {
+  if (is_quantized()) {
+    const at::Tensor row_1K = outputs(n / kPanel * kPanel, std::min(num_outputs, (n / kPanel + 1) * kPanel)).plain_weight();
+    std::copy_n(row_1K.const_data_ptr<float>() + n % kPanel * num_inputs, num_inputs, out);
+    return;
+  }
+  if (pairs) {
+    const auto* from = static_cast<const std::uint16_t*>(panels_PKW.const_data_ptr()) + n / kPanel * panels_PKW.stride(0) + n % kPanel * 2;
+    for (std::int64_t i = 0; i < num_inputs; ++i) {
+      out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i / 2 * 2 * kPanel + i % 2]) << 16);
+    }
+    return;
+  }
+  const at::Tensor row_K = is_packed() ? panels_PKW.select(0, n / kPanel).select(1, n % kPanel) : weight_NK.select(0, n);
+  const std::int64_t stride = row_K.stride(0);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, row_K.scalar_type(), "copy_row", [&] {
+    const auto* from = static_cast<const scalar_t*>(row_K.const_data_ptr());
+    for (std::int64_t i = 0; i < row_K.size(0); ++i) out[i] = static_cast<float>(from[i * stride]);
+  });
+}
+
+namespace {
+
+Linear pack_pairs(const Linear& plain, ThreadPool* pool) {
+  const at::Tensor& weight_NK = plain.weight_NK;
+  const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
+  const std::int64_t filled = (k + kPairDepth - 1) / kPairDepth * kPairDepth;
+  Linear packed{{}, plain.bias_N, empty_panels({panels, filled / 2, 2 * kPanel}, at::kBFloat16), n};
+  packed.num_inputs = k;
+  packed.pairs = true;
+  on_threads(pool, panels, [&](std::int64_t p) {
+    const std::int64_t columns = std::min(kPanel, n - p * kPanel);
+    at::Tensor panel_KW = at::zeros({filled, kPanel}, weight_NK.options());
+    panel_KW.narrow(0, 0, k).narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
+    packed.panels_PKW.select(0, p).view({filled / 2, kPanel, 2}).copy_(panel_KW.view({filled / 2, 2, kPanel}).transpose(1, 2));
+  });
+  return packed;
+}
+
+}  // namespace
+
+Linear pack(Linear plain, ThreadPool* pool) {
+  if (plain.is_packed()) return plain;
+  if (plain.dtype() == at::kBFloat16 && cpu_prefers_bf16()) return pack_pairs(plain, pool);
+  const at::Tensor& weight_NK = plain.weight_NK;
+  const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
+  Linear packed{{}, plain.bias_N, empty_panels({panels, k, kPanel}, weight_NK.scalar_type()), n};
+  on_threads(pool, panels, [&](std::int64_t p) {
+    const std::int64_t columns = std::min(kPanel, n - p * kPanel);
+    at::Tensor panel_KW = packed.panels_PKW.select(0, p);
+    if (columns < kPanel) panel_KW.zero_();
+    panel_KW.narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
+  });
+  return packed;
+}
+
+void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
+                 std::int64_t out_stride, bool accumulate, ThreadPool* pool) {
+  if (linear.is_packed()) {
+    const std::int64_t n = linear.out_features(), panels = (n + kPanel - 1) / kPanel;
+    const std::int64_t parts = pool == nullptr ? 1 : std::min<std::int64_t>(panels, 4 * pool->num_threads());
+    const auto part = [&](std::int64_t i, int) {
+      const std::int64_t first = panels * i / parts * kPanel, last = std::min(panels * (i + 1) / parts * kPanel, n);
+      if (linear.pairs) return linear_tile_pairs(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
+      for (std::int64_t r = 0; r < rows; r += kTileRows) {
+        linear_tile_packed(x + r * x_stride, x_stride, std::min(kTileRows, rows - r), linear, first, last,
+                           out + r * out_stride, out_stride, accumulate);
+      }
+    };
+    if (parts > 1) {
+      pool->run(parts, part);
+    } else {
+      part(0, 0);
+    }
+  } else {
+    MAGISTER_ASSERT(linear.dtype() == at::kFloat);
+    sgemm(true, rows, linear.out_features(), linear.in_features(), 1.0f, x, x_stride,
+          linear.weight_NK.const_data_ptr<float>(), linear.in_features(), accumulate ? 1.0f : 0.0f, out, out_stride);
+  }
+  if (!linear.bias_N.defined()) return;
+  cpu_kernels().add_bias(out, out_stride, linear.bias_N.const_data_ptr<float>(), rows, linear.out_features());
+}
+
+void sgemm(bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
+           std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c, std::int64_t c_stride) {
+  if (m == 0 || n == 0) return;
+  const char transa = transpose_b ? 'T' : 'N';
+  const char transb = 'N';
+  const int rows = static_cast<int>(n), columns = static_cast<int>(m), inner = static_cast<int>(k);
+  const int lda = static_cast<int>(b_stride), ldb = static_cast<int>(a_stride), ldc = static_cast<int>(c_stride);
+  sgemm_(&transa, &transb, &rows, &columns, &inner, &alpha, b, &lda, a, &ldb, &beta, c, &ldc);
+}
+
+}  // namespace magister

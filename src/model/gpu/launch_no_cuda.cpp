@@ -1,6 +1,0 @@
-// Kernels in a build without CUDA: they run on the host only.
-#include "magister/model/gpu/launch.h"
-
-namespace magister::gpu {
-const char* cuda_error_text(int) { return "this build has no CUDA"; }
-}  // namespace magister::gpu

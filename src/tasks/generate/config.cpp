@@ -1,0 +1,115 @@
+// The keys of `task: generate`, in the order in which the resolved experiment shows them.
+// What depends on the model (token ids against the vocabulary, lengths against its positions) the task checks itself.
+#include "tasks/generate/config.h"
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
+  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
+}
+
+SamplingParams read_sampling(ConfigNode& node) {
+  SamplingParams sampling;
+  sampling.temperature = node.number("temperature", 1.0, 0.0, 100.0);
+  sampling.top_k = node.integer("top_k", 0, 0, 1 << 24);
+  sampling.top_p = node.number("top_p", 1.0, 1e-9, 1.0);
+  sampling.min_p = node.number("min_p", 0.0, 0.0, 1.0);
+  sampling.repetition_penalty = node.number("repetition_penalty", 1.0, 0.01, 100.0);
+  return sampling;
+}
+
+// The texts that are written and those that stay.
+void read_counts(ConfigNode& node, GenerateConfig& config) {
+  config.n = whole(node, "n", 1, 1, 4096);
+  const auto best_of = node.optional_integer("best_of", 1, 4096);
+  config.best_of = best_of ? static_cast<std::uint64_t>(*best_of) : config.n;
+  if (config.best_of < config.n) {
+    node.reject("best_of", "{} texts, of which n = {} are to stay (there are not as many); raise best_of or lower n",
+                config.best_of, config.n);
+  }
+}
+
+std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
+  std::vector<LogitBias> all;
+  for (ConfigNode& entry : node.optional_sections("logit_bias")) {
+    LogitBias bias;
+    const auto token = entry.optional_text("token");
+    const auto id = entry.optional_integer("id", 0, 1 << 30);
+    if (entry.has("token") == entry.has("id")) {
+      entry.reject("", "{} (the bias belongs to one token); write token: its text, or id: its number",
+                   token ? "token and id in one entry" : "neither token nor id");
+    }
+    bias.token = token.value_or("");
+    bias.id = id ? static_cast<TokenId>(*id) : -1;
+    bias.bias = static_cast<float>(entry.number("bias", -1000.0, 1000.0));
+    bias.place = entry.place();
+    all.push_back(std::move(bias));
+  }
+  return all;
+}
+
+// A constraint ends texts where they are complete; nothing else may.
+void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
+  if (!config.constraint) return;
+  if (!config.stop.empty()) {
+    node.reject("stop", "a stop text beside a constraint (texts would end before they are complete); remove one of them");
+  }
+  if (config.ignore_eos && config.stop_tokens.empty()) {
+    node.reject("ignore_eos", "true beside a constraint (a complete text could not end); remove it or name stop_tokens");
+  }
+}
+
+// What transformers, vLLM and the OpenAI protocol call these keys.
+void declare_other_names(ConfigNode& node) {
+  node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens", "max_gen_toks", "max_length", "n_predict"});
+  node.also_called("max_prompt_length", {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
+  node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});
+  node.also_called("temperature", {"temp", "do_sample"});
+  node.also_called("repetition_penalty", {"repeat_penalty", "frequency_penalty", "presence_penalty"});
+  node.also_called("top_logprobs", {"logprobs", "num_logprobs"});
+  node.also_called("constraint", {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
+                                  "guided_choice", "guided_grammar", "grammar", "json_schema", "regex"});
+  node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
+  node.also_called("stop_tokens", {"stop_token_ids", "eos_token_id"});
+  node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_batch_size"});
+  node.also_called("token_budget", {"max_num_batched_tokens", "max_batch_tokens"});
+  node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
+}
+
+}  // namespace
+
+GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment) {
+  GenerateConfig config;
+  config.name = read_task_name(node, "answers");
+  config.seed = experiment.seed;
+  config.model = read_task_model(node, experiment);
+  config.dataset = read_dataset(node);
+  config.length_place = node.place("max_prompt_length");
+  config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
+  config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
+  read_counts(node, config);
+  config.sampling = read_sampling(node);
+  config.logit_bias = read_logit_bias(node);
+  config.top_logprobs = whole(node, "top_logprobs", 0, 0, 20);
+  config.top_logprobs_place = node.place("top_logprobs");
+  config.stop_tokens_place = node.place("stop_tokens");
+  config.constraint = read_constraint(node);
+  if (config.best_of > 1 && config.sampling.temperature == 0.0) {
+    node.reject(config.n > 1 ? "n" : "best_of", "{} texts a record at temperature 0 (all of them would be the same); raise the "
+                "temperature or remove it", config.best_of);
+  }
+  config.stop = node.optional_texts("stop");
+  for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30)) config.stop_tokens.push_back(static_cast<TokenId>(id));
+  config.ignore_eos = node.boolean("ignore_eos", false);
+  config.max_sequences = whole(node, "max_sequences", 32, 1, 4096);
+  config.token_budget = whole(node, "token_budget", 512, 1, 1 << 20);
+  config.share_prefixes = node.boolean("share_prefixes", true);
+  refuse_other_ends(node, config);
+  declare_other_names(node);
+  return config;
+}
+
+}  // namespace magister

@@ -1,0 +1,263 @@
+// Packing: the slots of the running file become samples and rows of the final one. Records in blocks, so memory is bounded
+// whatever their number; every text is decoded twice, once for its size and once for its place.
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/utf8.h"
+#include "magister/io/results/text_heap_bytes.h"
+#include "tasks/generate/columns.h"
+
+namespace magister {
+namespace {
+
+using Extent = ColumnSpec::Extent;
+constexpr std::uint64_t kBlock = 512;                // records in memory, or as many as this many bytes hold
+constexpr std::uint64_t kBlockBytes = 64 << 20;
+constexpr std::uint64_t kUnitTexts = 1024;           // texts a unit of the packed file: what one checksum covers
+
+template <typename T>
+std::vector<T> read_column(const ResultsFile& file, const char* path, std::uint64_t first, std::uint64_t rows, std::uint64_t width) {
+  std::vector<T> values(rows * width);
+  file.read(path, first, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// A block of records of the running file.
+struct Block {
+  std::uint64_t records = 0;
+  std::vector<std::uint32_t> lengths;
+  std::vector<TokenId> ids;
+  std::span<const TokenId> text(std::uint64_t i, const GenerateShape& shape) const {
+    return std::span(ids).subspan(i * shape.slots, lengths[i]);
+  }
+};
+
+std::uint64_t block_records(const GenerateShape& shape) {
+  const std::uint64_t record_bytes = shape.texts * shape.slots * (8 + 8 * shape.top);
+  return std::clamp<std::uint64_t>(kBlockBytes / record_bytes, 1, kBlock);
+}
+
+// False: poll said that the job should stop.
+template <typename Body>
+bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const StopPoll& poll, const Body& body) {
+  for (std::uint64_t first = 0; first < shape.num_records; first += block_records(shape)) {
+    fail_point("task.pack.block");
+    if (poll()) return false;
+    Block block;
+    block.records = std::min(block_records(shape), shape.num_records - first);
+    block.lengths = read_column<std::uint32_t>(running, "/generate/length", first, block.records, shape.texts);
+    block.ids = read_column<TokenId>(running, "/generate/slot_id", first, block.records, shape.texts * shape.slots);
+    for (const std::uint32_t length : block.lengths) {
+      MAGISTER_CHECK(length <= shape.slots, ExitCode::kData, "a text of {} tokens in {} slots (the running file is damaged); "
+                     "start over with --fresh", length, shape.slots);
+    }
+    body(first, block);
+  }
+  return true;
+}
+
+struct Totals {
+  std::uint64_t tokens = 0;
+  TextHeapBytes heap;
+};
+
+std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals& totals) {
+  const std::uint64_t m = shape.num_records * shape.texts, T = totals.tokens;
+  std::vector<ColumnSpec> columns = {
+      {"/samples/key", ColumnType::kUtf8, m, shape.key_bytes, "the record's key, or its index in the data set", "", Extent::kSamples},
+      {"/samples/source_index", ColumnType::kU64, m, 0, "position of the record in the data set", "", Extent::kSamples},
+      {"/samples/offset", ColumnType::kU64, m + 1, 0, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob",
+       "", Extent::kFixed},
+      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens of the text as the model wrote them, the ending one included", "", Extent::kRows},
+      {"/generate/logprob", ColumnType::kF32, T, 0,
+       "log-probability of each token under the model itself: before bias, penalty, temperature and truncation", "nat", Extent::kRows},
+      {"/generate/text_index", ColumnType::kU32, m, 0, "which of the record's n texts this is; of best_of texts, the best first", "",
+       Extent::kSamples},
+      {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
+      {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
+      {"/generate/text", ColumnType::kText, m, 0,
+       "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which HDF5's strings end", "",
+       Extent::kSamples, totals.heap.bytes()},
+  };
+  if (shape.top > 0) {
+    columns.push_back({"/generate/top_id", ColumnType::kI32, T, shape.top,
+                       "the most probable tokens where this one was drawn, best first; of equal ones the lower id first", "",
+                       Extent::kRows});
+    columns.push_back({"/generate/top_logprob", ColumnType::kF32, T, shape.top,
+                       "their log-probabilities over the whole vocabulary, under the model itself", "nat", Extent::kRows});
+  }
+  return columns;
+}
+
+std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
+                                const StopPoll& poll) {
+  Totals totals;
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t, const Block& block) {
+    for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+      totals.tokens += block.lengths[i];
+      totals.heap.add(text_of(tokenizer, block.text(i, shape), rules).size());
+    }
+  });
+  return all ? std::optional(totals) : std::nullopt;
+}
+
+ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const Attributes& attributes) {
+  const std::uint64_t num_texts = shape.num_records * shape.texts;
+  ResultsSpec spec;
+  spec.columns = packed_columns(shape, totals);
+  spec.num_units = (num_texts + kUnitTexts - 1) / kUnitTexts;
+  spec.default_plot_column = "/generate/logprob";
+  spec.attributes = attributes;
+  spec.attributes.emplace_back("num_samples", num_texts);
+  spec.attributes.emplace_back("num_tokens", totals.tokens);
+  return spec;
+}
+
+// Appends the rows of a block's texts, which stand apart in their slots, to one another.
+template <typename T>
+std::vector<T> joined(const std::vector<T>& slots, const Block& block, const GenerateShape& shape, std::uint64_t width) {
+  std::vector<T> rows;
+  for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+    const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(i * shape.slots * width);
+    rows.insert(rows.end(), begin, begin + static_cast<std::ptrdiff_t>(block.lengths[i] * width));
+  }
+  return rows;
+}
+
+// Column by column, one block of records after the other.
+class Packer {
+ public:
+  Packer(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules, ResultsFile& file)
+      : running_(running), shape_(shape), tokenizer_(tokenizer), rules_(rules), file_(file) {}
+
+  void add(std::uint64_t first, const Block& block) {
+    write_samples(first, block);
+    write_rows(first, block);
+    std::vector<std::string> texts;
+    for (std::uint64_t i = 0; i < block.lengths.size(); ++i) texts.push_back(text_of(tokenizer_, block.text(i, shape_), rules_));
+    file_.write_texts("/generate/text", sample_, texts);
+    sample_ += block.lengths.size();
+  }
+
+  void finish() {
+    write("/samples/offset", sample_, std::vector<std::uint64_t>{row_});
+    std::vector<std::uint64_t> begins;
+    for (std::uint64_t first = 0, unit = 0; first < sample_; first += kUnitTexts) {
+      begins.push_back(first);
+      if (begins.size() == kUnitTexts || first + kUnitTexts >= sample_) {
+        write("/commit/unit_begin", unit, begins);
+        unit += begins.size();
+        begins.clear();
+      }
+    }
+    write("/commit/unit_begin", (sample_ + kUnitTexts - 1) / kUnitTexts, std::vector<std::uint64_t>{sample_});
+  }
+
+ private:
+  template <typename T>
+  void write(const char* path, std::uint64_t first, const std::vector<T>& values) {
+    file_.write(path, first, std::as_bytes(std::span(values)));
+  }
+
+  void write_samples(std::uint64_t first, const Block& block) {
+    const auto record_keys = read_column<char>(running_, "/samples/key", first, block.records, shape_.key_bytes);
+    const auto record_source = read_column<std::uint64_t>(running_, "/samples/source_index", first, block.records, 1);
+    const auto prompt = read_column<std::uint64_t>(running_, "/samples/offset", first, block.records + 1, 1);
+    std::vector<char> keys;
+    std::vector<std::uint64_t> source, offset;
+    std::vector<std::uint32_t> text_index, prompt_tokens;
+    std::uint64_t row = row_;
+    for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
+      const std::uint64_t record = i / shape_.texts;
+      const auto key = record_keys.begin() + static_cast<std::ptrdiff_t>(record * shape_.key_bytes);
+      keys.insert(keys.end(), key, key + static_cast<std::ptrdiff_t>(shape_.key_bytes));
+      source.push_back(record_source[record]);
+      offset.push_back(row);
+      row += block.lengths[i];
+      text_index.push_back(static_cast<std::uint32_t>(i % shape_.texts));
+      prompt_tokens.push_back(static_cast<std::uint32_t>(prompt[record + 1] - prompt[record]));
+    }
+    write("/samples/key", sample_, keys);
+    write("/samples/source_index", sample_, source);
+    write("/samples/offset", sample_, offset);
+    write("/generate/text_index", sample_, text_index);
+    write("/generate/finish_reason", sample_, read_column<std::uint8_t>(running_, "/generate/finish_reason", first, block.records, shape_.texts));
+    write("/generate/prompt_tokens", sample_, prompt_tokens);
+  }
+
+  void write_rows(std::uint64_t first, const Block& block) {
+    const std::uint64_t slots = shape_.texts * shape_.slots;
+    const auto ids = joined(block.ids, block, shape_, 1);
+    write("/tokens/id", row_, ids);
+    write("/generate/logprob", row_, joined(read_column<float>(running_, "/generate/slot_logprob", first, block.records, slots), block, shape_, 1));
+    if (shape_.top > 0) {
+      const auto top_id = read_column<TokenId>(running_, "/generate/slot_top_id", first, block.records, slots * shape_.top);
+      write("/generate/top_id", row_, joined(top_id, block, shape_, shape_.top));
+      const auto top_logprob = read_column<float>(running_, "/generate/slot_top_logprob", first, block.records, slots * shape_.top);
+      write("/generate/top_logprob", row_, joined(top_logprob, block, shape_, shape_.top));
+    }
+    row_ += ids.size();
+  }
+
+  const ResultsFile& running_;
+  const GenerateShape& shape_;
+  const Tokenizer& tokenizer_;
+  const StopRules& rules_;
+  ResultsFile& file_;
+  std::uint64_t sample_ = 0, row_ = 0;  // of the packed file: what comes next
+};
+
+void commit_all(ResultsFile& file) {
+  constexpr std::size_t kUnitsACommit = 1024;
+  std::vector<Unit> units;
+  for (const std::uint64_t index : file.pending_units()) {
+    units.push_back(file.unit(index));
+    if (units.size() < kUnitsACommit) continue;
+    file.commit(units);
+    units.clear();
+  }
+  file.commit(units);
+}
+
+}  // namespace
+
+std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token) {
+  const std::uint64_t num_texts = shape.num_records * shape.texts;
+  TextHeapBytes heap;
+  heap.add(shape.slots * bytes_a_token, num_texts);
+  const std::uint64_t a_text = shape.slots * (8 + 8 * shape.top) + shape.key_bytes + 8 + 8 + 4 + 1 + 4 + 16;
+  return num_texts * a_text + 8 + heap.bytes() + (num_texts / kUnitTexts + 1) * 13 + 8;
+}
+
+std::uint64_t longest_token_bytes(const Tokenizer& tokenizer) {
+  std::uint64_t longest = 3;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    longest = std::max<std::uint64_t>(longest, find_invalid_utf8(bytes) == bytes.size() ? bytes.size() : 3 * bytes.size());
+  }
+  return longest;
+}
+
+bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll) {
+  const std::optional<Totals> totals = totals_of(running, shape, tokenizer, rules, poll);
+  if (!totals) return false;
+  const ResultsSpec spec = packed_spec(shape, *totals, attributes);
+  ::unlink((results_path + ".partial").c_str());  // of an attempt that was killed: everything in it comes from `running`
+  const Communicator alone;
+  ResultsFile file = ResultsFile::create(alone, results_path, spec);
+  Packer packer(running, shape, tokenizer, rules, file);
+  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
+  if (!all) return false;  // what is left behind has no name that counts, and is made anew
+  packer.finish();
+  file.freeze();
+  commit_all(file);
+  file.complete(alone);
+  return true;
+}
+
+}  // namespace magister

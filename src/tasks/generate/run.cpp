@@ -1,0 +1,115 @@
+// A unit is a record, and its texts are the generator's sequences.
+#include "tasks/generate/run.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/model/partition.h"
+#include "magister/run/generator_shard.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/shard_threads.h"
+
+namespace magister {
+namespace {
+
+// Of all texts of a record the `count` with the highest mean log-probability, the best first; of equal ones the lower sample
+// first. All of them stay in order when there are no others.
+std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t count) {
+  if (texts.size() == count) return texts;
+  const auto mean = [](const Generation& text) {
+    double sum = 0;
+    for (const float logprob : text.logprobs) sum += logprob;
+    return sum / static_cast<double>(text.logprobs.size());
+  };
+  std::stable_sort(texts.begin(), texts.end(), [&](const Generation& a, const Generation& b) { return mean(a) > mean(b); });
+  texts.resize(count);
+  return texts;
+}
+
+class Writer final : public GeneratorShard {
+ public:
+  Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+      : GeneratorShard(run.base, std::move(group), first), run_(run) {
+    const GenerateConfig& config = run_.config;
+    const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences), static_cast<std::int64_t>(config.token_budget),
+                                 run_.num_pages, config.share_prefixes,
+                                 static_cast<std::int64_t>(config.top_logprobs)};
+    start(limits, run_.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); }, config.max_sequences);
+  }
+
+ private:
+  struct Record {
+    Unit unit;
+    std::vector<Generation> texts;
+    std::uint64_t missing = 0;
+  };
+
+  bool ends(const std::vector<TokenId>& tokens) const {
+    const StopRules& rules = run_.rules;
+    if (std::find(rules.tokens.begin(), rules.tokens.end(), tokens.back()) != rules.tokens.end()) return true;
+    if (rules.texts.empty()) return false;
+    // A stop text ends in the newest token, so the last tokens are enough: every token has a byte at least, and a few more
+    // make up for characters that begin before them.
+    std::size_t longest = 0;
+    for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
+    const std::size_t count = std::min(tokens.size(), longest + 8);
+    const std::string text = run_.tokenizer.decode(std::span(tokens).last(count), true);
+    return std::any_of(rules.texts.begin(), rules.texts.end(), [&](const std::string& stop) { return text.find(stop) != text.npos; });
+  }
+
+  // A unit is one record.
+  std::uint64_t begin_unit(const Unit& unit) override {
+    MAGISTER_ASSERT(unit.samples.size() == 1);
+    std::uint64_t source = 0;
+    base_.file.read("/samples/source_index", unit.samples.begin, std::as_writable_bytes(std::span(&source, 1)));
+    std::vector<TokenId> prompt(unit.rows.size());
+    base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(prompt)));
+    Record& record = records_[source];
+    const std::uint64_t count = run_.config.best_of;
+    record = {unit, std::vector<Generation>(count), count};
+    generator_->add({source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
+    return count;
+  }
+
+  std::uint64_t take(Generation&& text) override {
+    const auto found = records_.find(text.record);
+    Record& record = found->second;
+    const auto sample = static_cast<std::size_t>(text.sample);
+    record.texts[sample] = std::move(text);
+    if (--record.missing > 0) return 1;
+    fail_point("generate.record.done");
+    if (writer_) submit(record.unit, running_rows(best_texts(std::move(record.texts), run_.shape.texts), run_.shape));
+    records_.erase(found);
+    return 1;
+  }
+
+  std::uint64_t sample_of(std::uint64_t record, std::uint64_t) const override { return records_.at(record).unit.samples.begin; }
+
+  void before_pass() override {
+    watch("write texts");
+    fail_point("generate.pass");
+  }
+
+  const GenerateRun& run_;
+  std::map<std::uint64_t, Record> records_;  // under way, by source index
+};
+
+}  // namespace
+
+std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
+                             std::uint64_t longest_prompt) {
+  const auto pages_for = [](std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; };
+  const std::uint64_t a_text = pages_for(longest_prompt + config.max_new_tokens) + 1;
+  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass) / model.page_bytes(tp_size);
+  return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * config.max_sequences, affordable)));
+}
+
+void run_generate_units(const GenerateRun& run) {
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) { Writer(run, std::move(group), first).run_units(); });
+}
+
+}  // namespace magister

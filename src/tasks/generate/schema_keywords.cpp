@@ -1,0 +1,176 @@
+// A walk over the places of a schema where schemas stand. Source: JSON Schema 2020-12; json_schema_converter.cc of xgrammar
+// for what it reads.
+#include "tasks/generate/schema_keywords.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kAnnotations = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
+                                     "$comment", "$schema", "$id", "$defs", "definitions"};
+// One of these decides alone: what stands beside it is not read.
+constexpr std::array kAlone = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+// What these say depends on the type, and the library reads them as one of them.
+constexpr std::array kRead = {"type", "format", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+                              "minProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
+                              "unevaluatedItems", "unevaluatedProperties", "minLength", "maxLength", "pattern", "minimum",
+                              "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+constexpr int kMaxDepth = 100;  // people write five levels; a walk that calls itself needs a bound
+
+template <typename Names>
+bool has(const Names& names, const std::string& key) {
+  return std::find(names.begin(), names.end(), key) != names.end();
+}
+
+// Whether texts match whatever this says. Vendors' keywords begin with "x-".
+bool says_nothing(const std::string& key, const json& value) {
+  return has(kAnnotations, key) || key.starts_with("x-") || (key == "uniqueItems" && value == false);
+}
+
+class Walk {
+ public:
+  explicit Walk(const std::string& name) : name_(name) {}
+
+  void schema(const json& value, const std::string& place, int depth) const {
+    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: schemas inside schemas {} deep (none is meant so); write it flatter",
+                   name_, kMaxDepth);
+    if (value.is_boolean()) return;
+    MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no schema (an object is one, or true or false); mend it",
+                   name_, shown(place));
+    const auto alone = std::find_if(kAlone.begin(), kAlone.end(), [&](const char* key) { return value.contains(key); });
+    const bool untyped = value.contains("type") && (value.at("type").is_array() ? value.at("type").empty() : !value.at("type").is_string());
+    MAGISTER_CHECK(!untyped, ExitCode::kConfig, "{}: {} at {} is no type (a name or a list of names is one); mend it", name_,
+                   printable(value.at("type").dump()), shown(place));
+    for (const char* key : {"const", "enum"}) {
+      if (value.contains(key)) check_numbers(value.at(key), place + "/" + key);
+    }
+    for (const auto& [key, inner] : value.items()) {
+      if (says_nothing(key, inner)) continue;
+      if (alone != kAlone.end()) {
+        const bool typed = key == "type" && (*alone == std::string_view("enum") || *alone == std::string_view("const"));
+        MAGISTER_CHECK(key == *alone || typed, ExitCode::kConfig, "{}: {} beside {} at {} (only {} would be kept to); write "
+                       "what both mean as one schema", name_, printable(key), *alone, shown(place), *alone);
+      } else {
+        MAGISTER_CHECK(has(kRead, key), ExitCode::kConfig, "{}: the keyword {} at {} is not supported (texts that break it would "
+                       "come out); write the schema without it", name_, printable(key), shown(place));
+      }
+      inside(key, inner, place + "/" + key, depth + 1);
+    }
+    if (alone == kAlone.end()) {
+      check_together(value, place);
+    } else if (value.contains("type")) {
+      check_values(value, place);
+    }
+    for (const char* key : {"$defs", "definitions"}) {
+      if (value.contains(key)) inside("properties", value.at(key), place + "/" + key, depth + 1);
+    }
+  }
+
+ private:
+  // Keywords that are kept to one by one but not together.
+  void check_together(const json& value, const std::string& place) const {
+    const auto refuse = [&](const char* what, const char* why) {
+      fail(ExitCode::kConfig, "{}: {} at {} ({}); write the schema without that", name_, what, shown(place), why);
+    };
+    for (const auto& [key, inner] : value.items()) {
+      const bool typeless = !value.contains("type") && has(kRead, key) && key != "format";
+      MAGISTER_CHECK(!typeless, ExitCode::kConfig, "{}: {} without a type at {} (it would be kept to by one type only); write the type "
+                     "beside it", name_, printable(key), shown(place));
+    }
+    if (value.contains("pattern") && value.contains("format")) refuse("pattern beside format", "only one would be kept to");
+    const bool free_names = value.contains("patternProperties") || value.contains("propertyNames") ||
+                            (value.contains("additionalProperties") && value.at("additionalProperties") != false);
+    if (value.contains("properties") && (value.contains("patternProperties") || value.contains("propertyNames"))) {
+      refuse("properties beside patternProperties or propertyNames", "only one would be kept to");
+    }
+    if (free_names && value.contains("minProperties") && value.at("minProperties") != 0 && value.at("minProperties") != 1) {
+      refuse("minProperties with names of the text's choice", "the same name twice would count as two");
+    }
+    // The library keeps free names from the given ones letter by letter, and a letter may be an escape.
+    const json properties = value.value("properties", json::object());
+    for (const auto& [property, inner] : properties.items()) {
+      const bool escaped = std::any_of(property.begin(), property.end(), [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 0x20) || c == 0x7F; });
+      if (free_names && escaped) refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
+    }
+    if (!value.contains("required")) return;
+    MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig, "{}: required at {} is no list of names; mend it", name_,
+                   shown(place));
+    for (const json& name : value.at("required")) {
+      const bool known = name.is_string() && value.contains("properties") && value.at("properties").contains(name.get<std::string>());
+      MAGISTER_CHECK(known, ExitCode::kConfig, "{}: required names {} at {}, which properties does not (it would be left out); add "
+                     "its schema there", name_, printable(name.dump()), shown(place));
+    }
+  }
+
+  // The library reads what is beyond 64 bits as an approximate number and writes it so.
+  void check_numbers(const json& value, const std::string& place) const {
+    constexpr double kMost = 9.2e18;
+    for (const json& one : value.is_structured() ? value : json::array({value})) {
+      if (one.is_structured()) {
+        check_numbers(one, place);
+        continue;
+      }
+      MAGISTER_CHECK(!one.is_number() || std::abs(one.get<double>()) < kMost, ExitCode::kConfig, "{}: the number {} at {} is beyond 64 "
+                     "bits (it would be written as another); write it as a text", name_, printable(one.dump()), shown(place));
+    }
+  }
+
+  // enum and const beside a type: the library writes their values whatever the type says.
+  void check_values(const json& value, const std::string& place) const {
+    const json types = value.at("type").is_array() ? value.at("type") : json::array({value.at("type")});
+    const json values = value.contains("enum") ? value.at("enum") : json::array({value.value("const", json())});
+    for (const json& one : values) {
+      const bool whole = one.is_number_integer() || (one.is_number_float() && one.get<double>() == std::floor(one.get<double>()));
+      const std::string type = one.is_number() ? "number" : one.type_name();  // nlohmann's names are the schema's
+      bool right = false;
+      for (const json& wanted : types) right |= wanted == type || (wanted == "integer" && whole);
+      MAGISTER_CHECK(right, ExitCode::kConfig, "{}: the value {} at {} is not of the type beside it (no text could match with it); "
+                     "remove one of them", name_, printable(one.dump()), shown(place));
+    }
+  }
+
+  static std::string shown(const std::string& place) { return place.empty() ? "the top" : printable(place); }
+
+  // The schemas under one keyword.
+  void inside(const std::string& key, const json& value, const std::string& place, int depth) const {
+    static constexpr std::array kMaps = {"properties", "patternProperties"};
+    static constexpr std::array kLists = {"anyOf", "oneOf", "allOf", "prefixItems"};
+    static constexpr std::array kOne = {"items", "additionalProperties", "propertyNames", "unevaluatedItems",
+                                        "unevaluatedProperties"};
+    if (has(kOne, key)) return schema(value, place, depth);
+    if (has(kMaps, key)) {
+      MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no object (names and schemas are expected); mend it", name_,
+                     shown(place));
+      for (const auto& [name, inner] : value.items()) schema(inner, place + "/" + name, depth);
+    }
+    if (has(kLists, key)) {
+      MAGISTER_CHECK(value.is_array() && !value.empty(), ExitCode::kConfig, "{}: {} is no list of schemas (at least one is "
+                     "expected); mend it", name_, shown(place));
+      for (std::size_t i = 0; i < value.size(); ++i) schema(value[i], place + "/" + std::to_string(i), depth);
+    }
+  }
+
+  const std::string& name_;
+};
+
+}  // namespace
+
+void check_schema_keywords(std::string_view schema, const std::string& name) {
+  json parsed;
+  try {
+    parsed = json::parse(schema);
+  } catch (const json::exception& error) {
+    fail(ExitCode::kConfig, "{}: {} (a schema is JSON); mend it", name, printable(error.what()));
+  }
+  Walk(name).schema(parsed, "", 0);
+}
+
+}  // namespace magister

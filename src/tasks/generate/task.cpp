@@ -1,0 +1,163 @@
+// Task generate: prompts -> tokens -> completions in slots of a running file -> one packed results file.
+// Columns, packing and the loop have files of their own beside this one.
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/task.h"
+#include "tasks/generate/config.h"
+#include "tasks/generate/run.h"
+
+namespace magister {
+namespace {
+
+class GenerateJob final : public TaskJob {
+ public:
+  GenerateJob(const GenerateConfig& config, const PassShape& pass, const TaskInputs& inputs);
+
+  Attributes identity() override { return {{"constraint_sha256", constraint_sha256_}}; }
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override;
+  std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
+    return static_cast<std::uint64_t>(num_cache_pages(inputs_.model, inputs_.tp_size, config_, pass_, longest_sample));
+  }
+  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
+    return {{"completions", std::to_string(plan.num_samples * config_.n)},
+            {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
+                                        packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
+            {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens)}};
+  }
+  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  bool packs() const override { return true; }
+  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root) override {
+    return pack_texts(running, shape(plan), path, root, tokenizer_, stops_, inputs_.context.stop_poll());
+  }
+
+ private:
+  void add_stop_tokens(Checkpoint& checkpoint);
+  void add_logit_bias();
+  void warn_of_long_texts(const GenerateShape& size) const;
+  GenerateShape shape(const PlanNumbers& plan) const {
+    return {plan.num_samples, plan.num_tokens, config_.n, config_.max_new_tokens, plan.key_bytes, config_.top_logprobs};
+  }
+
+  const GenerateConfig& config_;
+  const PassShape pass_;
+  const TaskInputs inputs_;
+  const ModelConfig& model_;
+  const Tokenizer& tokenizer_;
+  StopRules stops_;
+  SamplingParams sampling_;
+  std::string constraint_sha256_ = "none";
+  std::shared_ptr<const Constraint> constraint_;  // null: completions are free
+  std::optional<ChatPrompts> chat_;               // where the records hold chats
+};
+
+GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, const TaskInputs& inputs)
+    : config_(config), pass_(pass), inputs_(inputs), model_(inputs.checkpoint.config()), tokenizer_(inputs.checkpoint.tokenizer()),
+      sampling_(config.sampling) {
+  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
+  MAGISTER_CHECK(model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
+                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
+                 "positions (texts beyond them would be meaningless); lower one of them", config_.length_place, config_.max_prompt_length,
+                 config_.max_new_tokens, longest, model_.max_position_embeddings);
+  MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig, "{} is {} (the "
+                 "vocabulary has {} entries); lower it", config_.top_logprobs_place, config_.top_logprobs, model_.vocab_size);
+  add_stop_tokens(inputs.checkpoint);
+  add_logit_bias();
+  if (config_.constraint) {
+    const ConstraintRule rule = load_constraint(inputs.context.world, *config_.constraint, config_.name);
+    stops_.constrained = true;
+    constraint_sha256_ = constraint_sha256(rule);
+    constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
+  }
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
+}
+
+void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
+  stops_.texts = config_.stop;
+  stops_.tokens = config_.stop_tokens;
+  for (const TokenId id : config_.stop_tokens) {
+    MAGISTER_CHECK(id < model_.vocab_size, ExitCode::kConfig, "{} names {} (the vocabulary has {} entries); name one of "
+                   "them", config_.stop_tokens_place, id, model_.vocab_size);
+  }
+  if (config_.ignore_eos) return;
+  const std::vector<TokenId>& ends = checkpoint.end_tokens();
+  stops_.tokens.insert(stops_.tokens.end(), ends.begin(), ends.end());
+}
+
+// The ids that logit_bias means.
+void GenerateJob::add_logit_bias() {
+  for (const LogitBias& entry : config_.logit_bias) {
+    const TokenId id = entry.token.empty() ? entry.id : tokenizer_.token_to_id(entry.token);
+    const std::string shown = entry.token.empty() ? std::to_string(id) : fmt::format("\"{}\"", printable(entry.token));
+    MAGISTER_CHECK(id >= 0 && id < model_.vocab_size, ExitCode::kConfig, "{} names token {} (the vocabulary of {} entries has "
+                   "none); name one as `magister tokenize` shows them, or its id", entry.place, shown, model_.vocab_size);
+    for (const auto& [other, bias] : sampling_.logit_bias) {
+      MAGISTER_CHECK(other != id, ExitCode::kConfig, "{} names token {} twice (which bias counts is ambiguous); "
+                     "remove one entry", entry.place, shown);
+    }
+    sampling_.logit_bias.emplace_back(id, entry.bias);
+  }
+}
+
+SampleRules GenerateJob::rules() {
+  SampleRules rules;
+  rules.max_length = config_.max_prompt_length;
+  rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.vocab_size = model_.vocab_size;
+  rules.tokenizer = config_.dataset.tokens_field.empty() ? &tokenizer_ : nullptr;
+  rules.unit_tokens = config_.max_prompt_length;
+  rules.unit_samples = 1;  // a record is committed as soon as its completions are there
+  rules.min_length = 1;
+  if (chat_) {
+    rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
+      return {chat_->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
+    };
+  }
+  return rules;
+}
+
+TaskResults GenerateJob::results(const PlanNumbers& plan) const {
+  TaskResults results;
+  results.columns = running_columns(shape(plan));
+  results.packed_bytes = packed_bytes(shape(plan), kTextBytesAToken);
+  results.format_version = 2;
+  return results;
+}
+
+// The texts' bytes are known when they are packed, and checked then; what they may need at most is told before the work.
+void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
+  const std::uint64_t most = packed_bytes(size, longest_token_bytes(tokenizer_)), free = free_bytes_for(inputs_.context.results_path);
+  if (most <= free) return;
+  log_warning("{}: {} bytes are free, and the final file would need {} if every token were the vocabulary's longest (what it really needs "
+              "is checked before texts are packed; nothing is lost then); keep more space free", config_.name, free, most);
+}
+
+void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
+  const GenerateShape size = shape(plan);
+  warn_of_long_texts(size);
+  run_generate_units({run, config_, size, tokenizer_, stops_, sampling_, constraint_.get(), run.cache_pages});
+}
+
+class Generate final : public Task {
+ public:
+  explicit Generate(GenerateConfig config) : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
+
+  PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    return std::make_unique<GenerateJob>(config_, pass_shape(), inputs);
+  }
+
+ private:
+  GenerateConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_generate(GenerateConfig config) { return std::make_unique<Generate>(std::move(config)); }
+
+}  // namespace magister

@@ -1,0 +1,171 @@
+// Keys are looked up by hash and compared as they stand in the file, so a collision costs time and never a wrong text.
+#include "tasks/judge/answers.h"
+
+#include <algorithm>
+
+#include "magister/core/config.h"
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+std::uint64_t hash_of(std::string_view key) { return std::hash<std::string_view>{}(key); }
+
+// Whether the task that wrote the texts read keys: else they are the records' places as decimal numbers.
+bool has_keys(const ResultsTexts& texts, const std::string& path) {
+  ConfigDocument experiment(texts.attribute("experiment"), path);
+  ConfigNode root = experiment.root();
+  std::vector<ConfigNode> tasks = root.sections("tasks");
+  return !tasks.empty() && tasks.front().section("dataset").has("key");
+}
+
+// Counts and the first of what is wrong: "3 records have no text (the first: ...)".
+struct Findings {
+  std::uint64_t count = 0;
+  std::string first;
+  void add(const std::string& one) {
+    if (count++ == 0) first = one;
+  }
+  std::string told(const char* one, const char* several) const {
+    return count == 0 ? "" : fmt::format("{} {} (the first: {})", count, count == 1 ? one : several, first);
+  }
+};
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string all;
+  for (const std::string& part : parts) {
+    if (!part.empty()) all += (all.empty() ? "" : ", ") + part;
+  }
+  return all;
+}
+
+std::string shown(std::string_view key) { return "\"" + printable(key, 80) + "\""; }
+
+}  // namespace
+
+JudgeAnswers::JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset) : path_(path), texts_(path) {
+  num_records_ = texts_.num_texts() / texts_.texts_a_record();
+  if (num_records_ > 0) first_ = texts_.source_index(0);
+  const bool same_data = texts_.attribute("dataset_sha256") == dataset.sha256();
+  const bool keys_there = has_keys(texts_, path), keys_here = !config.key_field.empty();
+  MAGISTER_CHECK(same_data || (keys_there && keys_here), ExitCode::kData, "{}: its texts were written for other data than {} (dataset_sha256 "
+                 "is {}, here {}), and {} no keys (which text answers which record cannot be told); give both tasks dataset.key, or the "
+                 "same data", printable(path), printable(config.paths.front(), 4096), texts_.attribute("dataset_sha256").substr(0, 12),
+                 dataset.sha256().substr(0, 12), keys_there ? "this task has" : keys_here ? "that task has" : "both have");
+  by_key_ = !same_data;
+  if (by_key_) index_keys();
+}
+
+void JudgeAnswers::index_keys() {
+  const std::uint64_t n = texts_.texts_a_record();
+  keys_.reserve(num_records_);
+  texts_.for_each_key([&](std::uint64_t i, std::string_view key) {
+    if (i % n == 0) keys_.push_back({hash_of(key), i / n});
+  });
+  std::sort(keys_.begin(), keys_.end(), [](const KeyAt& a, const KeyAt& b) { return std::pair(a.hash, a.record) < std::pair(b.hash, b.record); });
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> twice;  // the pair whose second is the first in the file
+  for (std::size_t i = 1; i < keys_.size(); ++i) {
+    for (std::size_t j = i; j > 0 && keys_[j - 1].hash == keys_[i].hash; --j) {
+      const std::uint64_t one = keys_[j - 1].record, other = keys_[i].record;
+      if ((!twice || other < twice->second) && texts_.key(one * n) == texts_.key(other * n)) twice = {one, other};
+    }
+  }
+  if (!twice) return;
+  fail(ExitCode::kData, "{}: the key {} stands there twice, for records {} and {} (which of them answers which record cannot be told); give "
+       "the records keys of their own", printable(path_), shown(texts_.key(twice->first * n)), twice->first + first_, twice->second + first_);
+}
+
+std::optional<std::uint64_t> JudgeAnswers::find_key(const std::string& key) const {
+  const std::uint64_t hash = hash_of(key);
+  auto at = std::lower_bound(keys_.begin(), keys_.end(), hash, [](const KeyAt& one, std::uint64_t wanted) { return one.hash < wanted; });
+  for (; at != keys_.end() && at->hash == hash; ++at) {
+    if (texts_.key(at->record * texts_.texts_a_record()) == key) return at->record;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> JudgeAnswers::find(const Record& record) const {
+  if (by_key_) return find_key(record.key);
+  if (record.source_index < first_ || record.source_index - first_ >= num_records_) return std::nullopt;
+  return record.source_index - first_;
+}
+
+std::uint64_t JudgeAnswers::require(const Record& record) const {
+  const auto found = find(record);
+  MAGISTER_CHECK(found.has_value(), ExitCode::kData, "{}: {} holds no text for this record, key {} (the generate task had other data, another "
+                 "limit or slice); give both tasks the same", record.where, printable(path_), shown(record.key));
+  return *found;
+}
+
+std::vector<std::string> JudgeAnswers::of(const Record& record) const {
+  const std::uint64_t n = texts_.texts_a_record(), first = require(record) * n;
+  std::vector<std::string> answers;
+  for (std::uint64_t i = 0; i < n; ++i) answers.push_back(texts_.text(first + i));
+  return answers;
+}
+
+double JudgeAnswers::mean_logprob(const Record& record, std::uint64_t i) const {
+  return texts_.mean_logprob(require(record) * texts_.texts_a_record() + i);
+}
+
+std::string JudgeAnswers::faults_by_place(const Dataset& dataset) const {
+  const IndexRange slice = dataset.records(), held{first_, first_ + num_records_};
+  const std::uint64_t all = dataset.num_source_records();
+  const auto part = [](std::uint64_t begin, std::uint64_t end, const char* what) {
+    return begin >= end ? "" : fmt::format("{} {} to {} {}", end - begin == 1 ? "record" : "records", begin, end - 1, what);
+  };
+  std::vector<std::string> parts;
+  if (held.begin == held.end || held.end <= slice.begin || slice.end <= held.begin) {
+    parts.push_back(part(slice.begin, slice.end, "have no text"));
+  } else {
+    parts.push_back(part(slice.begin, held.begin, "have no text"));
+    parts.push_back(part(held.end, slice.end, "have no text"));
+  }
+  parts.push_back(part(std::max(all, held.begin), held.end, "have a text but are not judged"));
+  return joined(parts);
+}
+
+std::string JudgeAnswers::faults_by_key(const Dataset& dataset) const {
+  const IndexRange slice = dataset.records();
+  Findings missing, twice, extra;
+  std::vector<bool> is_judged(num_records_, false);
+  dataset.for_each({0, dataset.num_source_records()}, [&](Record&& record) {
+    const auto found = find(record);
+    const auto place = [&] { return fmt::format("{}, key {}", record.where, shown(record.key)); };
+    if (!found) {
+      if (record.source_index >= slice.begin && record.source_index < slice.end) missing.add(place());
+    } else if (is_judged[*found]) {
+      twice.add(place());
+    } else {
+      is_judged[*found] = true;
+    }
+  });
+  for (std::uint64_t i = 0; i < num_records_; ++i) {
+    if (!is_judged[i]) extra.add("key " + shown(texts_.key(i * texts_.texts_a_record())));
+  }
+  return joined({missing.told("record has no text", "records have no text"), twice.told("record has the key of an earlier one", "records have the key of an earlier one"),
+                 extra.told("key there is no record's", "keys there are no record's")});
+}
+
+void JudgeAnswers::check(const Communicator& world, const Dataset& dataset) const {
+  std::string problem;
+  std::uint64_t code = static_cast<std::uint64_t>(ExitCode::kData);
+  if (world.rank() == 0) {
+    try {
+      const std::string faults = by_key_ ? faults_by_key(dataset) : faults_by_place(dataset);
+      if (!faults.empty()) {
+        problem = fmt::format("{}: {} (texts would be judged that answer something else, or records left out); give both tasks the same "
+                              "records: data, keys, limit and slice", printable(path_), faults);
+      }
+    } catch (const Error& error) {  // a line that cannot be read
+      problem = error.what();
+      code = static_cast<std::uint64_t>(error.code());
+    }
+  }
+  world.wait_for_all();
+  world.broadcast(&code, sizeof code, 0);
+  world.broadcast(problem, 0);
+  if (!problem.empty()) throw Error(static_cast<ExitCode>(code), problem);
+}
+
+}  // namespace magister

@@ -1,0 +1,50 @@
+// JudgeAnswers: the texts of a generate task, found for the records that a judge judges. A record finds its texts by its key
+// where both data sets have keys, and by its place where both tasks read the same data; any other match would be a guess.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/results/texts.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+class JudgeAnswers {
+ public:
+  // Throws Error(kData) when the file is of other data and the two have no keys in common, or has a key twice. Local; by key it
+  // keeps 16 bytes a record.
+  JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset);
+
+  // Every record of the judge's slice has texts, every text belongs to a record of the judge's data set, and none to two. Throws
+  // Error(kData) naming the first of each kind. By key rank 0 reads the data set for that. Collective over world.
+  void check(const Communicator& world, const Dataset& dataset) const;
+
+  // The texts of a record, at least one. Throws Error(kData) with its place.
+  std::vector<std::string> of(const Record& record) const;
+  // Mean log-probability of the record's i-th text under the model that wrote it.
+  double mean_logprob(const Record& record, std::uint64_t i) const;
+
+ private:
+  // Number of the record among those of the file.
+  std::optional<std::uint64_t> find(const Record& record) const;
+  std::uint64_t require(const Record& record) const;
+  std::optional<std::uint64_t> find_key(const std::string& key) const;
+  void index_keys();
+  std::string faults_by_place(const Dataset& dataset) const;
+  std::string faults_by_key(const Dataset& dataset) const;
+
+  struct KeyAt {
+    std::uint64_t hash, record;
+  };
+  std::string path_;
+  ResultsTexts texts_;
+  std::uint64_t num_records_ = 0, first_ = 0;  // first_: place of the file's first record in its data set
+  bool by_key_ = false;
+  std::vector<KeyAt> keys_;  // sorted by hash
+};
+
+}  // namespace magister

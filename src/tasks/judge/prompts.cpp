@@ -1,0 +1,171 @@
+// Prompts of a record in the order of its samples: text after text, prompt after prompt, and of a pair both orders.
+#include "tasks/judge/prompts.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "magister/core/error.h"
+#include "magister/core/sha256.h"
+#include "tasks/judge/templates.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::uint64_t kLookedAt = 100;  // records whose fields count as known
+// A model may have written nothing, and that is judged like any other answer.
+const std::vector<std::string> kMayBeEmpty = {"answer", "answer_a", "answer_b"};
+
+bool is_nothing(const ordered_json& value) { return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()); }
+
+// References come in several shapes; templates see a list, or null where there is none.
+void settle_references(ordered_json& fields) {
+  if (!fields.contains("references") && fields.contains("reference")) fields["references"] = fields["reference"];
+  if (!fields.contains("references")) return;
+  ordered_json& references = fields["references"];
+  if (references.is_array()) {
+    if (!references.empty() && std::all_of(references.begin(), references.end(), is_nothing)) references = nullptr;
+  } else if (is_nothing(references)) {
+    references = nullptr;
+  } else if (!references.is_object()) {
+    references = ordered_json::array({references});
+  }
+}
+
+// The first unknown name, with what is known.
+void check_names(const ChatTemplate& prompt, const std::vector<std::string>& known, const std::string& task) {
+  for (const TemplateName& name : prompt.names()) {
+    if (name.tested_for_absence || std::binary_search(known.begin(), known.end(), name.name)) continue;
+    const std::string near = nearest_name(name.name, known);
+    fail(ExitCode::kConfig, "tasks: {}: {}:{}:{}: \"{}\" is no field of the records (known: {}; it would be written as nothing); {}name one of "
+         "them, or test for it with {{% if {} is defined %}}", task, prompt.source(), name.line, name.column, printable(name.name, 80),
+         printable(fmt::format("{}", fmt::join(known, ", ")), 400), near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", printable(near, 80)),
+         printable(name.name, 80));
+  }
+}
+
+// A template of the experiment: what is wrong with it is a fault of the experiment.
+ChatTemplate parsed(const std::string& text, const char* name, const std::string& task) {
+  try {
+    return ChatTemplate::parse(text, name);
+  } catch (const Error& error) {
+    fail(ExitCode::kConfig, "tasks: {}: {}", task, error.what());
+  }
+}
+
+std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
+  RenderOptions options;
+  options.strict = true;
+  options.may_be_empty = kMayBeEmpty;
+  return prompt.render(fields, options).text;
+}
+
+}  // namespace
+
+JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint) : config_(config), tokenizer_(checkpoint.tokenizer()) {
+  for (const JudgePromptConfig& wished : config.prompts) {
+    const JudgeTemplate& ready = judge_template(config.mode, wished.named);
+    const bool all_own = !wished.user.empty() && wished.named.empty();
+    const std::string system = !wished.system.empty() || all_own ? wished.system : ready.system;
+    const std::string user = wished.user.empty() ? ready.user : wished.user;
+    texts_ += system + '\0' + user + '\0';
+    uses_ready_user_ = uses_ready_user_ || wished.user.empty();
+    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name), !wished.system.empty(), !wished.user.empty()});
+  }
+  std::vector<std::string> words;
+  for (const VerdictClass& one : classes()) words.push_back(one.words.front());
+  reply_rule_ = reply_rule(config, words);
+  if (config.use_chat_template && checkpoint.chat_source() != nullptr) chat_ = std::make_unique<ChatPrompts>(checkpoint);
+}
+
+std::vector<VerdictClass> JudgePrompts::classes() const {
+  std::vector<VerdictClass> classes;
+  switch (config_.mode) {
+    case JudgeMode::kReference: return {{"yes", {"yes"}}, {"no", {"no"}}};
+    case JudgeMode::kSimpleQa: return {{"correct", {"A"}}, {"incorrect", {"B"}}, {"not_attempted", {"C"}}};
+    case JudgeMode::kPairwise: return {{"A", {"A"}}, {"B", {"B"}}};
+    case JudgeMode::kRubric:
+      for (std::uint64_t score = 1; score <= config_.num_classes; ++score) classes.push_back({std::to_string(score), {std::to_string(score)}});
+      return classes;
+    case JudgeMode::kChoice:
+      for (std::uint64_t letter = 0; letter < config_.num_classes; ++letter) {
+        const std::string name(1, static_cast<char>('A' + letter));
+        classes.push_back({name, {name}});
+      }
+      return classes;
+  }
+  return classes;
+}
+
+std::vector<TokenId> JudgePrompts::one(const Prompt& prompt, const ordered_json& fields, const std::string& where) const {
+  std::string system, user;
+  try {
+    system = render(prompt.system, fields);
+    user = render(prompt.user, fields);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", where, error.what());
+  }
+  if (chat_) {
+    ordered_json messages = ordered_json::array();
+    if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+    messages.push_back({{"role", "user"}, {"content", user}});
+    return chat_->encode(messages, true, where);
+  }
+  return tokenizer_.encode((system.empty() ? "" : system + "\n\n") + user, {.add_special_tokens = true, .special_tokens_in_text = false});
+}
+
+void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
+  const IndexRange records = dataset.records();
+  if (records.size() == 0) return;
+  std::set<std::string> known = {"classes", "reply_rule", "references", "rubric"};
+  if (answers) known.insert("answer");
+  for (const auto& [name, other] : config_.fields) known.insert(name);
+  dataset.for_each({records.begin, std::min(records.end, records.begin + kLookedAt)}, [&](Record&& record) {
+    const ordered_json fields = ordered_json::parse(record.text);
+    for (const auto& [name, value] : fields.items()) known.insert(name);
+  });
+  const std::vector<std::string> names(known.begin(), known.end());
+  for (const Prompt& prompt : prompts_) {
+    for (const auto& [part, is_own] : {std::pair(&prompt.system, prompt.own_system), std::pair(&prompt.user, prompt.own_user)}) {
+      if (is_own) check_names(*part, names, config_.name);
+    }
+  }
+}
+
+ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std::string>& answers) const {
+  ordered_json fields = ordered_json::parse(record.text);  // checked by the data set already
+  for (const auto& [name, other] : config_.fields) fields[name] = record_field(record.text, other, record.where);
+  fields["classes"] = config_.num_classes;
+  fields["reply_rule"] = reply_rule_;
+  if (!fields.contains("rubric")) fields["rubric"] = nullptr;
+  settle_references(fields);
+  if (!answers.empty()) fields["answer"] = answers.front();
+  for (const std::string& name : uses_ready_user_ ? needed_fields(config_.mode) : std::vector<std::string>()) {
+    if (!fields.contains(name)) record_field(fields.dump(), name, record.where);  // says what is there
+  }
+  if (!fields.contains("references")) fields["references"] = nullptr;
+  return fields;
+}
+
+std::vector<std::vector<TokenId>> JudgePrompts::encode(const Record& record, const std::vector<std::string>& answers) const {
+  ordered_json fields = fields_of(record, answers);
+  std::vector<std::vector<TokenId>> samples;
+  for (std::size_t i = 0; i < std::max<std::size_t>(1, answers.size()); ++i) {
+    if (!answers.empty()) fields["answer"] = answers[i];
+    for (const Prompt& prompt : prompts_) {
+      samples.push_back(one(prompt, fields, record.where));
+      if (config_.mode != JudgeMode::kPairwise) continue;
+      std::swap(fields["answer_a"], fields["answer_b"]);
+      samples.push_back(one(prompt, fields, record.where));
+      std::swap(fields["answer_a"], fields["answer_b"]);
+    }
+  }
+  return samples;
+}
+
+std::string JudgePrompts::sha256() const { return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? "chat" : "plain")); }
+
+}  // namespace magister

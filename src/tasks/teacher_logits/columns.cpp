@@ -1,0 +1,130 @@
+// Names, types and comments of the teacher's datasets, and the check of alignment before anything is written.
+#include "tasks/teacher_logits/columns.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
+  using Extent = ColumnSpec::Extent;
+  const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.top_k;
+  const ColumnType logprob = shape.half ? ColumnType::kF16 : ColumnType::kF32;
+  std::vector<ColumnSpec> columns = {
+      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
+       Extent::kSamples},
+      {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
+      {"/samples/offset", ColumnType::kU64, n + 1, 0,
+       "rows of sample i are offset[i] .. offset[i+1] of /tokens and /teacher", "", Extent::kFixed},
+      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens as the model saw them", "", Extent::kRows},
+      {"/teacher/top_id", ColumnType::kI32, T, k,
+       "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 given "
+       "tokens up to i", "", Extent::kRows},
+      {"/teacher/top_logprob", logprob, T, k,
+       "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries", "nat",
+       Extent::kRows},
+      {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp of the raw logits: logit = logprob + logsumexp", "nat",
+       Extent::kRows},
+      {"/teacher/target_logprob", ColumnType::kF32, T, 0,
+       "log-probability of the token that follows; NaN in a sample's last row", "nat", Extent::kRows},
+      {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy of the whole distribution", "nat", Extent::kRows},
+      {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - the probability mass of the kept entries", "", Extent::kRows},
+  };
+  if (shape.marked) {
+    columns.push_back({"/tokens/assistant", ColumnType::kU8, T, 0,
+                       "1: written by the assistant of the chat. Only rows before such a token are scored; the others hold -1 and NaN", "",
+                       Extent::kRows});
+  }
+  return columns;
+}
+
+namespace {
+
+std::vector<std::byte> bytes_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  const auto* data = static_cast<const std::byte*>(flat.const_data_ptr());
+  return {data, data + flat.nbytes()};
+}
+
+bool is_scored(std::span<const std::uint8_t> scored_T, std::int64_t t) { return scored_T.empty() || scored_T[static_cast<std::size_t>(t)] != 0; }
+
+void check_alignment(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T) {
+  const std::int64_t k = logits.top_id_Tk.size(1);
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  const auto* top_id = logits.top_id_Tk.const_data_ptr<std::int32_t>();
+  const auto* top_logprob = logits.top_logprob_Tk.const_data_ptr<float>();
+  const auto* target = logits.target_logprob_T.const_data_ptr<float>();
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    for (std::int64_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
+      const bool last = t + 1 == batch.cu_seqlens[s + 1];
+      if (!is_scored(scored_T, t)) continue;
+      MAGISTER_CHECK(std::isnan(target[t]) == last, ExitCode::kInternal,
+                     "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only, and rows are shifted); "
+                     "report this", t, target[t]);
+      if (last) continue;
+      for (std::int64_t i = 0; i < k; ++i) {
+        if (top_id[t * k + i] != ids[t + 1]) continue;
+        MAGISTER_CHECK(top_logprob[t * k + i] == target[t], ExitCode::kInternal,
+                       "row {} of the unit gives its next token {} the log-probability {} as a kept entry and {} as the "
+                       "target (rows are shifted); report this", t, ids[t + 1], top_logprob[t * k + i], target[t]);
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T) {
+  const std::int64_t k = logits.top_id_Tk.size(1);
+  const auto* top_id = logits.top_id_Tk.const_data_ptr<std::int32_t>();
+  const auto* logsumexp = logits.logsumexp_T.const_data_ptr<float>();
+  const auto* entropy = logits.entropy_T.const_data_ptr<float>();
+  for (std::int64_t t = 0; t < logits.top_id_Tk.size(0); ++t) {
+    if (is_scored(scored_T, t) && (top_id[t * k] < 0 || !std::isfinite(logsumexp[t]) || !std::isfinite(entropy[t]))) return t;
+  }
+  return -1;
+}
+
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T, bool half) {
+  const std::int64_t bad = first_row_not_finite(logits, scored_T);
+  MAGISTER_CHECK(bad < 0, ExitCode::kData, "row {} of the unit: the model's logits are not finite (nothing useful can be stored); check the "
+                 "weights and the dtype", bad);
+  check_alignment(logits, batch, scored_T);
+  const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
+  return {{"/teacher/top_id", bytes_of(logits.top_id_Tk)},
+          {"/teacher/top_logprob", bytes_of(logprob)},
+          {"/teacher/logsumexp", bytes_of(logits.logsumexp_T)},
+          {"/teacher/target_logprob", bytes_of(logits.target_logprob_T)},
+          {"/teacher/entropy", bytes_of(logits.entropy_T)},
+          {"/teacher/tail_mass", bytes_of(logits.tail_mass_T)}};
+}
+
+ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
+  if (parts.size() == 1) return parts.front();
+  const auto of_all = [&](at::Tensor ReducedLogits::*column) {
+    std::vector<at::Tensor> tensors;
+    for (const ReducedLogits& part : parts) tensors.push_back(part.*column);
+    return at::cat(tensors, 0);
+  };
+  return {of_all(&ReducedLogits::top_id_Tk),        of_all(&ReducedLogits::top_logprob_Tk), of_all(&ReducedLogits::logsumexp_T),
+          of_all(&ReducedLogits::target_logprob_T), of_all(&ReducedLogits::entropy_T),      of_all(&ReducedLogits::tail_mass_T)};
+}
+
+ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T) {
+  const at::Tensor index = at::tensor(rows, at::kLong);
+  const auto spread = [&](const at::Tensor& values, const at::Scalar& empty) {
+    std::vector<std::int64_t> shape = values.sizes().vec();
+    shape[0] = T;
+    return at::full(shape, empty, values.options()).index_copy_(0, index, values);
+  };
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  return {spread(logits.top_id_Tk, -1),        spread(logits.top_logprob_Tk, none), spread(logits.logsumexp_T, none),
+          spread(logits.target_logprob_T, none), spread(logits.entropy_T, none),      spread(logits.tail_mass_T, none)};
+}
+
+}  // namespace magister

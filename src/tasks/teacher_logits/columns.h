@@ -1,0 +1,39 @@
+// The datasets of a teacher-logits results file, as INTERFACE promises them, and the bytes of one unit for them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "magister/io/results/results_file.h"
+#include "magister/model/batch.h"
+#include "magister/run/unit_writer.h"
+
+namespace magister {
+
+// n samples, T tokens, top_k entries a row; key_bytes: width of /samples/key; half: log-probabilities as f16.
+struct TeacherShape {
+  std::uint64_t num_samples = 0, num_tokens = 0, top_k = 0, key_bytes = 1;
+  bool half = false;
+  bool marked = false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
+};
+
+std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
+
+// The unit's rows, converted for the file. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
+// row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
+// log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else. Throws Error(kData) when
+// a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all.
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T, bool half);
+
+// The first scored row whose logits were not finite; -1: none.
+std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T);
+
+// Rows of parts of a unit, one after the other.
+ReducedLogits joined(const std::vector<ReducedLogits>& parts);
+
+// The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
+ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
+
+}  // namespace magister

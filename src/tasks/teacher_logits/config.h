@@ -1,0 +1,35 @@
+// The keys of `task: teacher_logits`. configs/README.md lists each with default and range; keep the two in step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "magister/core/config.h"
+#include "magister/engine/unit_plan.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/experiment_config.h"
+
+namespace magister {
+
+class Task;
+
+struct TeacherLogitsConfig {
+  std::string name = "teacher";
+  ModelSection model;                     // the task's own or the experiment's
+  DatasetConfig dataset;                  // with slice
+  std::uint64_t max_length = 2048;        // tokens a sample
+  std::string length_place, top_k_place;  // file:line:column and key, for what the model decides
+  Overflow overflow = Overflow::kTruncate;
+  std::uint64_t stride = 0;               // overflow: window; start of the next window, 1 .. max_length
+  std::uint64_t top_k = 64;               // checked against the vocabulary once the model is known
+  bool logprob_f16 = false;               // logprob_dtype
+  std::uint64_t unit_tokens = 2048;
+  bool assistant_only = false;            // score: assistant; rows whose next token is not the assistant's stay empty
+};
+
+TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const ExperimentConfig& experiment);
+// Implemented with the task itself (src/tasks/teacher_logits/task.cpp).
+std::unique_ptr<Task> make_teacher_logits(TeacherLogitsConfig config);
+
+}  // namespace magister

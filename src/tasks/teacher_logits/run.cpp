@@ -1,0 +1,269 @@
+// One thread a shard; shard 0 of the group's leader draws units, all shards compute, the leader writes. A GPU always has its next unit
+// queued before the host makes the rows of the last one.
+#include "tasks/teacher_logits/run.h"
+
+#include <ATen/ATen.h>
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/engine/logit_reducer.h"
+#include "magister/device/upload.h"
+#include "magister/run/not_finite.h"
+#include "magister/run/pass_budget.h"
+#include "magister/run/shard_threads.h"
+#include "tasks/teacher_logits/columns.h"
+
+namespace magister {
+namespace {
+
+// Whole sequences of a unit that go through the model together: the unit, or a part of it where the device has no memory for more.
+struct Part {
+  std::vector<std::vector<TokenId>> sequences;
+  std::vector<std::uint8_t> assistant;  // of every token, with `score: assistant`
+  std::int64_t num_tokens() const {
+    std::int64_t sum = 0;
+    for (const auto& sequence : sequences) sum += static_cast<std::int64_t>(sequence.size());
+    return sum;
+  }
+};
+
+Part read_unit(const ResultsFile& file, const Unit& unit, bool assistant_only) {
+  std::vector<std::uint64_t> offset(unit.samples.size() + 1);
+  file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
+  std::vector<TokenId> ids(unit.rows.size());
+  file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(ids)));
+  Part part;
+  for (std::size_t i = 0; i + 1 < offset.size(); ++i) {
+    MAGISTER_CHECK(offset[i] >= unit.rows.begin && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end,
+                   ExitCode::kData, "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of "
+                   "the results file are damaged); start over with --fresh", unit.samples.begin + i, offset[i],
+                   offset[i + 1], unit.rows.begin, unit.rows.end);
+    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(offset[i] - unit.rows.begin);
+    const auto end = ids.begin() + static_cast<std::ptrdiff_t>(offset[i + 1] - unit.rows.begin);
+    part.sequences.emplace_back(begin, end);
+  }
+  if (assistant_only) {
+    part.assistant.resize(unit.rows.size());
+    file.read("/tokens/assistant", unit.rows.begin, std::as_writable_bytes(std::span(part.assistant)));
+  }
+  return part;
+}
+
+// The next token of each row, -1 in a sample's last row.
+std::vector<TokenId> targets_of(const Part& part) {
+  std::vector<TokenId> targets;
+  for (const auto& sequence : part.sequences) {
+    if (sequence.empty()) continue;
+    targets.insert(targets.end(), sequence.begin() + 1, sequence.end());
+    targets.push_back(-1);
+  }
+  return targets;
+}
+
+// Keeps the targets of the rows that are to be scored: those whose next token is the assistant's. Returns the rows, ascending.
+std::vector<std::int64_t> choose_rows(const std::vector<std::uint8_t>& assistant, std::vector<TokenId>& targets) {
+  std::vector<std::int64_t> rows;
+  for (std::size_t t = 0; t + 1 < assistant.size(); ++t) {
+    if (targets[t] < 0 || assistant[t + 1] == 0) continue;
+    targets[rows.size()] = targets[t];
+    rows.push_back(static_cast<std::int64_t>(t));
+  }
+  targets.resize(rows.size());
+  return rows;
+}
+
+// Two halves of about equal tokens.
+std::pair<Part, Part> halves_of(const Part& part) {
+  std::pair<Part, Part> halves;
+  const std::int64_t half = part.num_tokens() / 2;
+  std::int64_t tokens = 0, in_first = 0;
+  for (std::size_t i = 0; i < part.sequences.size(); ++i) {
+    const bool first = i == 0 || (tokens < half && i + 1 < part.sequences.size());
+    tokens += static_cast<std::int64_t>(part.sequences[i].size());
+    if (first) in_first = tokens;
+    (first ? halves.first : halves.second).sequences.push_back(part.sequences[i]);
+  }
+  if (!part.assistant.empty()) {
+    halves.first.assistant.assign(part.assistant.begin(), part.assistant.begin() + in_first);
+    halves.second.assistant.assign(part.assistant.begin() + in_first, part.assistant.end());
+  }
+  return halves;
+}
+
+// A part whose rows are under way.
+struct Started {
+  LogitReducer::Started logits;
+  std::vector<std::int64_t> scored;
+  std::int64_t num_tokens = 0;
+};
+
+class Shard final : public ShardModel {
+ public:
+  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first) : ShardModel(run.base, std::move(group), first), run_(run) {
+    reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
+    if (!base_.model.gpu) return;
+    const PhaseTimes::Span span(times_, "measure the memory");
+    most_tokens_ = measured_token_budget(*model_, *reducer_, most_tokens_of_a_unit());
+  }
+
+  void run_units() {
+    while (const std::optional<std::uint64_t> index = next_unit()) {
+      unit_ = static_cast<std::int64_t>(*index);
+      watch("compute", unit_);
+      fail_point("teacher.unit.begin");
+      if (!start_unit(base_.file.unit(*index))) break;
+    }
+    finish_unit();
+    drain();
+  }
+
+ private:
+  // A unit that the device works on while the next one is read and queued. On a CPU there is none: its rows are made at once.
+  struct Pending {
+    Unit unit;
+    PackedBatch batch;
+    std::vector<Started> parts;
+  };
+
+  // A unit has unit_tokens at most, or one sample that is longer.
+  std::int64_t most_tokens_of_a_unit() const {
+    std::uint64_t most = base_.pass.tokens;
+    for (std::uint64_t index = 0; index < base_.file.num_units(); ++index) {
+      most = std::max<std::uint64_t>(most, base_.file.unit(index).rows.size());
+    }
+    return static_cast<std::int64_t>(most);
+  }
+
+  std::optional<std::uint64_t> next_unit() {
+    const PhaseTimes::Span span(times_, "draw");
+    return draw_for_group(*group_, base_.work.tickets, base_.stop_wanted);
+  }
+
+  // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.
+  bool start_unit(const Unit& unit) {
+    Pending next{unit, {}, {}};
+    Part part;
+    {
+      const PhaseTimes::Span span(times_, "read");
+      part = read_unit(base_.file, unit, run_.assistant_only);
+      next.batch = pack_sequences(part.sequences);
+    }
+    if (!compute(part, next.parts)) {
+      base_.work.tickets.request_stop();
+      return false;
+    }
+    finish_unit();
+    pending_ = std::move(next);
+    if (!base_.model.gpu) finish_unit();
+    return true;
+  }
+
+  // Appends the part's rows under way; in halves where the device has no memory for the whole. False: the job wants to stop.
+  bool compute(const Part& part, std::vector<Started>& started) {
+    if (part.num_tokens() <= most_tokens_ || part.sequences.size() == 1) {
+      try {
+        std::optional<Started> rows = start(part);
+        if (!rows) return false;
+        started.push_back(std::move(*rows));
+        return true;
+      } catch (const c10::OutOfMemoryError& error) {
+        if (part.sequences.size() == 1 || group_->tp_size() > 1) refuse_size(part.num_tokens(), error);
+        most_tokens_ = part.num_tokens() / 2;
+        log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", part.num_tokens(), most_tokens_);
+      }
+    }
+    const auto [first, second] = halves_of(part);
+    return compute(first, started) && compute(second, started);
+  }
+
+  std::optional<Started> start(const Part& part) {
+    TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("teacher.pass.memory"), "a test asked for it");
+    const PackedBatch batch = pack_sequences(part.sequences);
+    at::Tensor hidden_TD;
+    {
+      const PhaseTimes::Span span(times_, "compute body");
+      hidden_TD = model_->forward(batch, [this] {
+        fail_point("teacher.layer");
+        watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
+        return stop_agreed();
+      });
+      if (!hidden_TD.defined()) return std::nullopt;
+    }
+    const PhaseTimes::Span span(times_, "compute head");
+    Started rows;
+    rows.num_tokens = batch.num_tokens();
+    std::vector<TokenId> targets = targets_of(part);
+    if (run_.assistant_only) {
+      rows.scored = choose_rows(part.assistant, targets);
+      hidden_TD = hidden_TD.index_select(0, gpu::upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
+    }
+    rows.logits = reducer_->start(hidden_TD, targets);
+    return rows;
+  }
+
+  void finish_unit() {
+    if (!pending_) return;
+    std::vector<ReducedLogits> parts;
+    std::vector<std::uint8_t> scored_T;  // empty: all rows
+    {
+      const PhaseTimes::Span span(times_, "make rows");
+      for (const Started& part : pending_->parts) {
+        ReducedLogits logits = reducer_->finish(part.logits);
+        if (run_.assistant_only) {
+          const std::size_t first = scored_T.size();
+          scored_T.resize(first + static_cast<std::size_t>(part.num_tokens));
+          for (const std::int64_t row : part.scored) scored_T[first + static_cast<std::size_t>(row)] = 1;
+        }
+        parts.push_back(run_.assistant_only ? scattered(logits, part.scored, part.num_tokens) : std::move(logits));
+      }
+    }
+    fail_point("teacher.unit.computed");
+    const ReducedLogits rows = joined(parts);
+    if (const std::int64_t bad = first_row_not_finite(rows, scored_T); bad >= 0) refuse_row(bad);
+    if (writer_) {
+      writer_->submit(pending_->unit, teacher_rows(rows, pending_->batch, scored_T, run_.half));
+      base_.work.tell();
+    }
+    pending_.reset();
+  }
+
+  // Every shard finds the same row, so all look for the layer together.
+  [[noreturn]] void refuse_row(std::int64_t row) {
+    const PackedBatch& batch = pending_->batch;
+    const auto after = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), row);
+    const std::int64_t begin = *(after - 1);
+    const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+    const std::uint64_t sample = pending_->unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
+    refuse_not_finite(*model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin), {ids + begin, ids + *after});
+  }
+
+  [[noreturn]] void refuse_size(std::int64_t tokens, const c10::OutOfMemoryError& error) const {
+    fail(ExitCode::kConfig, "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a group must do the "
+         "same); lower unit_tokens or max_length, use larger groups or a quantization", tokens, printable(error.msg(), 300));
+  }
+
+  const TeacherRun& run_;
+  std::optional<LogitReducer> reducer_;
+  std::optional<Pending> pending_;
+  std::int64_t unit_ = -1;  // that is computed
+  std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // of a pass, as far as is known
+};
+
+}  // namespace
+
+void run_teacher_units(const TeacherRun& run) {
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+    Shard(run, std::move(group), first).run_units();
+  });
+}
+
+}  // namespace magister

@@ -1,0 +1,97 @@
+// Task teacher_logits: data set -> tokens -> units -> hidden states -> reduced logits -> rows of one results file.
+// The columns and the compute loop have files of their own beside this one.
+#include "magister/core/error.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/task.h"
+#include "tasks/teacher_logits/config.h"
+#include "tasks/teacher_logits/columns.h"
+#include "tasks/teacher_logits/run.h"
+
+namespace magister {
+namespace {
+
+class TeacherJob final : public TaskJob {
+ public:
+  TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs);
+
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override;
+  void work(const ModelRun& run, const PlanNumbers& plan) override {
+    run_teacher_units({run, static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only});
+  }
+
+ private:
+  std::vector<SampleTokens> encode_chat(const Record& record) const;
+
+  const TeacherLogitsConfig& config_;
+  const ModelConfig& model_;
+  const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
+  std::optional<ChatPrompts> chat_;       // where the records hold chats
+};
+
+TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs) : config_(config), model_(inputs.checkpoint.config()) {
+  MAGISTER_CHECK(config_.top_k <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
+                 "{} is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
+                 config_.top_k_place, config_.top_k, model_.vocab_size, model_.vocab_size);
+  MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
+                     config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
+                 ExitCode::kConfig,
+                 "{} is {}, but the model was made for {} positions (rows beyond them would be "
+                 "meaningless); choose at most {}", config_.length_place, config_.max_length, model_.max_position_embeddings,
+                 model_.max_position_embeddings);
+  if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
+}
+
+std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
+  const nlohmann::ordered_json messages = record_field(record.text, config_.dataset.messages_field, record.where);
+  if (!config_.assistant_only) return {chat_->encode(messages, false, record.where)};
+  ChatPrompts::MarkedTokens marked = chat_->encode_marked(messages, record.where);
+  return {{std::move(marked.ids), std::move(marked.assistant)}};
+}
+
+SampleRules TeacherJob::rules() {
+  SampleRules rules;
+  rules.max_length = config_.max_length;
+  rules.stride = config_.stride;
+  rules.overflow = config_.overflow;
+  rules.unit_tokens = config_.unit_tokens;
+  rules.vocab_size = model_.vocab_size;
+  rules.tokenizer = tokenizer_;
+  if (chat_) {
+    rules.marks_assistant = config_.assistant_only;
+    rules.encode = [this](const Record& record) { return encode_chat(record); };
+  }
+  return rules;
+}
+
+TaskResults TeacherJob::results(const PlanNumbers& plan) const {
+  TaskResults results;
+  results.columns = teacher_columns({plan.num_samples, plan.num_tokens, config_.top_k, plan.key_bytes, config_.logprob_f16,
+                                     config_.assistant_only});
+  results.default_plot_column = "/teacher/entropy";
+  return results;
+}
+
+class TeacherLogits final : public Task {
+ public:
+  explicit TeacherLogits(TeacherLogitsConfig config)
+      : Task("teacher_logits", config.name, config.model, config.dataset), config_(std::move(config)) {}
+
+  PassShape pass_shape() const override {
+    return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
+  }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<TeacherJob>(config_, inputs); }
+
+ private:
+  TeacherLogitsConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_teacher_logits(TeacherLogitsConfig config) {
+  return std::make_unique<TeacherLogits>(std::move(config));
+}
+
+}  // namespace magister

@@ -1,0 +1,25 @@
+// Filters, tests and functions of the environment, found by name. A name that is not here is refused when a template is
+// parsed; the few that are found while it runs (map("upper"), select("string")) are refused then.
+#pragma once
+
+#include "text/jinja/runtime.h"
+
+namespace magister::jinja {
+
+using Filter = Value (*)(Runtime&, const Value& input, const Arguments&);
+using Test = bool (*)(Runtime&, const Value& input, const Arguments&);
+struct NamedFilter {
+  std::string_view name;
+  Filter run;
+};
+
+Filter find_filter(std::string_view name);  // null if there is none
+Test find_test(std::string_view name);      // null if there is none
+std::vector<std::string> filter_names();    // for "did you mean"
+std::vector<std::string> test_names();
+std::vector<NamedFilter> scalar_filters();  // jinja_filters_scalar.cpp
+std::vector<NamedFilter> list_filters();    // jinja_filters_list.cpp
+
+bool is_function(std::string_view name);    // range, namespace, raise_exception, ...
+Value call_function(Runtime& runtime, const std::string& name, const Arguments& arguments);
+}  // namespace magister::jinja

@@ -1,0 +1,25 @@
+// A template's text as tokens: data outside of tags, and names, texts, numbers and operators inside. Comments, raw blocks
+// and all white-space control (- and +, trim_blocks, lstrip_blocks) end here; the parser sees none of it.
+#pragma once
+
+#include "text/jinja/runtime.h"
+
+namespace magister::jinja {
+
+enum class TokenKind { kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+
+struct Token {
+  TokenKind kind = TokenKind::kEnd;
+  std::string text;  // the value: of texts without quotes and escapes, of numbers without underscores
+  Place place;
+};
+
+// Throws Error(kData) with source:line:column. template_text is well-formed UTF-8.
+std::vector<Token> tokenize(std::string_view template_text, const std::string& source);
+
+template <typename... Args>
+[[noreturn]] void refuse_template(const std::string& source, Place place, fmt::format_string<Args...> format, Args&&... args) {
+  fail(ExitCode::kData, "{}:{}:{}: {} (no conversation can be written with it); use the template that came with the model",
+       source, place.line, place.column, printable(fmt::format(format, std::forward<Args>(args)...), 400));
+}
+}  // namespace magister::jinja

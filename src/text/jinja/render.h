@@ -1,0 +1,73 @@
+// Runs a parsed template over its variables. One Renderer, one rendering.
+#pragma once
+
+#include "text/jinja/ast.h"
+
+namespace magister::jinja {
+
+// Names and values of one level. Views of names that the tree or the caller's variables hold.
+struct Scope {
+  std::shared_ptr<Scope> parent;
+  std::vector<std::pair<std::string_view, Value>> names;
+
+  const Value* find(std::string_view name) const;
+  void set(std::string_view name, Value value);
+};
+using ScopePtr = std::shared_ptr<Scope>;
+
+// A macro knows the scope that it was defined in, but does not keep it: scopes hold macros, and rings would never end.
+struct Macro : Callable {
+  const MacroBody* body = nullptr;
+  std::weak_ptr<Scope> scope;
+};
+
+class Renderer {
+ public:
+  // names: the program's free_names().
+  Renderer(Runtime& runtime, const std::vector<TemplateName>& names) : runtime_(runtime), names_(names), out_(&result_.text) {}
+  RenderedChat run(const Block& program, const ScopePtr& variables);
+
+ private:
+  enum class Flow { kNormal, kBreak, kContinue };
+
+  // jinja_render.cpp: statements
+  Flow execute(const Block& block, const ScopePtr& scope);
+  Flow execute(const Statement& statement, const ScopePtr& scope);
+  Flow branch(const Statement& statement, const ScopePtr& scope);
+  Flow loop(const Statement& statement, const ScopePtr& scope);
+  Flow set_block(const Statement& statement, const ScopePtr& scope);
+  Flow filter_block(const Statement& statement, const ScopePtr& scope);
+  Flow with(const Statement& statement, const ScopePtr& scope);
+  void generation(const Statement& statement, const ScopePtr& scope);
+  Values chosen(const Statement& statement, const ScopePtr& scope);
+  void assign(const Expression& target, const Value& value, const ScopePtr& scope);
+  void print(std::string_view text);
+  template <typename Body>
+  std::string captured(Body body);
+  static ScopePtr inside(const ScopePtr& scope);
+  Value macro_value(const Statement& statement, const ScopePtr& scope);
+
+  // jinja_evaluate.cpp: expressions
+  Value evaluate(const Expression& expression, const ScopePtr& scope);
+  Value evaluate_kind(const Expression& expression, const ScopePtr& scope);
+  Value name(const Expression& expression, const ScopePtr& scope);
+  Value undefined_name(const std::string& name);
+  void need_content(const std::string& name, const Value& value);
+  Value container(const Expression& expression, const ScopePtr& scope);
+  Value slice(const Expression& expression, const ScopePtr& scope);
+  Value compare(const Expression& expression, const ScopePtr& scope);
+  Value concat(const Expression& expression, const ScopePtr& scope);
+  Value filtered(const Expression& expression, const ScopePtr& scope, const Value* body);
+  Value call(const Expression& expression, const ScopePtr& scope, const Value* caller);
+  Value call_macro(const Macro& macro, Arguments arguments);
+  void bind_macro(const Macro& macro, Arguments& arguments, const ScopePtr& scope);
+  Arguments arguments(const CallArguments& given, const ScopePtr& scope);
+
+  Runtime& runtime_;
+  const std::vector<TemplateName>& names_;
+  const Scope* variables_ = nullptr;  // strict: the caller's, apart from what the template sets
+  bool may_be_absent_ = false;        // of the expression that is evaluated next: a test asks whether it is there
+  RenderedChat result_;
+  std::string* out_;  // where output goes at the moment: the result or a captured text
+};
+}  // namespace magister::jinja

@@ -1,0 +1,88 @@
+// The one running template: where it stands, what it may still spend, and how a fault is told. Templates are foreign
+// code; everything that grows or takes time is charged here before it is done.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "magister/core/error.h"
+#include "magister/text/chat_template.h"
+#include "text/jinja/value.h"
+
+namespace magister::jinja {
+
+struct Place {
+  int line = 1, column = 1;  // from 1; the column counts bytes
+};
+
+constexpr int kMaxDepth = 100;       // of nested lists and dicts
+constexpr int kMaxHeight = 250;      // of one expression, as parsed
+constexpr int kMaxParserDepth = 600; // calls of the parser inside each other: about 200 brackets
+constexpr int kMaxNesting = 800;     // of expressions and statements while running, macros included
+constexpr std::int64_t kMaxRange = 100000;  // the reference's bound of range()
+
+class Runtime {
+ public:
+  Runtime(const std::string& source, const RenderOptions& options) : source_(source), options_(options) {}
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime();
+
+  Place place;
+  int nesting = 0;
+
+  // Throws Error(kData): "source:line:column: problem (why); what to do".
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    refuse_text(fmt::format(format, std::forward<Args>(args)...));
+  }
+  [[noreturn]] void refuse_text(const std::string& problem) const;
+  // strict: what a record lacks. advice: what to do.
+  [[noreturn]] void refuse_field(const std::string& problem, const std::string& advice) const;
+  [[noreturn]] void raise(const std::string& message) const;  // raise_exception of the template
+
+  void charge(std::uint64_t steps);
+  // Before a text of that size is made. A step pays for 64 bytes.
+  void charge_text(std::uint64_t bytes);
+  void need_nesting() const;
+  int depth_over(int depth) const;  // of what holds something of that depth; refuses more than kMaxDepth
+
+  Value list(Values items) { return sequence(Kind::kList, std::move(items)); }
+  Value tuple(Values items) { return sequence(Kind::kTuple, std::move(items)); }
+  Value iterator(Values items);
+  Value text(std::string utf8);
+  Value method(const Value& self, std::string name);
+  Value make_namespace();
+  const RenderOptions& options() const { return options_; }
+
+ private:
+  Value sequence(Kind kind, Values items);
+
+  const std::string& source_;
+  const RenderOptions& options_;
+  std::uint64_t steps_ = 0;
+  std::vector<std::shared_ptr<Namespace>> namespaces_;  // the only objects that can form rings: emptied at the end
+};
+
+// Builds a dict; a key that is there already gets the new value in its old place.
+class DictBuilder {
+ public:
+  explicit DictBuilder(Runtime& runtime) : runtime_(runtime), dict_(std::make_shared<Dict>()) {}
+  void set(const Value& key, const Value& value);
+  Value done() { return {Kind::kDict, dict_}; }
+
+ private:
+  Runtime& runtime_;
+  std::shared_ptr<Dict> dict_;
+};
+
+// Parameters of a filter, test, method or function bound to what a call gives: values[i] is null where not given.
+struct Bound {
+  std::vector<const Value*> values;
+  const Value* operator[](std::size_t i) const { return values[i]; }
+};
+Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments, std::initializer_list<const char*> names,
+           std::size_t required = 0);
+Bound bind(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>, std::size_t = 0) = delete;  // would dangle
+}  // namespace magister::jinja

@@ -1,0 +1,61 @@
+"""README.md, src/README.md and the other docs name only what is there: links, the tree, files in the map, keys.
+
+A doc that names a file that was moved, or a map without a file that exists, fails here in the commit that moved it.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
+sys.path.insert(0, str(ROOT / "scripts"))
+from check_layers import MODULES  # noqa: E402
+
+DOCS = sorted(path for path in ROOT.rglob("*.md")
+                if not any(part.startswith((".", "build", "runs")) for part in path.relative_to(ROOT).parts))
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+class Docs(unittest.TestCase):
+    def test_there_are_papers(self):
+        names = {str(path.relative_to(ROOT)) for path in DOCS}
+        self.assertLessEqual({"README.md", "CHANGELOG.md", "src/README.md", "configs/README.md", "jobs/README.md"}, names)
+
+    def test_links_lead_somewhere(self):
+        for doc in DOCS:
+            for target in re.findall(r"\]\(([^)#\s]+)", doc.read_text(encoding="utf-8")):
+                if not re.match(r"[a-z]+:", target):
+                    self.assertTrue((doc.parent / target).exists(), f"{doc.relative_to(ROOT)} links to {target}")
+
+    def test_tree_of_the_readme(self):
+        """Every top-level entry of the repository stands in the tree, and every path of the tree exists."""
+        tree = re.search(r"```tree\n(.*?)```", text_of("README.md"), re.DOTALL)
+        self.assertIsNotNone(tree, "README.md has no ```tree block")
+        named = [line.split()[0].rstrip("/") for line in tree.group(1).splitlines() if line.strip()]
+        for path in named:
+            self.assertTrue((ROOT / path).exists(), f"README.md's tree names {path}")
+        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False).stdout
+        top = {line.split("/")[0] for line in listed.splitlines()}
+        tops = {path.split("/")[0] for path in named}
+        self.assertEqual({entry for entry in top if not entry.startswith(".")} - tops, set(), "missing in README.md's tree")
+
+    def test_map_is_a_map(self):
+        """src/README.md names every module, in the layers' order, and stays short enough to be read."""
+        text = text_of("src/README.md")
+        named = re.findall(r"^\| \d+ \| `(\w+)`", text, re.MULTILINE)
+        self.assertEqual(named, list(MODULES))
+        self.assertLessEqual(text.count("\n"), 100)
+
+    def test_configs_in_papers_exist(self):
+        for doc in DOCS:
+            for name in re.findall(r"\b((?:configs|scripts|jobs|tests)/[\w./-]+\.(?:yaml|sh|py|sbatch|jsonl|txt|md))", doc.read_text(encoding="utf-8")):
+                self.assertTrue((ROOT / name).exists(), f"{doc.relative_to(ROOT)} names {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
