@@ -75,7 +75,7 @@ def fault_of_include(module, quote, header, root):
     if header.split("/")[0] in ("..", ".") or "/../" in header:
         return f'relative include "{header}"; write "magister/<module>/x.h", or "<module>/x.h" for a private header'
     if header == "torch/torch.h" or header == "torch/all.h":
-        return f"{header} costs 30 s and 1.4 GB a file; include the ATen headers that are used"
+        return f"{header} costs 30 s and 1.4 GB per file; include the ATen headers that are used"
     for pattern, owners in NARROWER + OWNERS:
         if pattern.fullmatch(header):
             if module not in owners:

@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
     --build) build=$2 ;;
     --report) report=$2 ;;
     --small) small=$2 ;;
-    *) printf 'gpu_check.sh: %s is no option (a check measures what its options say); see the head of the script\n' "$1" >&2; exit 64 ;;
+    *) printf 'gpu_check.sh: %s is not an option (a check measures what its options say); see the head of the script\n' "$1" >&2; exit 64 ;;
   esac
   shift 2 || { printf 'gpu_check.sh: an option has no value (each takes one); see the head of the script\n' >&2; exit 64; }
 done
@@ -74,7 +74,7 @@ sanitize() {  # sanitize TOOL LIMIT
     --gtest_filter="$filter"
 }
 
-# Its rows say themselves what has no number; the report is written anew after every one.
+# Its rows say themselves what has no number; the report is written again after every one.
 measure() {
   local begin left code=200
   begin=$(date +%s)

@@ -19,7 +19,7 @@ logged .deps/log/configure-$folder.log cmake -S . -B "$folder" -G Ninja -DCMAKE_
   -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=OFF "-DMAGISTER_SANITIZE=$sanitizers" "-DMAGISTER_SANITIZE_FLAGS=$flags"
 step "build $folder/"
 mapfile -t targets < <(ninja -C "$folder" -t targets all | sed -nE "s/^(test_($modules)_[a-z0-9_]+|[a-z_]+_probe|magister): phony$/\1/p")
-ninja -C "$folder" "${targets[@]}" || die 70 "the build failed (its messages stand above); mend the code and run the same command again"
+ninja -C "$folder" "${targets[@]}" || die 70 "the build failed (its messages stand above); fix the code and run the same command again"
 
 support=$MAGISTER_ROOT/tests/support
 # Open MPI and the Python interpreter keep memory until they end: leaks are not looked for. Vectors are passed between code that marks

@@ -152,7 +152,7 @@ place_vocabularies() {
 # characters, which JSON forbids; and a pattern that its automata cannot take is expanded without JSON's escapes, silently
 # (its warning is our error).
 mend_xgrammar() {
-  .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings could not be mended); report it"
+  .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings could not be fixed); report it"
 import sys
 text = open(sys.argv[1], encoding="utf-8").read()
 for wrong, right in (
@@ -188,7 +188,7 @@ compile_xgrammar() {
   logged .deps/log/xgrammar-install.log cmake --install "$work/build"
 }
 
-# The stamp is written last: what was interrupted half-way has none and is made anew.
+# The stamp is written last: what was interrupted half-way has none and is made again.
 place_xgrammar() {
   local target=.deps/xgrammar wanted
   wanted="$xgrammar_version $xgrammar_sha256 mended-2 -O2 $xgrammar_flags"

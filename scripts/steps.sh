@@ -59,5 +59,5 @@ build() {  # build TARGET...
     -DMAGISTER_CUDA="${MAGISTER_CUDA:-AUTO}"
   grep -E '^-- GPU code' .deps/log/configure.log | sed 's/^-- /   /' || true
   step "build $* ($jobs jobs)"
-  cmake --build build --parallel "$jobs" --target "$@" || die 70 "the build failed (its messages stand above); mend the code and run the same command again"
+  cmake --build build --parallel "$jobs" --target "$@" || die 70 "the build failed (its messages stand above); fix the code and run the same command again"
 }

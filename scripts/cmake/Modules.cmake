@@ -1,5 +1,5 @@
 # magister_module(NAME [KNOWS module ...] LINKS library ... [ATEN]): one static library from src/NAME/**.cpp.
-# KNOWS: the modules below that it may include and link. ATEN: compile with the shared precompiled ATen header (2 s a file
+# KNOWS: the modules below that it may include and link. ATEN: compile with the shared precompiled ATen header (2 s per file
 # instead of 10). Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code,
 # *_no_cuda.cpp / *_no_nccl.cpp without. Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set and no precompiled header.
 add_library(magister_aten_pch OBJECT ${CMAKE_SOURCE_DIR}/scripts/cmake/aten_pch.cpp)

@@ -59,7 +59,7 @@ struct Fault {
 Fault fault_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return {own->code(), own->what()};
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return {ExitCode::kInternal, "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks a group, or "
+    return {ExitCode::kInternal, "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks per group, or "
                                  "a machine with more memory"};
   }
   return {ExitCode::kInternal, fmt::format("{} (the program did not expect it); report it with the command that you gave",

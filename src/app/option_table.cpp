@@ -20,7 +20,7 @@ constexpr OptionEntry kRunOptions[] = {
 };
 constexpr OptionEntry kPlanOptions[] = {
     {"--ranks", "N", "plan for N ranks on one host instead of the ranks of this start"},
-    {"--config-only", nullptr, "from the model's config.json alone: bytes a device for groups of several sizes, and the smallest that fits"},
+    {"--config-only", nullptr, "from the model's config.json alone: bytes per device for groups of several sizes, and the smallest that fits"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
 };
 constexpr OptionEntry kSummarizeOptions[] = {{"--task", "NAME", "of this judge alone (default: of every judge of the experiment)"}};
@@ -50,9 +50,9 @@ constexpr PositionalEntry kBench[] = {
     {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm, product, gemm and copy"},
 };
 constexpr OptionEntry kBenchOptions[] = {
-    {"--tokens", "N", "packed tokens of a unit; decode: new tokens a text; prefix: tokens of a prompt (default 512)"},
+    {"--tokens", "N", "packed tokens of a unit; decode: new tokens per text; prefix: tokens of a prompt (default 512)"},
     {"--sequences", "N", "sequences that they are divided into; decode, prefix: texts at once (default 1)"},
-    {"--top-k", "K", "kept entries a token (default 64)"},
+    {"--top-k", "K", "kept entries per token (default 64)"},
     {"--dtype", "TYPE", "auto, f32, bf16 or f16; on a GPU also fp8 (default auto)"},
     {"--format", "TYPE", "weights of product: f32, bf16, f16, int8, int4, int8-kept or int4-kept (default f32); int8 and int4 quantise a model, too"},
     {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},

@@ -41,7 +41,7 @@ std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number, st
   for (const nlohmann::json& entry : json) {
     const bool fits = entry.is_number_integer() && entry.get<std::int64_t>() >= 0 && entry.get<std::int64_t>() < vocab_size;
     if (!fits) {
-      fail(ExitCode::kData, "standard input:{}: {} is no token id (the vocabulary has ids 0 to {}); mend the line", number,
+      fail(ExitCode::kData, "standard input:{}: {} is not a token id (the vocabulary has ids 0 to {}); fix this line", number,
            printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40), vocab_size - 1);
     }
     ids.push_back(static_cast<TokenId>(entry.get<std::int64_t>()));

@@ -1,5 +1,5 @@
 // The document around the nodes: reading the file, the overrides, and finish(), which tells every fault at once.
-// Nothing throws before finish() but a text that is no map at all.
+// Nothing throws before finish() but a text that is not a map at all.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ bool has_other_name(const ConfigKey& key, const std::string& name) {
 }
 
 // The path of the key that is called so, by us or by other programs, in the maps below these keys; empty: there is none. Lists
-// of maps are left out: what another task knows is no help for this one.
+// of maps are left out: what another task knows is of no help for this one.
 std::string find_below(const ConfigRules& rules, const std::string& prefix, const std::string& name) {
   for (const auto& key : rules.keys) {
     if (key->maps.empty() || key->is_list) continue;

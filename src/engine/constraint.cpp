@@ -210,12 +210,12 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     problem = one_line(error.what());
   }
   warnings_of_compilation = nullptr;
-  MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); mend it", rule.name, problem);
+  MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); fix it", rule.name, problem);
   MAGISTER_CHECK(ignored.empty(), ExitCode::kConfig, "{}: {} (texts that do not match would come out); write it without that",
                  rule.name, one_line(ignored.front()));
   compiled_ = std::make_unique<const Compiled>(std::move(compiled));
   MAGISTER_CHECK(!ConstraintState(*this).allowed().empty(), ExitCode::kConfig, "{}: no token may begin a text (nothing matches "
-                 "it); mend it", rule.name);
+                 "it); fix it", rule.name);
 }
 
 Constraint::~Constraint() = default;

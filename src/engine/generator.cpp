@@ -27,7 +27,7 @@ Generator::Generator(Transformer& model, const GeneratorLimits& limits, const Sa
     : model_(model), limits_(limits), sampling_(sampling), seed_(seed), stop_(std::move(stop)),
       cache_(model.make_cache(limits.num_pages)), pool_(limits.num_pages) {
   MAGISTER_CHECK(limits.num_pages >= 2 && limits.max_sequences >= 1 && limits.token_budget >= 1, ExitCode::kConfig,
-                 "the generator has {} pages, {} sequences and {} tokens a pass (nothing could be written); give it more",
+                 "the generator has {} pages, {} sequences and {} tokens per pass (nothing could be written); give it more",
                  limits.num_pages, limits.max_sequences, limits.token_budget);
   MAGISTER_CHECK(limits.top_logprobs >= 0 && limits.top_logprobs <= model.config().vocab_size, ExitCode::kConfig,
                  "top_logprobs is {} (the vocabulary has {} entries); lower it", limits.top_logprobs, model.config().vocab_size);
@@ -64,7 +64,7 @@ void Generator::add(GenerationRequest request, std::uint64_t count) {
 void Generator::find_shared_pages(Sequence& sequence) {
   if (!limits_.share_prefixes) return;
   const std::span<const TokenId> tokens(sequence.tokens);
-  const std::int64_t most = keeps_apart() ? static_cast<std::int64_t>(sequence.request.prompt.size()) : static_cast<std::int64_t>(tokens.size());
+  const std::int64_t most = separates_prefill() ? static_cast<std::int64_t>(sequence.request.prompt.size()) : static_cast<std::int64_t>(tokens.size());
   while (sequence.computed + kSlots < most) {
     const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
     if (!found) return;
@@ -141,7 +141,7 @@ bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
   const std::int64_t left = static_cast<std::int64_t>(sequence.tokens.size()) - sequence.computed;
   std::int64_t count = std::min(left, budget);
   // A text that lost its pages is computed again as it was written: the prompt, then token by token.
-  if (keeps_apart()) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
+  if (separates_prefill()) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
   while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
     const auto page = pool_.take();
     if (!page) return false;
@@ -151,7 +151,7 @@ bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
   budget -= count;
   // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
   const std::span<const TokenId> tokens(sequence.tokens);
-  const std::int64_t shareable = keeps_apart() ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
+  const std::int64_t shareable = separates_prefill() ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
   while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= shareable) {
     const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
     sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
@@ -248,7 +248,7 @@ bool Generator::admit(Sequence& sequence, std::int64_t& budget, std::vector<Sequ
 at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past, rows;
-  std::vector<SequenceSlots> slots;
+  std::vector<BlockTable> slots;
   std::vector<std::uint8_t> writes;
   std::int64_t row = 0;
   for (const Sequence* sequence : pass) {
@@ -263,7 +263,7 @@ at::Tensor Generator::forward(const std::vector<Sequence*>& pass) {
   }
   counts_.computed_tokens += static_cast<std::uint64_t>(row);
   PackedBatch batch = pack_sequences(tokens, std::move(past));
-  batch.writes_S = std::move(writes);
+  batch.is_decode_S = std::move(writes);
   const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
   return hidden_TD.index_select(0, gpu::upload(at::tensor(rows, at::kLong), hidden_TD.device()));
 }
@@ -289,7 +289,7 @@ DrawKey Generator::key_of(const Sequence& sequence) const {
 
 // A row's way never depends on the other rows. What changes or keeps logits happens on the host.
 bool Generator::draws_on_device(const Sequence& sequence) const {
-  return keeps_apart() && sequence.request.max_new_tokens > 0 && !sequence.constraint && limits_.top_logprobs == 0 &&
+  return separates_prefill() && sequence.request.max_new_tokens > 0 && !sequence.constraint && limits_.top_logprobs == 0 &&
          sampling_.repetition_penalty == 1.0 && sampling_.logit_bias.empty();
 }
 
@@ -331,7 +331,7 @@ void Generator::sample(Sequence& sequence, const Row& row) {
   if (sequence.constraint) {
     allowed = sequence.constraint->allowed();
     MAGISTER_CHECK(!allowed.empty(), ExitCode::kData, "record {}, text {}: after {} tokens no token continues the constraint "
-                   "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); mend the constraint",
+                   "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
                    request.record, request.sample, sequence.logprobs.size());
   }
   const SampledToken token = row.drawn ? *row.drawn : sample_token(logits_V, sequence.tokens, allowed, sampling_, key_of(sequence));

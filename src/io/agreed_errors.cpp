@@ -17,7 +17,7 @@ void run_agreed(const Communicator& world, const std::function<void()>& work) {
   } catch (const Error& error) {
     fault = fmt::format("{} {}", static_cast<int>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    fault = fmt::format("{} the memory is used up on {} (a rank cannot go on); use fewer ranks a node",
+    fault = fmt::format("{} the memory is used up on {} (a rank cannot go on); use fewer ranks per node",
                         static_cast<int>(ExitCode::kInternal), host_name());
   } catch (const std::exception& error) {
     fault = fmt::format("{} {}", static_cast<int>(ExitCode::kInternal), printable(error.what()));

@@ -36,7 +36,7 @@ void MpioFile::create(const std::string& path, const ResultsAccess& access) {
   const H5Properties properties = mpio_access(hints, path);
   struct stat status {};
   MAGISTER_CHECK(::lstat(path.c_str(), &status) != 0, ExitCode::kInputOutput, "{}: something stands there, a symbolic link perhaps (a "
-                 "file of that name is made anew, never through a link); move it away", printable(path));
+                 "file of that name is made again, never through a link); move it away", printable(path));
   H5File file(MAGISTER_CHECK_HDF5(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, properties.get()), path));
   MAGISTER_CHECK(file.close(), ExitCode::kInputOutput, "{}: closing the new file failed: {} (it is not whole); check the disk",
                  printable(path), hdf5_reason());

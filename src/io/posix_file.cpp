@@ -54,7 +54,7 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
                  "{}: is a symbolic link (results are written only where their name says); move it away", printable(path));
   // O_EXCL says EEXIST of a link, too.
   MAGISTER_CHECK(descriptor_ >= 0 || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
-                 "{}: something stands there, a symbolic link perhaps (a file of that name is made anew, never through a link); move "
+                 "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never through a link); move "
                  "it away", printable(path));
   MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be {}: {} (nothing can be done with it); check the "
                  "path and its permissions", printable(path), access == Access::kCreate ? "created" : "opened",
@@ -62,7 +62,7 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(std::exchange(descriptor_, -1));
-    fail(ExitCode::kInputOutput, "{}: is no regular file (results can only stand in one); move it away", printable(path));
+    fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); move it away", printable(path));
   }
 }
 

@@ -19,7 +19,7 @@ class PosixFile {
   };
 
   PosixFile() = default;
-  // Refuses everything that is no regular file. Throws Error(kInputOutput).
+  // Refuses everything that is not a regular file. Throws Error(kInputOutput).
   explicit PosixFile(const std::string& path, Access access = Access::kReadWrite);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept

@@ -107,7 +107,7 @@ bool StrictJson::close() {
 
 bool StrictJson::key(string_t& name) {
   Level& level = levels_[static_cast<std::size_t>(depth_)];
-  MAGISTER_CHECK(level.names.insert(name), ExitCode::kData, "{}: \"{}\" is there twice in one object (which one is meant?); "
+  MAGISTER_CHECK(level.names.insert(name), ExitCode::kData, "{}: \"{}\" is there twice in one object (it is ambiguous); "
                  "remove one", where_, printable(name, 80));
   level.key = name;
   on_key(name);
@@ -115,7 +115,7 @@ bool StrictJson::key(string_t& name) {
 }
 
 bool StrictJson::parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
-  fail(ExitCode::kData, "{}: not valid JSON at byte {}: {} (it cannot be read); mend it", where_, position,
+  fail(ExitCode::kData, "{}: not valid JSON at byte {}: {} (it cannot be read); fix it", where_, position,
        printable(reason_of(error.what())));
 }
 

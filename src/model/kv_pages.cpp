@@ -16,7 +16,7 @@ KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t hea
   constexpr std::int64_t kBehind = 16;  // what a product may read behind the last page
   const std::int64_t floats = kv_heads * num_pages * page_floats();
   // Zeros: a slot that no token has yet is multiplied before it is masked, and must not be slow (denormal numbers). The system gives them
-  // when a page is touched: a cache for many texts costs what the texts at hand use.
+  // when a page is touched: a cache for many texts costs what the in-flight texts use.
   const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kBehind) * sizeof(float);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig, "a cache of keys and values of {} bytes cannot be had (the system gives no more "
@@ -26,7 +26,7 @@ KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t hea
   values_ = keys_ + floats + kBehind;
 }
 
-void KvPages::write(std::int64_t head, const SequenceSlots& sequence, std::int64_t index, const float* key, const float* value) {
+void KvPages::write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key, const float* value) {
   const std::int64_t slot = sequence.offset + index, page = sequence.pages[slot / kSlots], place = slot % kSlots;
   float* key_column = keys_ + (head * num_pages_ + page) * page_floats() + place;
   for (std::int64_t e = 0; e < head_dim_; ++e) key_column[e * kSlots] = key[e];

@@ -27,7 +27,7 @@ at::Tensor self_test_block(std::int64_t rows, std::int64_t columns, at::Device d
 }
 
 void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance, const char* kernels) {
-  // Weights with NaN or infinity are no fault of the path: both must give no finite number in the same places.
+  // Weights with NaN or infinity are not a fault of the path: both must give no finite number in the same places.
   const at::Tensor finite = at::isfinite(plain);
   MAGISTER_CHECK(at::equal(at::isfinite(fast), finite), ExitCode::kInternal,
                  "self-test: the fast {} gives finite numbers in other places than plain code (kernels {}, CPU features {}; results would be "

@@ -142,7 +142,7 @@ at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bo
   return run_layers(batch, pages.sequences, kv, should_stop);
 }
 
-at::Tensor Transformer::forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache) {
+at::Tensor Transformer::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) {
   MAGISTER_ASSERT(static_cast<std::int64_t>(slots.size()) == batch.num_sequences());
   if (layers_->gpu) {
     check_batch(batch, layers_->config);
@@ -182,7 +182,7 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
   return logits_Rv;
 }
 
-at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<SequenceSlots>& slots,
+at::Tensor Transformer::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
                                    std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
                                    const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
   check_batch(batch, layers_->config);

@@ -22,7 +22,7 @@ namespace {
 
 // Below this many bytes over all shards everybody adds everything: one exchange instead of two (a decode step's sum).
 constexpr std::size_t kSmallBytes = 64 << 10;
-// A longer tensor goes in pieces of this many bytes a shard: buffers stay in cache (4 MiB pieces were 10 % slower on
+// A longer tensor goes in pieces of this many bytes per shard: buffers stay in cache (4 MiB pieces were 10 % slower on
 // two ranks), and counts fit MPI's int.
 constexpr std::size_t kPieceBytes = 1 << 20;
 constexpr std::size_t kMostCount = std::numeric_limits<int>::max();
@@ -290,7 +290,7 @@ class CpuProcessGroup final : public ProcessGroup {
 
 std::vector<std::unique_ptr<ProcessGroup>> make_groups(Communicator ranks, int num_threads) {
   MAGISTER_CHECK(num_threads >= 1, ExitCode::kInternal,
-                 "a group of {} shards a rank (nobody would compute); report this", num_threads);
+                 "a group of {} shards per rank (nobody would compute); report this", num_threads);
   const auto shards = std::make_shared<RankShards>(std::move(ranks), num_threads);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int i = 0; i < num_threads; ++i) groups.push_back(std::make_unique<CpuProcessGroup>(shards, i));
@@ -305,7 +305,7 @@ std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communi
   MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
   MAGISTER_CHECK(
       shards_per_rank == 1 || level >= MPI_THREAD_SERIALIZED, ExitCode::kConfig,
-      "{} shards a rank over {} ranks, but this MPI lets only one thread communicate (its shards are threads); set "
+      "{} shards per rank over {} ranks, but this MPI lets only one thread communicate (its shards are threads); set "
       "layout.shards_per_rank: 1 or use an MPI with thread support",
       shards_per_rank, members.size());
   return make_groups(members.duplicate(), shards_per_rank);

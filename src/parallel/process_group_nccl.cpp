@@ -247,7 +247,7 @@ class NcclProcessGroup final : public ProcessGroup {
     }
   }
 
-  // Waits until a non-blocking call is under way (not until its result is there).
+  // Waits until a non-blocking call is in flight (not until its result is there).
   void settle(ncclResult_t result, const char* call) {
     const auto begin = Clock::now();
     while (result == ncclInProgress) {
@@ -293,7 +293,7 @@ class NcclProcessGroup final : public ProcessGroup {
     }
   }
 
-  // A sum under way: its tensor stays until the default stream has waited for it.
+  // A sum in flight: its tensor stays until the default stream has waited for it.
   struct PendingSum {
     at::Tensor tensor;
     CudaEvent done;

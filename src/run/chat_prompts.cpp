@@ -25,11 +25,11 @@ ordered_json guarded(const ordered_json& value, const Tokenizer& tokenizer) {
 }
 
 void check_messages(const ordered_json& messages, const std::string& where) {
-  MAGISTER_CHECK(messages.is_array(), ExitCode::kData, "{}: the messages are no list (a chat is a list of objects with role and "
-                 "content); mend the line", where);
+  MAGISTER_CHECK(messages.is_array(), ExitCode::kData, "{}: messages is not a list (a chat is a list of objects with role and "
+                 "content); fix this line", where);
   for (const ordered_json& message : messages) {
     MAGISTER_CHECK(message.is_object() && message.contains("role") && message.at("role").is_string(), ExitCode::kData,
-                   "{}: a message has no role (a chat is a list of objects with role and content); mend the line", where);
+                   "{}: a message has no role (a chat is a list of objects with role and content); fix this line", where);
   }
 }
 
@@ -116,7 +116,7 @@ ordered_json record_field(const std::string& line, const std::string& field, con
   std::vector<std::string> names;
   for (const auto& [name, value] : record.items()) names.push_back(name);
   const std::string nearest = nearest_name(field, names);
-  fail(ExitCode::kData, "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}mend the line or the "
+  fail(ExitCode::kData, "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this line or the "
        "experiment", where, printable(field), printable(fmt::format("{}", fmt::join(names, ", ")), 200),
        nearest.empty() ? "" : "did you mean \"" + printable(nearest) + "\"? else ");
 }

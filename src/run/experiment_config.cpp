@@ -77,7 +77,7 @@ PlanSection read_plan(ConfigNode& root) {
   if (const auto text = node.optional_text("device_memory")) {
     const std::optional<std::uint64_t> bytes = parse_bytes(*text);
     if (!bytes) {
-      node.reject("device_memory", "\"{}\" is no amount of memory (a number with its unit is expected); write for example 80GB or "
+      node.reject("device_memory", "\"{}\" is not an amount of memory (a number with its unit is expected); write for example 80GB or "
                   "79.2GiB", printable(*text, 40));
     }
     plan.device_memory = bytes.value_or(0);
@@ -98,7 +98,7 @@ void read_output(ConfigNode& root, ExperimentConfig& experiment) {
   }
   for (const auto& [name, value] : access.hints) {
     if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
-      node.reject("hints", "\"{}\" is no hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
+      node.reject("hints", "\"{}\" is not a hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
                   "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
     }
   }

@@ -41,12 +41,12 @@ std::string model_words(const PlannedModel& model) {
 
 std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; }
 
-// 1, 2, 4, ... and the wished size, of those that divide the model.
-std::vector<int> listed_sizes(const ModelConfig& config, int wished) {
+// 1, 2, 4, ... and the requested size, of those that divide the model.
+std::vector<int> listed_sizes(const ModelConfig& config, int requested) {
   std::vector<int> sizes;
-  for (const int size : working_tp_sizes(config, std::max(kMostDevices, wished))) {
+  for (const int size : working_tp_sizes(config, std::max(kMostDevices, requested))) {
     const bool power = (size & (size - 1)) == 0 && size <= 16;
-    if (power || size == wished) sizes.push_back(size);
+    if (power || size == requested) sizes.push_back(size);
   }
   return sizes;
 }
@@ -85,7 +85,7 @@ std::string formats_table(const ModelConfig& config, const std::vector<int>& siz
                             {"int8, groups of 128", at::kBFloat16, {QuantType::kInt8, 128}},
                             {"int4, groups of 128", at::kBFloat16, {QuantType::kInt4, 128}},
                             {"int4, groups of 32", at::kBFloat16, {QuantType::kInt4, 32}}};
-  std::string out = fmt::format("  {:<24}", "weights a device");
+  std::string out = fmt::format("  {:<24}", "weights per device");
   for (const int size : sizes) out += fmt::format("{:>12}", fmt::format("on {}", size));
   for (const Format& format : formats) {
     out += fmt::format("\n    {:<22}", format.name);
@@ -186,7 +186,7 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
                        decimal_bytes(sum_of(parts) - parts[0].second - cache), decimal_bytes(cache), decimal_bytes(sum_of(parts)),
                        device_bytes == 0 ? "" : sum_of(parts) <= device_bytes ? "fits" : "does not fit");
   }
-  out += fmt::format("  a pass has {} tokens; keys and values are those of {} tokens, {} bytes a token over all devices (f32; half of it in "
+  out += fmt::format("  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices (f32; half of it in "
                      "16 bit)\n", pass.tokens, pass.sequence_tokens,
                      kv_page_bytes(config, partition_for(config, 0, 1)) / static_cast<std::uint64_t>(KvPages::kSlots));
   out += alignment_note(config, scheme, gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1));

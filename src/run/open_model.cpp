@@ -111,7 +111,7 @@ std::string OpenModel::layers() const {
   return text;
 }
 
-nlohmann::ordered_json OpenModel::facts() const {
+nlohmann::ordered_json OpenModel::log_fields() const {
   const char* type = !quantization.on() ? "none" : quantization.type == QuantType::kInt8 ? "int8" : "int4";
   nlohmann::ordered_json facts = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
   if (quantization.on()) facts.update({{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});

@@ -31,9 +31,9 @@ std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int
   return std::max(few, static_cast<std::int64_t>(std::min(1e15, (static_cast<double>(free) - once) / a_token)));
 }
 
-std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t wished) {
+std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t requested) {
   const std::optional<gpu::Queue>& queue = model.lm_head().gpu;
-  if (!queue || queue->on_host() || wished <= kMany) return wished;
+  if (!queue || queue->on_host() || requested <= kMany) return requested;
   const std::uint64_t few = peak_of_pass(model, reducer, kFew, queue->device), many = peak_of_pass(model, reducer, kMany, queue->device);
   const GpuAllocated allocated = gpu_allocated(queue->device);
   const std::uint64_t idle = allocated.reserved_bytes - std::min(allocated.reserved_bytes, allocated.bytes);
@@ -41,10 +41,10 @@ std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reduc
   ProcessGroup& group = model.group();
   const at::Tensor mine = at::tensor({token_budget_of(kFew, few, kMany, many, free)}, at::kLong).to(group.device());
   const std::int64_t budget = (group.tp_size() == 1 ? mine : group.all_gather(mine)).min().item<std::int64_t>();
-  if (budget < wished) {
-    log_info("passes of at most {} tokens instead of {}: the GPU's memory holds no more (measured)", budget, wished);
+  if (budget < requested) {
+    log_info("passes of at most {} tokens instead of {}: the GPU's memory holds no more (measured)", budget, requested);
   }
-  return std::min(budget, wished);
+  return std::min(budget, requested);
 }
 
 }  // namespace magister

@@ -154,7 +154,7 @@ std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens,
   for (const PhaseRow& row : rows) {
     table += fmt::format("{:<{}}  {:>10.3f} {:>10.3f} {:>10.3f}\n", row.phase, width, row.min, row.mean, row.max);
   }
-  table += fmt::format("{} tokens in {:.2f} s: {:.1f} tokens/s; imbalance of computing {:.1f} %", tokens, wall_seconds,
+  table += fmt::format("{} tokens in {:.2f} s: {:.1f} tokens/s; compute imbalance {:.1f} %", tokens, wall_seconds,
                        rate(tokens, wall_seconds), 100 * imbalance(rows));
   return table;
 }

@@ -171,7 +171,7 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   plan.plain_dtype = question.model.plain_dtype;
   plan.score = std::move(question.score);
   plan.log = &context.log;
-  plan.identity = question.model.facts();
+  plan.identity = question.model.log_fields();
   plan.identity["unquantized_dtype"] = dtype_name(plan.plain_dtype);
   plan.identity["asked_tokens"] = question.tokens;
   for (const auto& [name, value] : question.identity) {

@@ -51,7 +51,7 @@ RunLog::RunLog(const std::string& path) : path_(path) {
   fail(ExitCode::kInputOutput, "{}: {} (the run could not be followed or explained afterwards); move it away, make its folder "
        "writable or choose another output.directory", printable(path),
        error == ELOOP ? "is a symbolic link, and nothing is written through one"
-                      : status.st_mode != 0 ? "is no regular file" : std::strerror(error));
+                      : status.st_mode != 0 ? "is not a regular file" : std::strerror(error));
 }
 
 RunLog::~RunLog() {

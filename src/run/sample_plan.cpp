@@ -117,7 +117,7 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                    "the tokenizer that belongs to the model", record.where, id, rules.vocab_size);
   }
   MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData, "{}: the record has {} tokens, less than {} (nothing can follow "
-                 "it); mend or remove it", record.where, length, rules.min_length);
+                 "it); fix or remove it", record.where, length, rules.min_length);
   if (length > rules.max_length) ++num_cut;
   if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
     add(0, std::min(length, rules.max_length));
@@ -205,7 +205,7 @@ void SamplePlan::write_samples(ResultsFile& file) {
   }
 }
 
-// The units are packed once more instead of being kept: a task of one record a unit would hold 8 bytes a record.
+// The units are packed once more instead of being kept: a task of one record a unit would hold 8 bytes per record.
 void SamplePlan::write_units(ResultsFile& file) {
   UnitPacker packer(unit_tokens_, units_before_, unit_samples_);
   std::uint64_t next_unit = units_before_.num_units;

@@ -26,7 +26,7 @@ bool nccl_shares_gpus() {
   return true;
 }
 
-// One rank, one GPU. MAGISTER_SHARE_GPUS=1, a lever of the tests, lets several ranks have one.
+// One rank, one GPU. MAGISTER_SHARE_GPUS=1, a test-only override, lets several ranks have one.
 std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& group) {
   open_gpu(group.device_index());
   std::vector<std::unique_ptr<ProcessGroup>> groups;

@@ -129,7 +129,7 @@ Attributes TaskRunner::identity() {
   return all;
 }
 
-// The final file of a job that packs is made anew when the packing was cut short: only if what stands there is this task's.
+// The final file of a job that packs is made again when the packing was cut short: only if what stands there is this task's.
 void TaskRunner::refuse_foreign_pack(const Attributes& expected) const {
   if (!job_->packs() || state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kPartial) return;
   Attributes ours = {{"format", "magister." + task_.kind()}};
@@ -221,7 +221,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task_.pass_shape(), pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_, {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
-  return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.facts()}, [&](const UnitWork& work) {
+  return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.log_fields()}, [&](const UnitWork& work) {
     const ModelRun run{*group_, file, work, model_, shared_stop(context_.stop, work.tickets), loss, times_, task_.pass_shape(), num_pages};
     job_->work(run, numbers);
   });

@@ -112,7 +112,7 @@ ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& sourc
 
 RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const RenderOptions& options) const {
   jinja::Runtime runtime(program_->source, options);
-  if (!variables.is_object()) runtime.refuse("the variables are no object");
+  if (!variables.is_object()) runtime.refuse("the variables are not an object");
   const auto scope = std::make_shared<jinja::Scope>();
   if (!options.strict) {  // the reference always names these three
     if (!variables.contains("tools")) scope->names.emplace_back("tools", Value::none());
@@ -137,7 +137,7 @@ std::optional<std::string> chat_template_from_config(std::string_view tokenizer_
   try {
     config = Json::parse(tokenizer_config_json);
   } catch (const Json::exception& error) {
-    fail(ExitCode::kData, "{}: is no valid JSON ({}); fetch the file again", source, printable(error.what()));
+    fail(ExitCode::kData, "{}: is not valid JSON ({}); fetch the file again", source, printable(error.what()));
   }
   MAGISTER_CHECK(config.is_object(), ExitCode::kData, "{}: is no JSON object (it names no template); fetch the file again", source);
   if (!config.contains("chat_template") || config["chat_template"].is_null()) return std::nullopt;

@@ -24,7 +24,7 @@ class PreTokenizer {
   virtual void split(std::string_view piece, std::vector<std::string_view>& out) const = 0;
 };
 
-// force_pcre2: the slow twin of the hand-written scanners, for tests.
+// force_pcre2: the reference implementation of the hand-written scanners, for tests.
 std::unique_ptr<PreTokenizer> make_split(const std::string& pattern, SplitBehavior behavior, bool invert,
                                          const std::string& source, bool force_pcre2 = false);
 std::unique_ptr<PreTokenizer> make_digits(bool individual);

@@ -109,7 +109,7 @@ std::string digest(const GgufVocabulary& vocabulary, bool add_bos, bool add_eos)
 // A merge is "left right"; the texts themselves hold no space.
 std::pair<std::string, std::string> parse_merge(const std::string& merge, const std::string& source) {
   const std::size_t space = merge.find(' ', 1);
-  MAGISTER_CHECK(space != std::string::npos && space + 1 < merge.size(), ExitCode::kData, "{}: merge \"{}\" is no pair (two texts "
+  MAGISTER_CHECK(space != std::string::npos && space + 1 < merge.size(), ExitCode::kData, "{}: merge \"{}\" is not a pair (two texts "
                  "with a space between are expected); fetch the file again", source, printable(merge));
   return {merge.substr(0, space), merge.substr(space + 1)};
 }
@@ -134,7 +134,7 @@ Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::stri
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string& text = vocabulary.tokens[i];
     const auto id = static_cast<TokenId>(i);
-    MAGISTER_CHECK(find_invalid_utf8(text) == text.size(), ExitCode::kData, "{}: token {} is no valid UTF-8 (the vocabulary is "
+    MAGISTER_CHECK(find_invalid_utf8(text) == text.size(), ExitCode::kData, "{}: token {} is not valid UTF-8 (the vocabulary is "
                    "damaged); fetch the file again", source, i);
     MAGISTER_CHECK(vocab.emplace(text, id).second, ExitCode::kData, "{}: token \"{}\" is there twice, as {} and {} (which one is "
                    "meant?); fetch the file again", source, printable(text), vocab.at(text), i);

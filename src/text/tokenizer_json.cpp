@@ -88,7 +88,7 @@ json parse(std::string_view text, const std::string& source) {
   try {
     return json::parse(text, look);
   } catch (const json::exception& error) {
-    fail(ExitCode::kData, "{}: is no valid JSON ({}); fetch the file again", source, printable(error.what()));
+    fail(ExitCode::kData, "{}: is not valid JSON ({}); fetch the file again", source, printable(error.what()));
   }
 }
 

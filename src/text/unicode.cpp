@@ -68,7 +68,7 @@ std::string compose(std::string_view text) {
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
                    &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(composed, std::free);
-  MAGISTER_CHECK(size >= 0, ExitCode::kData, "a text cannot be normalised: {} (it cannot be tokenised); mend the text",
+  MAGISTER_CHECK(size >= 0, ExitCode::kData, "a text cannot be normalised: {} (it cannot be tokenised); fix the text",
                  utf8proc_errmsg(size));
   return {reinterpret_cast<const char*>(composed), static_cast<std::size_t>(size)};
 }

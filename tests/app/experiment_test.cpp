@@ -205,7 +205,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"tasks.0.per_device_batch_size=4", "did you mean unit_tokens?", ""},
       {"tasks.0.batch_size=4", "did you mean unit_tokens?", ""},
       {"tasks.0.max_model_len=4", "did you mean max_length?", ""},
-      {"tasks.0.max_new_tokens=4", "remove it", ""},  // the neighbour's key is no help here
+      {"tasks.0.max_new_tokens=4", "remove it", ""},  // the neighbour's key is of no help here
       {"model.torch_dtype=4", "did you mean dtype?", ""},
       {"model.model_name_or_path=4", "did you mean path?", ""},
       {"tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},

@@ -1,4 +1,4 @@
-"""plan --config-only: bytes a device of the models that people ask about, against the arithmetic of their shapes (and the figures
+"""plan --config-only: bytes per device of the models that people ask about, against the arithmetic of their shapes (and the figures
 that are known for 70B), the smallest group that fits, and what is refused.
 """
 import json
@@ -54,7 +54,7 @@ class PlanShapes(unittest.TestCase):
     def weights(self, text):
         """-> {format: {devices: GB a device}}"""
         lines = text.splitlines()
-        head = next(i for i, line in enumerate(lines) if "weights a device" in line)
+        head = next(i for i, line in enumerate(lines) if "weights per device" in line)
         sizes = [int(n) for n in re.findall(r"on (\d+)", lines[head])]
         rows = {}
         for line in lines[head + 1:head + 1 + len(BITS)]:

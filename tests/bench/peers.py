@@ -60,7 +60,7 @@ class Magister:
 
 
 def measure_round(ours, hf, llama, tokens, bf16):
-    """One figure of each, one after the other. Keys ending in _gflops are 1e9 FLOP/s, the others tokens or rows a second."""
+    """One figure of each, one after the other. Keys ending in _gflops are 1e9 FLOP/s, the others tokens or rows per second."""
     row = {}
     row["sgemm_gflops"] = max(ours.bench("sgemm")["gflops"], hf.ask("sgemm")["gflops"])
     for count in (tokens, 2048):

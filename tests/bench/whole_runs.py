@@ -58,7 +58,7 @@ class Runs:
         return path
 
     def judge(self, name, data, **keys):
-        """-> (records a second of computing, share of labels met)."""
+        """-> (records per second of computing, share of labels met)."""
         task = {"task": "judge", "dataset": {"path": str(data)}, "mode": "reference", "label": "label", "low_mass": 0, **keys}
         experiment = self.folder / f"{name}.yaml"
         experiment.write_text(json.dumps({"name": name, "output": {"directory": str(self.folder)}, "layout": {"devices": "cpu"}, "tasks": [task],

@@ -71,10 +71,10 @@ TEST(TerminalSafe, EscapesControlCharactersAndKeepsLines) {
 
 TEST(Fail, CarriesCodeAndMessage) {
   try {
-    fail(ExitCode::kData, "{} is bad (why); mend it", 5);
+    fail(ExitCode::kData, "{} is bad (why); fix it", 5);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kData);
-    EXPECT_STREQ(error.what(), "5 is bad (why); mend it");
+    EXPECT_STREQ(error.what(), "5 is bad (why); fix it");
   }
 }
 

@@ -129,7 +129,7 @@ TEST_F(Masks, SpecialTokensHolesAndPaddingAreNeverAllowed) {
   for (TokenId id = kSpecial; id <= kHole; ++id) EXPECT_FALSE(has(mask, id));
   for (TokenId id = static_cast<TokenId>(tokens_.size()); id < kVocab; ++id) EXPECT_FALSE(has(mask, id));
   EXPECT_TRUE(has(mask, 'a') && has(mask, 259) && has(mask, kEnd));
-  EXPECT_FALSE(has(mask, '\n')) << "a dot is no line end, as in Python";
+  EXPECT_FALSE(has(mask, '\n')) << "a dot is not a line end, as in Python";
   EXPECT_FALSE(has(mask, 0xFF)) << "no character begins with this byte";
   const auto two_dots = compile(Kind::kRegex, "[.]\\.a");
   ConstraintState dots(*two_dots);

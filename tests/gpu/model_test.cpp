@@ -138,7 +138,7 @@ at::Tensor through_a_cache(Model& model) {
   at::Tensor logprobs_TV = at::full({first_row[S - 1] + static_cast<std::int64_t>(sequences[S - 1].size()), 1003}, NAN);
   for (int pass = 0; pass < 8; ++pass) {
     std::vector<std::vector<TokenId>> parts;
-    std::vector<SequenceSlots> slots;
+    std::vector<BlockTable> slots;
     std::vector<std::int64_t> past, rows;
     for (std::size_t s = 0; s < S; ++s) {
       const auto length = static_cast<std::int64_t>(sequences[s].size());
@@ -153,7 +153,7 @@ at::Tensor through_a_cache(Model& model) {
     }
     if (parts.empty()) continue;
     PackedBatch batch = pack_sequences(parts, past);
-    batch.writes_S.assign(parts.size(), pass > 0 && pass < 7);  // single rows through the decode kernels, and on a GPU as a graph
+    batch.is_decode_S.assign(parts.size(), pass > 0 && pass < 7);  // single rows through the decode kernels, and on a GPU as a graph
     const at::Tensor hidden = model.transformer.forward(batch, slots, cache);
     logprobs_TV.index_copy_(0, at::tensor(rows, at::kLong), model.logprobs(hidden));
   }

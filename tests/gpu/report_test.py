@@ -138,7 +138,7 @@ class Report(unittest.TestCase):
 
     def test_busy_share(self):
         self.assertAlmostEqual(gpu_busy.share_in("teacher: GPU busy 97.5 % of 12.1 s"), 0.975)
-        self.assertIsNone(gpu_busy.share_in("100 tokens in 1 s; imbalance of computing 3.0 %"))
+        self.assertIsNone(gpu_busy.share_in("100 tokens in 1 s; compute imbalance 3.0 %"))
         self.assertAlmostEqual(gpu_busy.share_of([0, 0, 50, *[90] * 12, 40, 0, 0]), 0.9)
         self.assertIsNone(gpu_busy.share_of([0, 90, 0]))
         self.assertIsNone(gpu_busy.share_of([]))

@@ -29,7 +29,7 @@ at::Tensor forward_in_halves(Transformer& model, const PackedBatch& batch) {
   const std::int64_t S = batch.num_sequences(), T = batch.num_tokens();
   std::vector<std::vector<TokenId>> parts[2];
   std::vector<std::vector<std::int32_t>> pages(static_cast<std::size_t>(S));
-  std::vector<SequenceSlots> slots[2];
+  std::vector<BlockTable> slots[2];
   std::vector<std::int64_t> past[2], rows[2];
   std::int32_t num_pages = 0;
   for (std::int64_t s = 0; s < S; ++s) {

@@ -80,7 +80,7 @@ int measure_loading(const std::string& model, at::ScalarType dtype) {
     }
     return std::uint64_t{0};
   };
-  at::ones({512, 512}).mm(at::ones({512, 512}));  // libraries and their buffers are no part of the loading
+  at::ones({512, 512}).mm(at::ones({512, 512}));  // libraries and their buffers are not part of the loading
   const std::uint64_t before = peak_bytes();
   const auto file = TensorFile::open(model);
   const ModelDescription description = describe_model(model, *file);

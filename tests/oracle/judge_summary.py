@@ -47,7 +47,7 @@ def pairs(verdict, log_odds, parse):
 
 
 def three_way(verdict):
-    """SimpleQA's: correct, incorrect, not attempted. F1 as sklearn counts it: an answer not attempted is no positive at all."""
+    """SimpleQA's: correct, incorrect, not attempted. F1 as sklearn counts it: an answer not attempted is not a positive at all."""
     attempted = verdict != 2
     truth = numpy.concatenate([numpy.ones(len(verdict)), numpy.zeros((verdict == 1).sum())])
     said = numpy.concatenate([verdict == 0, numpy.ones((verdict == 1).sum())])

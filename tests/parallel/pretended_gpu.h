@@ -7,7 +7,7 @@ namespace magister {
 
 struct PretendedGpu {
   // Levers.
-  int questions_until_done = 3;  // ncclCommGetAsyncError calls until a call is under way
+  int questions_until_done = 3;  // ncclCommGetAsyncError calls until a call is in flight
   int stream_busy = 0;           // cudaStreamQuery calls until the stream is done
   bool fail_at_once = false, peer_lost = false, stream_fails = false, no_unique_id = false;
   // Records.

@@ -7,7 +7,7 @@ namespace magister {
 namespace {
 
 TEST(PassBudget, TokensThatTheMemoryHolds) {
-  // 100 bytes a token and 5000 once.
+  // 100 bytes per token and 5000 once.
   EXPECT_EQ(token_budget_of(1000, 105000, 2000, 205000, 1'005'000), 10'000);
   // Less than the smaller pass, which has been run: that much there is.
   EXPECT_EQ(token_budget_of(1000, 105000, 2000, 205000, 50'000), 1000);

@@ -88,7 +88,7 @@ TEST(PhaseTimes, TableOverTheRanks) {
   EXPECT_NEAR(rows[1].mean, (n + 1) / 2, 1e-12);
   const std::string table = phase_table(rows, 1000, 4.0);
   EXPECT_NE(table.find("250.0 tokens/s"), std::string::npos) << table;
-  EXPECT_NE(table.find(fmt::format("imbalance of computing {:.1f} %", 100 * (n / ((n + 1) / 2) - 1))), std::string::npos) << table;
+  EXPECT_NE(table.find(fmt::format("compute imbalance {:.1f} %", 100 * (n / ((n + 1) / 2) - 1))), std::string::npos) << table;
 }
 
 TEST(RunLog, OneObjectALineAppended) {

@@ -47,7 +47,7 @@ TEST(SchemaKeywords, AreReadOrRefused) {
   for (const auto& [schema, words] : std::vector<std::pair<const char*, const char*>>{
            {R"({"type": "array", "uniqueItems": true})", "uniqueItems at the top"},
            {R"({"type": "object", "properties": {"a": {"not": {}}}})", "not at /properties/a"},
-           {R"({"type": []})", "is no type"}, {R"({"enum": [[{"a": 12345678901234567890}]]})", "beyond 64 bits"},
+           {R"({"type": []})", "is not a type"}, {R"({"enum": [[{"a": 12345678901234567890}]]})", "beyond 64 bits"},
            {R"({"properties": {}})", "properties without a type"}, {R"({"maximum": 3})", "maximum without a type"},
            {R"({"type": "object", "required": ["z"], "properties": {"a": {}}})", "required names \"z\""},
            {R"({"type": "object", "patternProperties": {"a": {}}, "minProperties": 2})", "the same name twice"},
@@ -55,11 +55,11 @@ TEST(SchemaKeywords, AreReadOrRefused) {
            {R"({"type": "string", "pattern": "a", "format": "date"})", "pattern beside format"},
            {R"({"type": "string", "enum": ["a", 1]})", "the value 1"}, {R"({"type": "integer", "const": 1.5})", "the value 1.5"},
            {R"({"$defs": {"a": {"if": true}}})", "if at /$defs/a"},
-           {R"({"type": "array", "items": [{"type": "null"}]})", "is no schema"},
+           {R"({"type": "array", "items": [{"type": "null"}]})", "is not a schema"},
            {R"({"type": "object", "anyOf": [true], "required": ["a"]})", "required beside anyOf"},
            {R"({"$ref": "#", "type": "object"})", "type beside $ref"},
            {R"({"anyOf": []})", "no list of schemas"},
-           {R"({"type": )", "a schema is JSON"}, {"3", "is no schema"}}) {
+           {R"({"type": )", "a schema is JSON"}, {"3", "is not a schema"}}) {
     EXPECT_NE(refusal(schema).find(words), std::string::npos) << schema << ": " << refusal(schema);
   }
   std::string deep = "true";

@@ -121,7 +121,7 @@ class ConfigNode {
   ConfigRules* rules_;
   std::string path_;
   std::string refusal_;  // not empty: keys do not belong here, and this is why
-  bool broken_;  // a fault was already reported for this place: what is missing in it is no news
+  bool broken_;  // a fault was already reported for this place: follow-on errors are suppressed
 };
 
 class ConfigDocument {

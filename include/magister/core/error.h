@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
 };
 
 // Throws Error with a formatted message. Example:
-//   fail(ExitCode::kData, "{}:{}: not valid JSON (the record cannot be read); mend the line or remove it", file, line);
+//   fail(ExitCode::kData, "{}:{}: not valid JSON (the record cannot be read); fix this line or remove it", file, line);
 template <typename... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));

@@ -1,5 +1,5 @@
 // UnitSet: which of the units 0 .. n - 1 are still to do, in memory that does not grow with what is done in order: a unit of
-// a generate task is one record, so a list of numbers would be 800 MB a rank at 10^8 records. Blocks of 4096 units are all in,
+// a generate task is one record, so a list of numbers would be 800 MB per rank at 10^8 records. Blocks of 4096 units are all in,
 // all out (16 bytes each: 390 kB at 10^8), or hold their bits (512 bytes more); after a stop only the blocks around the place
 // where the ranks were working do. At worst (a static schedule of unequal groups) it is 1.03 bits a unit.
 #pragma once

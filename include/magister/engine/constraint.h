@@ -32,7 +32,7 @@ class Constraint {
   // padding. end_tokens: what may follow a complete text, nothing else does; at least one. JSON is written as Python's
   // json.dumps(ensure_ascii=False) does: one line, ", " and ": ", one spelling a character, properties in the schema's order and no
   // others.
-  // Throws Error(kConfig) in the library's words for what is no schema, expression or grammar, for parts of it that would
+  // Throws Error(kConfig) in the library's words for what is not a schema, expression or grammar, for parts of it that would
   // be ignored, and where no text matches. Texts are UTF-8 without NUL whatever the rule says. Local.
   // Costs some hundredths of a second with SmolLM2's 49,152 tokens, so every rank does it; a mask then costs microseconds, a pass of the
   // model thousands of times as much.
@@ -48,7 +48,7 @@ class Constraint {
   std::unique_ptr<const Compiled> compiled_;
 };
 
-// One text under way. Not for several threads at once.
+// One in-flight text. Not for several threads at once.
 class ConstraintState {
  public:
   explicit ConstraintState(const Constraint& constraint);  // kept by reference

@@ -122,7 +122,7 @@ class Generator {
   void preempt_last();
   std::vector<Sequence*> schedule_pass();
   // Rows of prompts and of texts go through different kernels on a GPU.
-  bool keeps_apart() const { return model_.lm_head().gpu.has_value(); }
+  bool separates_prefill() const { return model_.lm_head().gpu.has_value(); }
   at::Tensor forward(const std::vector<Sequence*>& pass);
   // What is known of a sequence's row after a pass: its logits on the host, or the token that the device drew from them.
   struct Row {

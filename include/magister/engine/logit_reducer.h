@@ -37,7 +37,7 @@ class LogitReducer {
   Started start(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
   ReducedLogits finish(const Started& started) const;
 
-  // The slow plain twin: the whole [T, v] in fp32, log_softmax, full sort. Unsharded heads only. Local.
+  // The slow reference implementation: the whole [T, v] in fp32, log_softmax, full sort. Unsharded heads only. Local.
   static ReducedLogits reduce_reference(const LmHead& head, const at::Tensor& hidden_TD,
                                         std::span<const TokenId> targets_T, std::int64_t top_k);
 

@@ -1,5 +1,5 @@
-// WholeFile: a file that stands under its name whole or not at all, for what is small enough to be written anew each time:
-// summaries, measured figures, exports. Written beside its name as <path>.creating, which is made anew and never through a
+// WholeFile: a file that stands under its name whole or not at all, for what is small enough to be written again each time:
+// summaries, measured figures, exports. Written beside its name as <path>.creating, which is made again and never through a
 // link, then fsync, rename, fsync of the folder. A full disk is an error and leaves what stood there before.
 #pragma once
 

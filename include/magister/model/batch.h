@@ -17,7 +17,7 @@ struct PackedBatch {
   std::vector<std::int64_t> past_S{};    // tokens of each sequence that stand in a KV cache; empty: none anywhere
   // Sequences with a cache whose one row is of a text that is being written, not of its prompt: on a GPU these go through other
   // kernels, so it must not depend on how prompts are cut. Empty: none.
-  std::vector<std::uint8_t> writes_S{};
+  std::vector<std::uint8_t> is_decode_S{};
   std::int64_t past(std::int64_t sequence) const {
     return past_S.empty() ? 0 : past_S[static_cast<std::size_t>(sequence)];
   }

@@ -12,7 +12,7 @@
 namespace magister {
 
 // Where a sequence's tokens stand: token j in slot (offset + j) of its pages, pages[0] the first. Not owned.
-struct SequenceSlots {
+struct BlockTable {
   const std::int32_t* pages = nullptr;
   std::int64_t offset = 0;  // in [0, 48)
 };
@@ -29,7 +29,7 @@ class KvPages {
     return values_ + (head * num_pages_ + page) * page_floats();
   }
   // Token `index` of the sequence gets these vectors, [E] each. Different tokens may be written at once.
-  void write(std::int64_t head, const SequenceSlots& sequence, std::int64_t index, const float* key, const float* value);
+  void write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key, const float* value);
   // Keys and values of all heads from one page to another.
   void copy_page(std::int64_t from, std::int64_t to);
 

@@ -1,5 +1,5 @@
 // Transformer: one shard of a decoder-only model that runs packed batches. The fast path is tiled and allocates no
-// [T, V] tensor; the slow plain twin (forward_reference) is the oracle and the path for autograd.
+// [T, V] tensor; the slow reference implementation (forward_reference) is the oracle and the path for autograd.
 // Legend: T packed tokens, D hidden, V vocabulary, v this shard's part of it.
 #pragma once
 
@@ -61,7 +61,7 @@ class Transformer {
   // this batch's join them. Bits are those of forward() over the whole sequences: they depend neither on how a sequence
   // was cut into passes nor on its neighbours; on a GPU they are those of the same cached passes, and the next call overwrites the result.
   // Collective over the group.
-  at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache& cache);
+  at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache);
   // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
   KvCache make_cache(std::int64_t num_pages) const;
   // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, where the hidden states are. A row's bits
@@ -94,7 +94,7 @@ class Transformer {
   double head_flops(std::int64_t num_rows) const;
 
  private:
-  at::Tensor run_layers(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, std::vector<KvPages>& kv,
+  at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
                         const std::function<bool()>& should_stop, const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
 
   std::unique_ptr<TransformerLayers> layers_;

@@ -41,7 +41,7 @@ struct LinkProbe {
   bool intact = false;              // every byte came back as sent
 };
 
-// Rank 0 with every other rank, one after another; the same result on every rank (empty when alone). About 10 ms a rank
+// Rank 0 with every other rank, one after another; the same result on every rank (empty when alone). About 10 ms per rank
 // on one host. Collective over world.
 std::vector<LinkProbe> probe_links(const Communicator& world, std::size_t message_bytes = std::size_t{8} << 20);
 

@@ -41,7 +41,7 @@ class ProcessGroup {
   // bf16 and f16 are added in fp32 and rounded once.
   virtual void all_reduce_sum(at::Tensor& tensor) = 0;
   // The same in two steps, so that the sum of one tensor travels while the device computes another: between them nobody touches the
-  // tensor. Several may be under way; they are finished in the order in which they were begun. CPU groups do all in the first step.
+  // tensor. Several may be in flight; they are finished in the order in which they were begun. CPU groups do all in the first step.
   virtual void begin_all_reduce_sum(at::Tensor& tensor) { all_reduce_sum(tensor); }
   virtual void finish_all_reduce_sum(at::Tensor&) {}
   // Of nccl: seconds that the device stood still for sums in two steps, as far as they are done. 0 elsewhere. Local.

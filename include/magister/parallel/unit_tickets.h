@@ -1,4 +1,4 @@
-// UnitTickets: the leaders of all GPU groups draw units from one counter in the memory of world rank 0 (MPI one-sided).
+// UnitTickets: the leaders of all GPU groups claim units from one counter in the memory of world rank 0 (MPI one-sided).
 // A draw is one MPI_Fetch_and_op: 0.2 us on two free cores, 17 us oversubscribed (measured); where MPI has no windows a
 // thread on rank 0 answers messages instead. Also the job's shared stop sign and its count of finished units. Which
 // group computed a unit never shows in the results.

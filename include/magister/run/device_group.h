@@ -21,7 +21,7 @@ constexpr double kUsableGpuShare = 0.92;
 // than copies of the model save); elsewhere as the experiment says. For so many ranks like these. Collective over the world.
 LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks);
 
-// Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a lever
+// Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override
 // of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.
 std::optional<gpu::Queue> queue_of(const GpuGroup& group);
 // The same before there is a group, for `plan`: whether its devices are GPUs.

@@ -17,12 +17,12 @@ class GeneratorShard : public ShardModel {
   using ShardModel::ShardModel;
   virtual ~GeneratorShard() = default;
 
-  // Runs until no unit is left or the job stops; committed units stay, sequences under way are begun again by the next run, to
+  // Runs until no unit is left or the job stops; committed units stay, in-flight sequences are begun again by the next run, to
   // the same tokens. Collective over the group.
   void run_units();
 
  protected:
-  // To be called by the constructor of the task's shard. room: sequences at hand, at least those of one pass.
+  // To be called by the constructor of the task's shard. room: in-flight sequences, at least those of one pass.
   void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop, std::uint64_t room);
 
   // The task's part. begin_unit adds the unit's requests to the generator and returns their number; take returns how many of them are

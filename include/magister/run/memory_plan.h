@@ -45,7 +45,7 @@ void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout,
 
 // `plan --config-only`: the text for people. section.path: a folder with config.json, or a config.json. dtype auto counts as
 // bf16 here, what checkpoints of that size are stored in. device_bytes: memory of one device, 0: unknown; gpus_per_group
-// 0: auto. Throws Error(kConfig) with the smallest group that fits when the wished one does not, or when none does.
+// 0: auto. Throws Error(kConfig) with the smallest group that fits when the requested one does not, or when none does.
 std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group, std::uint64_t device_bytes);
 
 }  // namespace magister

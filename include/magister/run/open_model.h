@@ -54,7 +54,7 @@ struct OpenModel {
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
   // Of the event "start": device, dtype, quantization, products_kept, products_made.
-  nlohmann::ordered_json facts() const;
+  nlohmann::ordered_json log_fields() const;
 };
 
 // gpu: see queue_of (device_group.h). The checkpoint is kept by reference. Collective over world.

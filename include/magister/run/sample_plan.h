@@ -35,7 +35,7 @@ struct SampleRules {
   std::uint64_t unit_tokens = 2048;
   std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
   const Tokenizer* tokenizer = nullptr;  // null: the data set gives ids, not text
-  std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples a unit
+  std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples per unit
   std::uint64_t group_samples = 1;   // samples that belong together, from the first on: no unit ends inside them
   const char* length_key = "max_length";  // the key that holds max_length, for messages
   bool may_cut = true;                    // `overflow` is a key of this task

@@ -41,7 +41,7 @@ class ShardModel {
  protected:
   // load(hook) on every shard. Throws Error(kStopped) on all of them when one was asked to stop meanwhile. Collective over the group.
   Transformer load_together(const char* phase, const std::function<Transformer(const LoadHook&)>& load) const;
-  // A sign of life: the watchdog's clock begins anew, and ranks that wait see it.
+  // A sign of life: the watchdog's clock restarts, and ranks that wait see it.
   void watch(const char* phase, std::int64_t unit = -1) const;
   // Whether the job should stop, the same on every shard. Collective over the group.
   bool stop_agreed() const;

@@ -64,7 +64,7 @@ class TemplateRefusal : public Error {
 // Immutable after construction; render() may be called from several threads at once.
 class ChatTemplate {
  public:
-  // text is UTF-8; source is the name for messages. Throws Error(kData) with source:line:column for what is no template, and
+  // text is UTF-8; source is the name for messages. Throws Error(kData) with source:line:column for what is not a template, and
   // for filters, tests, statements and methods that are not known here, used or not.
   static ChatTemplate parse(std::string_view text, const std::string& source);
   ChatTemplate(ChatTemplate&&) noexcept;

@@ -7,7 +7,7 @@
 namespace magister {
 
 // Whether [at, at + size) of text stands alone: no letter, number, mark or connector ("_") touches it. Marks belong to the
-// character before them, so "Yes" is no word in "Yes" + U+0301, and is one behind an emoji with its variation selector. text is
+// character before them, so "Yes" is not a word in "Yes" + U+0301, and is one behind an emoji with its variation selector. text is
 // UTF-8; a byte that belongs to no code point ends a word.
 bool is_whole_word(std::string_view text, std::size_t at, std::size_t size);
 

@@ -27,7 +27,7 @@ struct BenchOptions {
 };
 
 // One line of text or one JSON object: tokens_per_second, gflops (model FLOPs, attention's visible keys only, the head
-// only where it runs), seconds (median), weight_bytes, peak_bytes; product: bytes of weights a second and their ratio to
+// only where it runs), seconds (median), weight_bytes, peak_bytes; product: bytes of weights per second and their ratio to
 // what one thread reads a second when it only adds up (read_gbs). On a GPU: tflops for gflops; gemm: a bf16 product of 8192^3;
 // copy: gbs read and written; prefill, teacher: work_bytes and head_bytes, the peaks of a pass and of the head above what stays;
 // decode: seconds_a_step and gbs of the weights that a step reads; judge: prompts of `tokens` and 128 new ones each, both counted.

@@ -71,7 +71,7 @@ Linear weights_of(const BenchOptions& options) {
     return linear;
   }
   const bool known = options.format == "f32" || options.format == "bf16" || options.format == "f16";
-  MAGISTER_CHECK(known, ExitCode::kUsage, "--format {} is no storage of weights (nothing was measured); choose f32, bf16, f16, "
+  MAGISTER_CHECK(known, ExitCode::kUsage, "--format {} is not a storage of weights (nothing was measured); choose f32, bf16, f16, "
                  "int8, int4, int8-kept or int4-kept", printable(options.format));
   const at::ScalarType type = options.format == "f32" ? at::kFloat : options.format == "bf16" ? at::kBFloat16 : at::kHalf;
   const std::int64_t panels = kWeightBytes / (W * kDepth * static_cast<std::int64_t>(c10::elementSize(type)));

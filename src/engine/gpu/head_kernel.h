@@ -1,6 +1,6 @@
 // ReduceLogits: a tile of logits [R, v] becomes what is kept of each row, in one pass over it: maximum, sum of exponentials, weighted
 // sum, the target's logit and the exact best candidates. A block a row. Candidates above the threshold so far are appended in shared
-// memory; when it fills they are sorted and the threshold rises, about ln(v / kept) times kept entries a row for any order of logits.
+// memory; when it fills they are sorted and the threshold rises, about ln(v / kept) times kept entries per row for any order of logits.
 // Legend: R rows of a tile, v this shard's part of the vocabulary, W numbers of a share.
 #pragma once
 

@@ -85,7 +85,7 @@ struct SampleRows {
     return target < total ? target : total - 1;
   }
 
-  // f(id, logit) of all tokens, 16 bytes at once where rows keep to them, four loads under way.
+  // f(id, logit) of all tokens, 16 bytes at once where rows keep to them, four loads in flight.
   template <typename Thread, typename F>
   MAGISTER_DEVICE void each(Thread& t, const float* row, F f) const {
     if (V % 4 != 0 || reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {

@@ -85,7 +85,7 @@ struct BinPlace {
 };
 
 // The bin in which the running sum of counts (kCounts) or of mass passes `target`; `before` and `mass_before` are the sums
-// before all bins. Every thread has read the bins when this returns: they may be filled anew.
+// before all bins. Every thread has read the bins when this returns: they may be refilled.
 template <bool kCounts, typename Thread>
 MAGISTER_DEVICE BinPlace locate_bin(Thread& t, std::uint64_t target, std::uint64_t before, std::uint64_t mass_before,
                                     SelectionMemory& memory) {

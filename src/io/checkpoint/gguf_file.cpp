@@ -110,7 +110,7 @@ class GgufFile final : public MappedTensors {
     if (found == metadata_.end()) return 32;
     const auto* value = std::get_if<std::int64_t>(&found->second);
     const bool good = value != nullptr && *value >= 1 && *value <= kMaxAlignment && (*value & (*value - 1)) == 0;
-    MAGISTER_CHECK(good, ExitCode::kData, "{}: general.alignment is no power of two up to {} (tensors could not be found); "
+    MAGISTER_CHECK(good, ExitCode::kData, "{}: general.alignment is not a power of two up to {} (tensors could not be found); "
                    "fetch the file again", printable(path), kMaxAlignment);
     return static_cast<std::uint64_t>(*value);
   }

@@ -104,7 +104,7 @@ Metadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t num_pairs, const s
                    "{}: metadata \"{}\" has type {} (types are 0 to 12 and keys 1 to {} bytes; the header is damaged); "
                    "fetch the file again", printable(path), printable(key), type, kMaxKeyBytes);
     const auto [place, is_new] = metadata.emplace(key, false);
-    MAGISTER_CHECK(is_new, ExitCode::kData, "{}: metadata \"{}\" is there twice (which one is meant?); fetch the file again",
+    MAGISTER_CHECK(is_new, ExitCode::kData, "{}: metadata \"{}\" is there twice (it is ambiguous); fetch the file again",
                    printable(path), printable(key));
     place->second = single({cursor, path, key}, type);
   }

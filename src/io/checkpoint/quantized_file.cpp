@@ -45,7 +45,7 @@ class QuantizedFile final : public TensorFile {
     std::sort(infos_.begin(), infos_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
     for (std::size_t i = 1; i < infos_.size(); ++i) {
       MAGISTER_CHECK(infos_[i].name != infos_[i - 1].name, ExitCode::kData, "tensor {} is there both quantised and as numbers "
-                     "(which one is meant?); fetch the file again", printable(infos_[i].name));
+                     "(it is ambiguous); fetch the file again", printable(infos_[i].name));
     }
   }
 

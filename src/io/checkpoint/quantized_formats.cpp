@@ -55,7 +55,7 @@ class Finder {
     MAGISTER_CHECK(weight.out >= 1 && weight.in >= 1 && weight.out <= kMaxSize && weight.in <= kMaxSize, ExitCode::kData,
                    "{}.weight is [{}, {}] (no layer has such a size); fetch the file again", printable(name), weight.out, weight.in);
     const auto same = out_.weights.emplace(name + ".weight", std::move(weight));
-    MAGISTER_CHECK(same.second, ExitCode::kData, "{}.weight is quantised in two ways (which one is meant?); fetch the file again",
+    MAGISTER_CHECK(same.second, ExitCode::kData, "{}.weight is quantised in two ways (it is ambiguous); fetch the file again",
                    printable(name));
   }
 

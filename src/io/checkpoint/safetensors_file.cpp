@@ -37,7 +37,7 @@ class SafetensorsFile final : public MappedTensors {
                    "file); fetch the file again", printable(path), header_bytes, bytes.size(), kMaxHeaderBytes);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
     MAGISTER_CHECK(text.starts_with('{'), ExitCode::kData,
-                   "{}: its header does not begin with \"{{\" (it is no safetensors file); fetch the file again",
+                   "{}: its header does not begin with \"{{\" (it is not a safetensors file); fetch the file again",
                    printable(path));
     place_tensors(parse_safetensors_header(text, path), index, 8 + header_bytes);
     file(index).forget(bytes.data(), bytes.data() + 8 + header_bytes);

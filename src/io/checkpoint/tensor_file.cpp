@@ -112,7 +112,7 @@ std::unique_ptr<TensorFile> TensorFile::open(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".safetensors") return open_hugging_face(path, std::filesystem::path(path).parent_path().string());
   if (extension == ".gguf") return open_gguf(path);
-  fail(ExitCode::kData, "{}: \"{}\" is no model format that is read here (only GGUF and safetensors are); give a .gguf "
+  fail(ExitCode::kData, "{}: \"{}\" is not a model format that is read here (only GGUF and safetensors are); give a .gguf "
        "file or a folder with config.json and *.safetensors", printable(path), printable(extension));
 }
 
@@ -176,7 +176,7 @@ void MappedTensors::finish() {
   places.reserve(order.size());
   for (const std::size_t i : order) {
     MAGISTER_CHECK(infos.empty() || infos.back().name != infos_[i].name, ExitCode::kData,
-                   "{}: tensor {} is there twice (which one is meant?); fetch the file again",
+                   "{}: tensor {} is there twice (it is ambiguous); fetch the file again",
                    printable(paths_[places_[i].file_index]), printable(infos_[i].name));
     infos.push_back(std::move(infos_[i]));
     places.push_back(places_[i]);

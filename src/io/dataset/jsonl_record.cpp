@@ -40,7 +40,7 @@ class JsonlParser::Events final : public StrictJson {
     MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData,
                    "{}: the line is {} (a record is an object); write one object a line", where(), name_of(kind));
     if (depth() == 2 && in_tokens_) {
-      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); mend the line", where(),
+      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); fix this line", where(),
            record_->tokens.size(), printable(wanted_), name_of(kind), kMaxToken);
     }
     if (depth() != 1) return;
@@ -51,7 +51,7 @@ class JsonlParser::Events final : public StrictJson {
   void on_whole(bool negative, std::uint64_t magnitude) override {
     if (depth() != 2 || !in_tokens_) return StrictJson::on_whole(negative, magnitude);
     MAGISTER_CHECK(!negative && magnitude <= kMaxToken, ExitCode::kData,
-                   "{}: entry {} of \"{}\" is {}{} (token ids go from 0 to {}); mend the line", where(),
+                   "{}: entry {} of \"{}\" is {}{} (token ids go from 0 to {}); fix this line", where(),
                    record_->tokens.size(), printable(wanted_), negative ? "-" : "", magnitude, kMaxToken);
     record_->tokens.push_back(static_cast<TokenId>(magnitude));
   }
@@ -62,10 +62,10 @@ class JsonlParser::Events final : public StrictJson {
 
   void take_key(Kind kind, const std::string& text) {
     MAGISTER_CHECK(kind == Kind::kText || kind == Kind::kWhole, ExitCode::kData,
-                   "{}: the key \"{}\" is {} (a text or a whole number is expected); mend the line", where(),
+                   "{}: the key \"{}\" is {} (a text or a whole number is expected); fix this line", where(),
                    printable(key_field_), name_of(kind));
     MAGISTER_CHECK(text.size() <= kMaxKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
-                   "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); mend the line",
+                   "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); fix this line",
                    where(), printable(text, 60), text.size(), kMaxKeyBytes);
     record_->key = text;
     found_key_ = true;
@@ -73,13 +73,13 @@ class JsonlParser::Events final : public StrictJson {
 
   void take_wanted(Kind kind, std::string& text) {
     MAGISTER_CHECK(kind == (wants_text_ ? Kind::kText : Kind::kArray), ExitCode::kData,
-                   "{}: \"{}\" is {} ({} is expected); mend the line or name another field", where(), printable(wanted_),
+                   "{}: \"{}\" is {} ({} is expected); fix this line or name another field", where(), printable(wanted_),
                    name_of(kind), wants_text_ ? "a text" : "a list of token ids");
     found_ = true;
     in_tokens_ = !wants_text_;
     if (!wants_text_) return;
     MAGISTER_CHECK(text.find('\0') == std::string::npos, ExitCode::kData, "{}: \"{}\" holds a NUL character (no text does; the "
-                   "file is damaged); mend the line", where(), printable(wanted_));
+                   "file is damaged); fix this line", where(), printable(wanted_));
     record_->text = std::move(text);
   }
 
@@ -88,7 +88,7 @@ class JsonlParser::Events final : public StrictJson {
     const std::string near = nearest_name(field, keys(1));
     std::string seen;
     for (const std::string& name : keys(1)) seen += (seen.empty() ? "" : ", ") + printable(name, 40);
-    fail(ExitCode::kData, "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}mend the line or the "
+    fail(ExitCode::kData, "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this line or the "
          "dataset section", where(), printable(field), seen.empty() ? "none" : printable(seen),
          near.empty() ? "" : "did you mean \"" + printable(near, 80) + "\"? else ");
   }
@@ -117,7 +117,7 @@ void check_text(std::string_view line, const std::string& where) {
                  "guessed); convert the file to UTF-8", where, bad + 1);
   const std::size_t nul = line.find('\0');
   MAGISTER_CHECK(nul == std::string_view::npos, ExitCode::kData, "{}: a NUL character at byte {} of the line (no text has one; "
-                 "the file is damaged or binary); mend the line", where, nul + 1);
+                 "the file is damaged or binary); fix this line", where, nul + 1);
 }
 
 }  // namespace magister

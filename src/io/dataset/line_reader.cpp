@@ -66,7 +66,7 @@ bool LineReader::fill() {
 }
 
 void LineReader::check_length(std::uint64_t num_bytes, std::uint64_t line_number) const {
-  MAGISTER_CHECK(num_bytes <= max_line_bytes_, ExitCode::kData, "{}:{}: the line is longer than {} bytes (it is no record); "
+  MAGISTER_CHECK(num_bytes <= max_line_bytes_, ExitCode::kData, "{}:{}: the line is longer than {} bytes (it is not a record); "
                  "check that the file is JSONL or plain text", printable(path_), line_number, max_line_bytes_);
 }
 

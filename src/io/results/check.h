@@ -37,7 +37,7 @@ void check_teacher_samples(const ResultsReader& file, FaultList& faults);
 // The rules of each row of one committed unit. Memory: about 4 MiB whatever the unit's size.
 void check_teacher_rows(const ResultsReader& file, const Unit& unit, FaultList& faults);
 
-// magister.generate: the same for packed texts. False also for texts under way, whose slots have no rules.
+// magister.generate: the same for packed texts. False also for in-flight texts, whose slots have no rules.
 bool check_generate_columns(const ResultsReader& file, FaultList& faults);
 // Every record of the slice with its texts in order; reasons; UTF-8.
 void check_generate_samples(const ResultsReader& file, FaultList& faults);

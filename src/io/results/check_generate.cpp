@@ -29,7 +29,7 @@ bool has_tops(const ResultsReader& file, FaultList& faults) {
   bool right = has_column(file, "/generate/top_id", ColumnType::kI32, Extent::kRows, faults);
   right &= has_column(file, "/generate/top_logprob", ColumnType::kF32, Extent::kRows, faults);
   if (right && ids->spec.width != logprobs->spec.width) {
-    faults.add("/generate/top_id has {} entries a row, /generate/top_logprob {}", ids->spec.width, logprobs->spec.width);
+    faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->spec.width, logprobs->spec.width);
     return false;
   }
   return right;
@@ -39,7 +39,7 @@ bool has_tops(const ResultsReader& file, FaultList& faults) {
 void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<const float> logprobs, std::int32_t written,
                 float written_logprob, FaultList& faults) {
   for (std::size_t j = 0; j < ids.size(); ++j) {
-    if (ids[j] < 0) faults.add("row {}: kept token id {} is no token", row, ids[j]);
+    if (ids[j] < 0) faults.add("row {}: kept token id {} is not a token", row, ids[j]);
     if (!(logprobs[j] <= kSlack)) faults.add("row {}: a kept token has log-probability {}", row, logprobs[j]);
     if (j > 0 && (logprobs[j] > logprobs[j - 1] || (logprobs[j] == logprobs[j - 1] && ids[j] == ids[j - 1]))) {
       faults.add("row {}: kept token {} stands after {}, which is not more probable", row, ids[j], ids[j - 1]);
@@ -55,7 +55,7 @@ void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<
 }  // namespace
 
 bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
-  if (file.columns().find("/generate/slot_id") != nullptr) return false;  // texts under way: no rows to have rules
+  if (file.columns().find("/generate/slot_id") != nullptr) return false;  // in-flight texts: no rows to have rules
   bool right = has_column(file, "/samples/key", ColumnType::kUtf8, Extent::kSamples, faults);
   right &= has_column(file, "/samples/source_index", ColumnType::kU64, Extent::kSamples, faults);
   right &= has_column(file, "/tokens/id", ColumnType::kI32, Extent::kRows, faults);
@@ -119,7 +119,7 @@ void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList&
     for (std::uint64_t i = 0; i < count; ++i) {
       check_tops(begin + i, std::span(top_ids).subspan(i * k, k), std::span(top_logprobs).subspan(i * k, k), ids[i], logprobs[i],
                  faults);
-      if (ids[i] < 0) faults.add("row {}: token id {} is no token", begin + i, ids[i]);
+      if (ids[i] < 0) faults.add("row {}: token id {} is not a token", begin + i, ids[i]);
       if (!(logprobs[i] <= kSlack)) faults.add("row {}: the token has log-probability {}", begin + i, logprobs[i]);
     }
   }

@@ -54,10 +54,10 @@ class RowWindow {
     const auto outside = [&](std::int32_t id) {
       return id < 0 || (vocabulary > 0 && static_cast<std::uint64_t>(id) >= vocabulary);
     };
-    if (outside(ids_[i])) faults.add("{}, row {}: token id {} is no token", where, row, ids_[i]);
+    if (outside(ids_[i])) faults.add("{}, row {}: token id {} is not a token", where, row, ids_[i]);
     double mass = 0;
     for (std::size_t j = 0; j < k_; ++j) {
-      if (outside(ids[j])) faults.add("{}, row {}: entry {} has id {}, which is no token", where, row, j, ids[j]);
+      if (outside(ids[j])) faults.add("{}, row {}: entry {} has id {}, which is not a token", where, row, j, ids[j]);
       if (!(logprobs[j] <= kSlack)) faults.add("{}, row {}: entry {} has log-probability {}", where, row, j, logprobs[j]);
       mass += std::exp(static_cast<double>(logprobs[j]));
       if (j == 0) continue;
@@ -194,7 +194,7 @@ void check_teacher_samples(const ResultsReader& file, FaultList& faults) {
     for (std::size_t at = 0; at < bytes.size(); at += key.row_bytes(), ++row) {
       const std::string_view padded(reinterpret_cast<const char*>(bytes.data()) + at, key.row_bytes());
       const std::string_view text = padded.substr(0, padded.find_last_not_of('\0') + 1);
-      if (find_invalid_utf8(text) != text.size()) faults.add("/samples/key[{}] is no valid UTF-8: {}", row, printable(text, 60));
+      if (find_invalid_utf8(text) != text.size()) faults.add("/samples/key[{}] is not valid UTF-8: {}", row, printable(text, 60));
     }
   });
 }

@@ -114,7 +114,7 @@ class OffsetCursor {
 // What every results file has and this one has not, one line each; num_units(), num_samples() and unit() need it empty.
 std::vector<std::string> missing_columns(const ResultsColumns& columns);
 // What is wrong with sizes, flags and offsets, one line each; empty: the columns can be trusted to be what `attributes`
-// and their own plan say. Reads the fixed columns once in pieces: 16 bytes a sample.
+// and their own plan say. Reads the fixed columns once in pieces: 16 bytes per sample.
 std::vector<std::string> structure_faults(const ResultsColumns& columns, const Attributes& attributes);
 
 }  // namespace magister

@@ -39,7 +39,7 @@ std::string read_text_attribute(hid_t object, const char* name, const std::strin
   const H5Type type = type_of_scalar(attribute, name, path);
   const std::size_t size = H5Tget_size(type.get());
   MAGISTER_CHECK(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 && size <= kMaxTextBytes,
-                 ExitCode::kData, "{}: attribute {} is no text of fixed length (it was not written by magister); use another "
+                 ExitCode::kData, "{}: attribute {} is not a text of fixed length (it was not written by magister); use another "
                  "file", printable(path), printable(name));
   std::string text(size, '\0');
   MAGISTER_READ_HDF5(H5Aread(attribute.get(), type.get(), text.data()), path);
@@ -93,7 +93,7 @@ H5Properties inside_only() {
 PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t file_bytes, const std::string& path) {
   const H5Properties access = inside_only();
   const H5Dataset dataset(H5Dopen2(file, column.c_str(), access.get()));
-  MAGISTER_CHECK(dataset.get() >= 0, ExitCode::kData, "{}: dataset {} is missing (the file was changed or is no results "
+  MAGISTER_CHECK(dataset.get() >= 0, ExitCode::kData, "{}: dataset {} is missing (the file was changed or is not a results "
                  "file); use another file", printable(path), printable(column));
   const H5Type type(MAGISTER_READ_HDF5(H5Dget_type(dataset.get()), path));
   const H5Space space(MAGISTER_READ_HDF5(H5Dget_space(dataset.get()), path));
@@ -161,7 +161,7 @@ herr_t note_attribute(hid_t, const char* name, const H5A_info_t*, void* names) {
 std::vector<PlacedColumn> read_layout(const std::string& path) {
   const H5File file = open_for_reading(path);
   MAGISTER_CHECK(H5Aexists(file.get(), "columns") > 0, ExitCode::kData,
-                 "{}: has no list of columns (it is no magister results file); use another file", printable(path));
+                 "{}: has no list of columns (it is not a magister results file); use another file", printable(path));
   const std::string order = read_text_attribute(file.get(), "columns", path);
   const std::uint64_t file_bytes = std::filesystem::file_size(path);
   std::vector<PlacedColumn> columns;

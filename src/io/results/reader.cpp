@@ -28,7 +28,7 @@ ResultsReader::ResultsReader(const std::string& path)
     : path_(path), attributes_(read_attributes(path)),
       columns_(PosixFile(path, PosixFile::Access::kRead), read_layout(path)) {
   const std::vector<std::string> faults = missing_columns(columns_);
-  MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (it is no results file of magister); use another file",
+  MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (it is not a results file of magister); use another file",
                  printable(path_), faults.front());
 }
 

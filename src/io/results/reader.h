@@ -13,7 +13,7 @@ namespace magister {
 
 class ResultsReader {
  public:
-  // Throws Error(kInputOutput) for what is no file, Error(kData) for what is no results file.
+  // Throws Error(kInputOutput) for what is no file, Error(kData) for what is not a results file.
   explicit ResultsReader(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -1,4 +1,4 @@
-// Texts of any length in a dataset of HDF5's variable-length strings: a descriptor of 16 bytes a row (u32 length, u64 address
+// Texts of any length in a dataset of HDF5's variable-length strings: a descriptor of 16 bytes per row (u32 length, u64 address
 // of a collection, u32 number of the object in it), and the bytes in collections of the file's global heap. HDF5 itself
 // writes them (TextHeapWriter); they are read as plain bytes (TextHeap), every address and size checked against the file.
 // Source: HDF5 File Format Specification, III.E "Global Heap" and IV.B "Variable-length data".

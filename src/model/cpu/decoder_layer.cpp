@@ -39,7 +39,7 @@ BatchPages::BatchPages(const PackedBatch& batch) {
   }
 }
 
-LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<SequenceSlots> slots, const LayerShape& shape,
+LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slots, const LayerShape& shape,
                            int num_threads)
     : sequences(std::move(slots)) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
@@ -111,7 +111,7 @@ namespace {
 // Calls body(page, first slot in it, first key, count) for the pieces of keys [begin, end) that lie in one page or, with
 // `runs`, in pages that follow each other in memory.
 template <typename Body>
-void for_pages(const SequenceSlots& sequence, std::int64_t begin, std::int64_t end, bool runs, const Body& body) {
+void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end, bool runs, const Body& body) {
   while (begin < end) {
     const std::int64_t slot = sequence.offset + begin, page = slot / KvPages::kSlots, in_page = slot % KvPages::kSlots;
     std::int64_t pages = 1;
@@ -133,7 +133,7 @@ void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, Layer
   const std::int64_t rows = single ? tile.num_heads : tile.row_end - tile.row_begin, stride = single ? E : width;
   const std::int64_t kv = shape_.kv_of_head[static_cast<std::size_t>(tile.head)];
   const std::int64_t end = tile.position + (tile.row_end - tile.row_begin);
-  const SequenceSlots& sequence = buffers.sequences[static_cast<std::size_t>(tile.sequence)];
+  const BlockTable& sequence = buffers.sequences[static_cast<std::size_t>(tile.sequence)];
   const float* queries = buffers.qkv_TQ.const_data_ptr<float>() + tile.row_begin * width + tile.head * E;
   constexpr std::int64_t kBlock = LayerBuffers::kKeyBlock;
   const std::int64_t most_rows = std::max(LayerBuffers::kQueryBlock, shape_.heads);

@@ -1,4 +1,4 @@
-// One decoder layer of a Llama-like transformer on one shard: weights, the tiled fast path and its slow plain twin.
+// One decoder layer of a Llama-like transformer on one shard: weights, the tiled fast path and its reference implementation.
 // Legend: T packed tokens, S sequences, D hidden, H query heads and K KV heads of this shard, E head_dim, F MLP columns
 // of this shard, R rows of a tile. Every function here is local; sums over the shards are the transformer's business.
 #pragma once
@@ -45,20 +45,20 @@ struct RopeRows {
 // Work buffers of one forward pass, allocated once a batch. All f32 CPU.
 struct LayerBuffers {
   static constexpr std::int64_t kTileRows = 256;   // 256 x 3072 x 4 B = 3 MB of gate_up a tile
-  static constexpr std::int64_t kQueryBlock = 48;  // masked keys of the diagonal are computed in vain: 24 a row on average
+  static constexpr std::int64_t kQueryBlock = 48;  // masked keys of the diagonal are wasted: 24 a row on average
   static constexpr std::int64_t kKeyBlock = 480;   // scores 48 x 480 x 4 B = 92 kB a thread
   at::Tensor qkv_TQ;        // [T, (H + 2K) E]
   at::Tensor attention_TA;  // [T, H E]
   at::Tensor scratch;       // [threads, scratch_floats]
-  std::vector<SequenceSlots> sequences;  // [S]
-  LayerBuffers(const PackedBatch& batch, std::vector<SequenceSlots> sequences, const LayerShape& shape, int num_threads);
+  std::vector<BlockTable> sequences;  // [S]
+  LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> sequences, const LayerShape& shape, int num_threads);
   float* scratch_of(int thread_index);
 };
 
 // Pages for a batch without a cache: every layer overwrites them.
 struct BatchPages {
   std::vector<std::int32_t> pages;  // 0, 1, 2, ...
-  std::vector<SequenceSlots> sequences;
+  std::vector<BlockTable> sequences;
   explicit BatchPages(const PackedBatch& batch);
   std::int64_t num_pages() const { return static_cast<std::int64_t>(pages.size()); }
 };
@@ -92,7 +92,7 @@ class DecoderLayer {
   void mlp(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers, int thread_index,
            float* out_TD, bool accumulate, ThreadPool* pool = nullptr) const;
 
-  // Plain ATen twins on whole batches, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D].
+  // Plain ATen reference implementations on whole batches, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D].
   // cos_TE2, sin_TE2: [T, E/2] f32.
   at::Tensor reference_attention(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                                  const at::Tensor& sin_TE2) const;

@@ -1,4 +1,4 @@
-// The slow plain twin of decoder_layer.cpp: whole batches, plain ATen, one sequence at a time, explicit masks.
+// The slow reference implementation of decoder_layer.cpp: whole batches, plain ATen, one sequence at a time, explicit masks.
 // Oracle of the start-up self-test and of the unit tests, and the path that autograd can follow.
 #include <ATen/ATen.h>
 

@@ -29,7 +29,7 @@ std::vector<RowBlock> divided(const std::vector<RowBlock>& blocks, std::int64_t 
 std::optional<CodeFormat> common_code_format(const TensorFile& file, const std::vector<std::string>& tensors);
 
 // scheme.keeps(format). The blocks cover N outputs; `columns` of the whole tensor are kept, wherever a group begins. A pool's
-// threads share the blocks. Throws Error(kData) where a scale or an offset is no finite number.
+// threads share the blocks. Throws Error(kData) where a scale or an offset is not finite.
 Linear keep_codes(const TensorFile& file, const std::vector<RowBlock>& blocks, std::int64_t N, const CodeFormat& format,
                   const QuantScheme& scheme, IndexRange columns, ThreadPool* pool);
 

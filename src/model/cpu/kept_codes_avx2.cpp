@@ -38,7 +38,7 @@ struct BlockRows {
 void check_finite(const BlockRows& read, const RowBlock& block, bool half_scales) {
   const bool good = std::all_of(read.scales.begin(), read.scales.end(), [&](std::uint16_t b) { return finite(b, half_scales); }) &&
                     std::all_of(read.offsets.begin(), read.offsets.end(), [](std::uint16_t b) { return finite(b, true); });
-  MAGISTER_CHECK(good, ExitCode::kData, "tensor {} has a scale or a minimum that is no finite number in rows {} to {} (its weights "
+  MAGISTER_CHECK(good, ExitCode::kData, "tensor {} has a scale or a minimum that is not finite in rows {} to {} (its weights "
                  "would be none, too); fetch the model again", printable(block.tensor), block.rows.begin, block.rows.end);
 }
 

@@ -124,7 +124,7 @@ double HfConfig::number_or(const std::string& key, double fallback, double least
 bool HfConfig::boolean_or(const std::string& key, bool fallback) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = (*root_)[key];
-  MAGISTER_CHECK(value.is_boolean(), ExitCode::kData, "{}: {} is {} (true or false is needed); mend the config",
+  MAGISTER_CHECK(value.is_boolean(), ExitCode::kData, "{}: {} is {} (true or false is needed); fix the config",
                  printable(path_), key, json_shown(value));
   return value.get<bool>();
 }
@@ -132,7 +132,7 @@ bool HfConfig::boolean_or(const std::string& key, bool fallback) const {
 std::string HfConfig::text_or(const std::string& key, const std::string& fallback) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = (*root_)[key];
-  MAGISTER_CHECK(value.is_string(), ExitCode::kData, "{}: {} is {} (a text is needed); mend the config",
+  MAGISTER_CHECK(value.is_string(), ExitCode::kData, "{}: {} is {} (a text is needed); fix the config",
                  printable(path_), key, json_shown(value));
   return value.get<std::string>();
 }
@@ -147,7 +147,7 @@ std::vector<std::string> HfConfig::texts(const std::string& key) const {
     good = item.is_string();
     if (good) out.push_back(item.get<std::string>());
   }
-  MAGISTER_CHECK(good, ExitCode::kData, "{}: {} is {} (a list of texts is needed); mend the config", printable(path_),
+  MAGISTER_CHECK(good, ExitCode::kData, "{}: {} is {} (a list of texts is needed); fix the config", printable(path_),
                  key, json_shown(value));
   return out;
 }

@@ -21,7 +21,7 @@ std::int64_t json_integer(const nlohmann::json& value, const std::string& path, 
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX));
   MAGISTER_CHECK(fits && value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most, ExitCode::kData,
-                 "{}: {} is {} (a whole number from {} to {} is needed); mend the config or fetch it again",
+                 "{}: {} is {} (a whole number from {} to {} is needed); fix the config or fetch it again",
                  printable(path), key, json_shown(value), least, most);
   return value.get<std::int64_t>();
 }
@@ -29,7 +29,7 @@ std::int64_t json_integer(const nlohmann::json& value, const std::string& path, 
 double json_number(const nlohmann::json& value, const std::string& path, const std::string& key, double least,
                    double most) {
   MAGISTER_CHECK(value.is_number() && value.get<double>() >= least && value.get<double>() <= most, ExitCode::kData,
-                 "{}: {} is {} (a number from {} to {} is needed); mend the config or fetch it again", printable(path),
+                 "{}: {} is {} (a number from {} to {} is needed); fix the config or fetch it again", printable(path),
                  key, json_shown(value), least, most);
   return value.get<double>();
 }

@@ -128,7 +128,7 @@ void check_tensors(const ModelDescription& description, const TensorFile& file, 
   }
   for (const TensorInfo& info : file.tensors()) {
     MAGISTER_CHECK(known.contains(info.name), ExitCode::kData,
-                   "{}: tensor {} [{}] is used by nothing in a {} model (results without it would be wrong); use another "
+                   "{}: tensor {} [{}] is not used in a {} model (results without it would be wrong); use another "
                    "model", printable(path), printable(info.name), fmt::join(info.shape, ", "), description.config.family);
   }
 }

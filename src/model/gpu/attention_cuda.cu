@@ -1,6 +1,6 @@
 // Paged attention for GPUs: the instances that attention.cpp chooses from.
-// ptxas for sm_90, nothing spills: 54 to 80 registers with 1 or 4 heads a block (3 blocks of 256 threads a multiprocessor, 48 KB of
-// bf16 under way), 117 to 128 with 8 (2 blocks, 32 KB). Shared memory at E = 128: 4, 16 and 32 KB. A key and its value are 512
+// ptxas for sm_90, nothing spills: 54 to 80 registers with 1 or 4 heads a block (3 blocks of 256 threads per multiprocessor, 48 KB of
+// bf16 in flight), 117 to 128 with 8 (2 blocks, 32 KB). Shared memory at E = 128: 4, 16 and 32 KB. A key and its value are 512
 // bytes at E = 128, 27 cycles of a multiprocessor at 4.3 TB/s; their instructions are 21 cycles with 4 heads, 32 with 8 (sm_90's
 // code, counted): 8 heads on the plain units end at 0.85 of that speed, and the tensor cores would round the probabilities.
 #include "magister/device/launch_cuda.cuh"

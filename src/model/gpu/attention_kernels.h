@@ -92,7 +92,7 @@ MAGISTER_DEVICE int spread_sums(Thread& t, float* values, int& index) {
 }
 
 // A chunk of a row and kHeads of a KV head's query heads. kLanes lanes share a key, eight numbers each, so a block of 256
-// threads holds kTeams keys at once and kAtOnce loads of each lane are under way: 2 KB of bf16 a warp. kWhole: E is a multiple of 8.
+// threads holds kTeams keys at once and kAtOnce loads of each lane are in flight: 2 KB of bf16 a warp. kWhole: E is a multiple of 8.
 template <typename A, int kLanes, int kHeads, bool kWhole = true>
 struct PagedAttention {
   static constexpr const char* kName = "paged_attention";

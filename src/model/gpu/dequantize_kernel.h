@@ -7,7 +7,7 @@
 
 namespace magister::gpu {
 
-// Writing 2 of about 2.5 bytes a weight bounds it: 16 bytes a thread and store, four stores under way.
+// Writing 2 of about 2.5 bytes per weight bounds it: 16 bytes per thread and store, four stores in flight.
 template <int kBits, typename A>
 struct Dequantize {
   static_assert(kBits == 8 || kBits == 4);

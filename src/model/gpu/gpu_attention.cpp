@@ -44,7 +44,7 @@ bool groups_are_even(const LayerShape& shape) {
   return true;
 }
 
-AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, at::Device device) {
+AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device) {
   AttentionPlan plan;
   std::vector<std::vector<std::int64_t>> pages, places;  // of each run
   bool cached_before = false;

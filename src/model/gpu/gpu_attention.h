@@ -30,7 +30,7 @@ struct AttentionPlan {
 };
 
 // slots: of each sequence, or empty without a cache.
-AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, at::Device device);
+AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device);
 
 // qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer, undefined without a cache. -> [T, H E].
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,

@@ -32,7 +32,7 @@ class GpuDecoder {
   struct Row {
     TokenId id = 0;
     std::int64_t past = 0;  // tokens of its sequence in the cache
-    SequenceSlots slots;
+    BlockTable slots;
   };
   // At most most_rows(). -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
   // Queued, not finished. Collective over the group.

@@ -46,7 +46,7 @@ struct GpuLinear {
 GpuLinear to_device(const Linear& linear, at::Device device);
 
 // bf16 weights as e4m3 with a scale an output, for products of 8-bit floats (compute capability 9.0 and newer; 8.9 has them, too): the rows
-// of x get a scale each on the way. Weights whose sizes are no multiples of 16, which the tensor cores do not take, stay as they are.
+// of x get a scale each on the way. Weights whose sizes are not multiples of 16, which the tensor cores do not take, stay as they are.
 void to_fp8(GpuLinear& linear, const Queue& queue);
 
 // [N, K] in `type` (kBFloat16 or kFloat): the weights themselves, or what the codes stand for.

@@ -69,7 +69,7 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
   pass.rope_rows_T = upload(rows_T, weights_.device);
 }
 
-GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots) {
+GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
   GpuPass pass{batch, plan_attention(batch, slots, weights_.device), {}, {}, {}, {}, {}, {}, !slots.empty(), {}};
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   place_rope_rows(pass);
@@ -77,7 +77,7 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<Sequence
     at::Tensor slots_T = at::empty({batch.num_tokens()}, at::kLong);
     auto* slot = slots_T.data_ptr<std::int64_t>();
     for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-      const SequenceSlots& sequence = slots[static_cast<std::size_t>(s)];
+      const BlockTable& sequence = slots[static_cast<std::size_t>(s)];
       const std::int64_t first = sequence.offset + batch.past(s), rows = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
       for (std::int64_t j = first; j < first + rows; ++j) {
         *slot++ = sequence.pages[j / KvPages::kSlots] * KvPages::kSlots + j % KvPages::kSlots;
@@ -161,7 +161,7 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   return parts;
 }
 
-at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache) {
+at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
   std::vector<PackedBatch> parts = parts_of(batch, cache != nullptr);
   if (parts.empty()) parts.push_back(batch);
   std::vector<GpuPass> passes;
@@ -181,18 +181,18 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Se
 }
 
 bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
-  const bool writes = !batch.writes_S.empty() && batch.writes_S[static_cast<std::size_t>(sequence)] != 0;
+  const bool writes = !batch.is_decode_S.empty() && batch.is_decode_S[static_cast<std::size_t>(sequence)] != 0;
   MAGISTER_ASSERT(!writes || (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
   return writes && decoder_->works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
 }
 
-at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache) {
+at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   if (T == 0) return at::empty({0, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   std::vector<GpuDecoder::Row> decoding;
   std::vector<std::vector<TokenId>> others;
   std::vector<std::int64_t> decoding_rows, other_rows, other_past;
-  std::vector<SequenceSlots> other_slots;
+  std::vector<BlockTable> other_slots;
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t s = 0; cache != nullptr && s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];

@@ -33,7 +33,7 @@ struct GpuPass {
   at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
   at::Tensor hidden_TD;           // f32: the residual stream
   bool cached = false;
-  at::Tensor delta_TD;            // what joins the residual stream next; with several shards its sum is under way
+  at::Tensor delta_TD;            // what joins the residual stream next; with several shards its sum is in flight
 };
 
 class GpuModel {
@@ -49,10 +49,10 @@ class GpuModel {
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
   // slots and cache: see Transformer::forward; empty and nullptr without a cache. A row's bits do not depend on the other sequences
-  // of the pass: with a cache rows of texts (PackedBatch::writes_S) go through the decode kernels, all others' products through tiles
+  // of the pass: with a cache rows of texts (PackedBatch::is_decode_S) go through the decode kernels, all others' products through tiles
   // whose sizes give the same bits.
   // The result is overwritten by the next call. Collective over the group.
-  at::Tensor forward(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
+  at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
 
   // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Local.
   void self_test();
@@ -67,9 +67,9 @@ class GpuModel {
   void finish_loading();
   // Whole sequences in parts that are computed in turn, so that the sums of one travel while the next is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
-  at::Tensor forward_rows(const PackedBatch& batch, const std::vector<SequenceSlots>& slots, KvCache* cache);
+  at::Tensor forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
   bool decodes(const PackedBatch& batch, std::int64_t sequence) const;
-  GpuPass make_pass(const PackedBatch& batch, const std::vector<SequenceSlots>& slots);
+  GpuPass make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots);
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;
   // Adds the pass's delta (where defined), whose sum it waits for, to the residual stream and norms it.

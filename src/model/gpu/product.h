@@ -1,6 +1,6 @@
 // Which instance of the decode product serves a weight and a number of rows, and its start on a queue.
 // Rows of x are few here, up to 64; a row's bits are the same for every number of rows and every instance that this chooses.
-// Source: the measure of bytes under way in product_kernels.h. Legend as there.
+// Source: the measure of bytes in flight in product_kernels.h. Legend as there.
 #pragma once
 
 #include "magister/device/launch.h"

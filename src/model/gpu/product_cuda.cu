@@ -1,6 +1,6 @@
 // Decode products of bf16 and int8 weights, and dequantisation, for GPUs: the instances that product.cpp chooses from.
 // ptxas for sm_90, no instance spills (tests/gpu/device_code_test.py). Registers at M = 1: bf16 70, int8 85 to 99, int4 94 to 106, so
-// 3, 2 and 2 blocks of 256 threads fit a multiprocessor: 72 to 96, 48 to 64 and 48 to 64 KB of weights under way where about 40 KB
+// 3, 2 and 2 blocks of 256 threads fit a multiprocessor: 72 to 96, 48 to 64 and 48 to 64 KB of weights in flight where about 40 KB
 // fill the memory's latency. Shared memory: 5 KB a block. M = 3 to 8, N >= 4224: 72, 95 to 99, 96 to 115. M up to 64: 96 to 254, one
 // block. Instructions for 1 KB of weights at M = 1 (sm_90's code, counted): bf16 57, int8 145 (196 with groups of 32), int4 196 (306 with
 // groups of 32), where 0.85, 0.72 and 0.60 of 4.3 TB/s leave room for 260, 305 and 356 on each multiprocessor.

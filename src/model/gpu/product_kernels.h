@@ -54,7 +54,7 @@ struct DecodeProduct {
   static constexpr int kStep = 512 / kBits;             // inputs a step
   static constexpr int kUnits = 16 / kBits;             // units of 8 inputs in a lane's 16 bytes
   static constexpr int kUnitsAPart = kUnits / kParts;
-  // More where registers are left: 24 to 32 KB are under way in a block with up to 16 rows.
+  // More where registers are left: 24 to 32 KB are in flight in a block with up to 16 rows.
   static constexpr int kAhead = kTiles == 8 ? 1 : kStacks == 1 ? 4 : kTiles == 2 ? 3 : 2;
   static constexpr int kPitch = kOutputs + 4;           // of partial sums in shared memory: no two lanes of a store in a bank
   static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;

@@ -16,7 +16,7 @@
 
 namespace magister {
 
-// n records, T prompt tokens, `texts` texts a record of at most `slots` tokens each, `top` entries kept of every token's row;
+// n records, T prompt tokens, `texts` texts per record of at most `slots` tokens each, `top` entries kept of every token's row;
 // key_bytes: width of /samples/key.
 struct GenerateShape {
   std::uint64_t num_records = 0, num_tokens = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
@@ -31,7 +31,7 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
 struct StopRules {
   std::vector<TokenId> tokens;
   std::vector<std::string> texts;
-  bool constrained = false;  // the token that ends a text is no part of it, even if it is no special one
+  bool constrained = false;  // the token that ends a text is not part of it, even if it is no special one
 };
 
 // The text of generated tokens without special tokens, cut where the first stop text begins. U+0000 becomes U+FFFD.
@@ -45,7 +45,7 @@ std::uint64_t longest_token_bytes(const Tokenizer& tokenizer);
 std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_token);
 
 // Writes results_path from a running file whose units are all committed. `attributes`: the root's in order, without
-// num_samples and num_tokens. A file of an earlier attempt, which the caller knows to be its own, is made anew. False: poll, asked a
+// num_samples and num_tokens. A file of an earlier attempt, which the caller knows to be its own, is made again. False: poll, asked a
 // block at a time, said that the job should stop. Local, one process.
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
                 const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll);

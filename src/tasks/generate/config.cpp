@@ -98,7 +98,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.stop_tokens_place = node.place("stop_tokens");
   config.constraint = read_constraint(node);
   if (config.best_of > 1 && config.sampling.temperature == 0.0) {
-    node.reject(config.n > 1 ? "n" : "best_of", "{} texts a record at temperature 0 (all of them would be the same); raise the "
+    node.reject(config.n > 1 ? "n" : "best_of", "{} texts per record at temperature 0 (all of them would be the same); raise the "
                 "temperature or remove it", config.best_of);
   }
   config.stop = node.optional_texts("stop");

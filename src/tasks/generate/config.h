@@ -34,7 +34,7 @@ struct GenerateConfig {
   std::uint64_t max_prompt_length = 2048; // tokens; a longer prompt is refused
   std::string length_place;               // of max_prompt_length: file:line:column and key
   std::uint64_t max_new_tokens = 256;
-  std::uint64_t n = 1;                    // texts a record
+  std::uint64_t n = 1;                    // texts per record
   std::uint64_t best_of = 1;              // texts written for a record, of which the n with the best mean log-probability stay
   SamplingParams sampling;                // without logit_bias, whose ids the tokenizer gives
   std::vector<LogitBias> logit_bias;

@@ -17,7 +17,7 @@ namespace {
 using Extent = ColumnSpec::Extent;
 constexpr std::uint64_t kBlock = 512;                // records in memory, or as many as this many bytes hold
 constexpr std::uint64_t kBlockBytes = 64 << 20;
-constexpr std::uint64_t kUnitTexts = 1024;           // texts a unit of the packed file: what one checksum covers
+constexpr std::uint64_t kUnitTexts = 1024;           // texts per unit of the packed file: what one checksum covers
 
 template <typename T>
 std::vector<T> read_column(const ResultsFile& file, const char* path, std::uint64_t first, std::uint64_t rows, std::uint64_t width) {
@@ -252,7 +252,7 @@ bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
   ResultsFile file = ResultsFile::create(alone, results_path, spec);
   Packer packer(running, shape, tokenizer, rules, file);
   const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
-  if (!all) return false;  // what is left behind has no name that counts, and is made anew
+  if (!all) return false;  // what is left behind has no name that counts, and is made again
   packer.finish();
   file.freeze();
   commit_all(file);

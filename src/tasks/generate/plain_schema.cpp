@@ -64,7 +64,7 @@ class Rewriter {
     try {
       return "^" + group(plain_regex(regex, RegexPlace::kJsonString)) + "$";
     } catch (const std::runtime_error& error) {
-      fail(ExitCode::kConfig, "{}: {}: {} (no text could be checked against it); mend it", name_, printable(place), printable(error.what()));
+      fail(ExitCode::kConfig, "{}: {}: {} (no text could be checked against it); fix it", name_, printable(place), printable(error.what()));
     }
   }
 
@@ -82,7 +82,7 @@ class Rewriter {
   }
 
   Json exactly(const Json& value, int depth) const {
-    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: a const or enum {} levels deep (none is meant so); write it flatter", name_, kMaxDepth);
+    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: a const or enum {} levels deep (the limit); write it flatter", name_, kMaxDepth);
     if (!has_parts(value)) return {{"const", value}};
     Json parts = value;
     for (Json& inner : parts) inner = exactly(inner, depth + 1);

@@ -95,7 +95,7 @@ class Writer final : public GeneratorShard {
   }
 
   const GenerateRun& run_;
-  std::map<std::uint64_t, Record> records_;  // under way, by source index
+  std::map<std::uint64_t, Record> records_;  // in flight, by source index
 };
 
 }  // namespace

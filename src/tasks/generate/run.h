@@ -1,4 +1,4 @@
-// The loop of `generate`: every shard of this rank runs the generator over the records that its group draws.
+// The loop of `generate`: every shard of this rank runs the generator over the records that its group claims.
 #pragma once
 
 #include "tasks/generate/config.h"

@@ -40,14 +40,14 @@ class Walk {
   explicit Walk(const std::string& name) : name_(name) {}
 
   void schema(const json& value, const std::string& place, int depth) const {
-    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: schemas inside schemas {} deep (none is meant so); write it flatter",
+    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: schemas inside schemas {} deep (the limit); write it flatter",
                    name_, kMaxDepth);
     if (value.is_boolean()) return;
-    MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no schema (an object is one, or true or false); mend it",
+    MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is not a schema (an object is one, or true or false); fix it",
                    name_, shown(place));
     const auto alone = std::find_if(kAlone.begin(), kAlone.end(), [&](const char* key) { return value.contains(key); });
     const bool untyped = value.contains("type") && (value.at("type").is_array() ? value.at("type").empty() : !value.at("type").is_string());
-    MAGISTER_CHECK(!untyped, ExitCode::kConfig, "{}: {} at {} is no type (a name or a list of names is one); mend it", name_,
+    MAGISTER_CHECK(!untyped, ExitCode::kConfig, "{}: {} at {} is not a type (a name or a list of names is one); fix it", name_,
                    printable(value.at("type").dump()), shown(place));
     for (const char* key : {"const", "enum"}) {
       if (value.contains(key)) check_numbers(value.at(key), place + "/" + key);
@@ -101,7 +101,7 @@ class Walk {
       if (free_names && escaped) refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
     }
     if (!value.contains("required")) return;
-    MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig, "{}: required at {} is no list of names; mend it", name_,
+    MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig, "{}: required at {} is not a list of names; fix it", name_,
                    shown(place));
     for (const json& name : value.at("required")) {
       const bool known = name.is_string() && value.contains("properties") && value.at("properties").contains(name.get<std::string>());
@@ -147,13 +147,13 @@ class Walk {
                                         "unevaluatedProperties"};
     if (has(kOne, key)) return schema(value, place, depth);
     if (has(kMaps, key)) {
-      MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is no object (names and schemas are expected); mend it", name_,
+      MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is not an object (names and schemas are expected); fix it", name_,
                      shown(place));
       for (const auto& [name, inner] : value.items()) schema(inner, place + "/" + name, depth);
     }
     if (has(kLists, key)) {
-      MAGISTER_CHECK(value.is_array() && !value.empty(), ExitCode::kConfig, "{}: {} is no list of schemas (at least one is "
-                     "expected); mend it", name_, shown(place));
+      MAGISTER_CHECK(value.is_array() && !value.empty(), ExitCode::kConfig, "{}: {} is not a list of schemas (at least one is "
+                     "expected); fix it", name_, shown(place));
       for (std::size_t i = 0; i < value.size(); ++i) schema(value[i], place + "/" + std::to_string(i), depth);
     }
   }
@@ -168,7 +168,7 @@ void check_schema_keywords(std::string_view schema, const std::string& name) {
   try {
     parsed = json::parse(schema);
   } catch (const json::exception& error) {
-    fail(ExitCode::kConfig, "{}: {} (a schema is JSON); mend it", name, printable(error.what()));
+    fail(ExitCode::kConfig, "{}: {} (a schema is JSON); fix it", name, printable(error.what()));
   }
   Walk(name).schema(parsed, "", 0);
 }

@@ -16,7 +16,7 @@ namespace magister {
 class JudgeAnswers {
  public:
   // Throws Error(kData) when the file is of other data and the two have no keys in common, or has a key twice. Local; by key it
-  // keeps 16 bytes a record.
+  // keeps 16 bytes per record.
   JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset);
 
   // Every record of the judge's slice has texts, every text belongs to a record of the judge's data set, and none to two. Throws

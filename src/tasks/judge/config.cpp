@@ -17,7 +17,7 @@ JudgePromptConfig read_prompt(ConfigNode& node, JudgeMode mode) {
   std::vector<std::string> names;
   for (const JudgeTemplate& ready : judge_templates(mode)) names.emplace_back(ready.name);
   if (!prompt.named.empty() && std::find(names.begin(), names.end(), prompt.named) == names.end()) {
-    node.reject("named", "\"{}\" is no prompt of this mode (known: {}); choose one of them or write your own with prompt.user",
+    node.reject("named", "\"{}\" is not a prompt of this mode (known: {}); choose one of them or write your own with prompt.user",
                 printable(prompt.named, 40), fmt::join(names, ", "));
     prompt.named.clear();
   }

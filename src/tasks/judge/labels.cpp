@@ -51,7 +51,7 @@ std::optional<std::int32_t> JudgeLabels::of(const Record& record) const {
   const auto found = std::find_if(spellings_.begin(), spellings_.end(), [&](const std::vector<std::string>& known) {
     return std::find(known.begin(), known.end(), label) != known.end();
   });
-  MAGISTER_CHECK(found != spellings_.end(), ExitCode::kData, "{}: the label {} is no verdict (they are {}; agreement could not be counted); "
+  MAGISTER_CHECK(found != spellings_.end(), ExitCode::kData, "{}: the label {} is not a verdict (they are {}; agreement could not be counted); "
                  "correct the line, or write null where there is no label", record.where, printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace), 60), fmt::join(names_, ", "));
   return static_cast<std::int32_t>(found - spellings_.begin());
 }

@@ -40,7 +40,7 @@ void check_names(const ChatTemplate& prompt, const std::vector<std::string>& kno
   for (const TemplateName& name : prompt.names()) {
     if (name.tested_for_absence || std::binary_search(known.begin(), known.end(), name.name)) continue;
     const std::string near = nearest_name(name.name, known);
-    fail(ExitCode::kConfig, "tasks: {}: {}:{}:{}: \"{}\" is no field of the records (known: {}; it would be written as nothing); {}name one of "
+    fail(ExitCode::kConfig, "tasks: {}: {}:{}:{}: \"{}\" is not a field of the records (known: {}; it would be written as nothing); {}name one of "
          "them, or test for it with {{% if {} is defined %}}", task, prompt.source(), name.line, name.column, printable(name.name, 80),
          printable(fmt::format("{}", fmt::join(known, ", ")), 400), near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", printable(near, 80)),
          printable(name.name, 80));
@@ -66,14 +66,14 @@ std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
 }  // namespace
 
 JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint) : config_(config), tokenizer_(checkpoint.tokenizer()) {
-  for (const JudgePromptConfig& wished : config.prompts) {
-    const JudgeTemplate& ready = judge_template(config.mode, wished.named);
-    const bool all_own = !wished.user.empty() && wished.named.empty();
-    const std::string system = !wished.system.empty() || all_own ? wished.system : ready.system;
-    const std::string user = wished.user.empty() ? ready.user : wished.user;
+  for (const JudgePromptConfig& requested : config.prompts) {
+    const JudgeTemplate& ready = judge_template(config.mode, requested.named);
+    const bool all_own = !requested.user.empty() && requested.named.empty();
+    const std::string system = !requested.system.empty() || all_own ? requested.system : ready.system;
+    const std::string user = requested.user.empty() ? ready.user : requested.user;
     texts_ += system + '\0' + user + '\0';
-    uses_ready_user_ = uses_ready_user_ || wished.user.empty();
-    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name), !wished.system.empty(), !wished.user.empty()});
+    uses_ready_user_ = uses_ready_user_ || requested.user.empty();
+    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name), !requested.system.empty(), !requested.user.empty()});
   }
   std::vector<std::string> words;
   for (const VerdictClass& one : classes()) words.push_back(one.words.front());

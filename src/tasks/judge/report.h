@@ -27,8 +27,8 @@ struct JudgeReport {
   StopPoll poll;                 // asked while labels are read
 };
 
-// Labels come from the data set again: they are no part of what is computed. Written whole (a new name, then renamed).
-// Throws Error(kData) for a label that is no verdict. False: poll said that the job should stop, nothing was written. Rank 0 alone.
+// Labels come from the data set again: they are not part of what is computed. Written whole (a new name, then renamed).
+// Throws Error(kData) for a label that is not a verdict. False: poll said that the job should stop, nothing was written. Rank 0 alone.
 bool write_judge_summary(const JudgeReport& report);
 
 }  // namespace magister

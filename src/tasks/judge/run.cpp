@@ -85,7 +85,7 @@ class Judge final : public GeneratorShard {
                                  run_.num_pages, run_.config.share_prefixes};
     SamplingParams greedy;
     greedy.temperature = 0;
-    // More prompts at hand than one pass takes.
+    // More prompts than one pass takes.
     start(limits, greedy, 0, [this](auto, auto, const auto& reply) { return ends(reply); }, 2 * run_.config.max_sequences);
   }
 
@@ -220,7 +220,7 @@ class Judge final : public GeneratorShard {
   }
 
   const JudgeRun& run_;
-  std::map<std::uint64_t, Open> open_;  // units under way
+  std::map<std::uint64_t, Open> open_;  // in-flight units
 };
 
 }  // namespace

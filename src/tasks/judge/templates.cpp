@@ -71,7 +71,7 @@ const JudgeTemplate& judge_template(JudgeMode mode, const std::string& name) {
     if (name.empty() || name == one.name) return one;
     names.emplace_back(one.name);
   }
-  fail(ExitCode::kConfig, "prompt.named: \"{}\" is no prompt of this mode (known: {}); choose one of them or write your own with "
+  fail(ExitCode::kConfig, "prompt.named: \"{}\" is not a prompt of this mode (known: {}); choose one of them or write your own with "
        "prompt.user", printable(name, 40), fmt::join(names, ", "));
 }
 

@@ -12,7 +12,7 @@
 
 namespace magister {
 
-// n samples, T tokens, top_k entries a row; key_bytes: width of /samples/key; half: log-probabilities as f16.
+// n samples, T tokens, top_k entries per row; key_bytes: width of /samples/key; half: log-probabilities as f16.
 struct TeacherShape {
   std::uint64_t num_samples = 0, num_tokens = 0, top_k = 0, key_bytes = 1;
   bool half = false;

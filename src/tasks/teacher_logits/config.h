@@ -18,7 +18,7 @@ struct TeacherLogitsConfig {
   std::string name = "teacher";
   ModelSection model;                     // the task's own or the experiment's
   DatasetConfig dataset;                  // with slice
-  std::uint64_t max_length = 2048;        // tokens a sample
+  std::uint64_t max_length = 2048;        // tokens per sample
   std::string length_place, top_k_place;  // file:line:column and key, for what the model decides
   Overflow overflow = Overflow::kTruncate;
   std::uint64_t stride = 0;               // overflow: window; start of the next window, 1 .. max_length

@@ -1,4 +1,4 @@
-// One thread a shard; shard 0 of the group's leader draws units, all shards compute, the leader writes. A GPU always has its next unit
+// One thread a shard; shard 0 of the group's leader claims units, all shards compute, the leader writes. A GPU always has its next unit
 // queued before the host makes the rows of the last one.
 #include "tasks/teacher_logits/run.h"
 
@@ -99,7 +99,7 @@ std::pair<Part, Part> halves_of(const Part& part) {
   return halves;
 }
 
-// A part whose rows are under way.
+// A part whose rows are in flight.
 struct Started {
   LogitReducer::Started logits;
   std::vector<std::int64_t> scored;
@@ -167,7 +167,7 @@ class Shard final : public ShardModel {
     return true;
   }
 
-  // Appends the part's rows under way; in halves where the device has no memory for the whole. False: the job wants to stop.
+  // Appends the part's in-flight rows; in halves where the device has no memory for the whole. False: the job wants to stop.
   bool compute(const Part& part, std::vector<Started>& started) {
     if (part.num_tokens() <= most_tokens_ || part.sequences.size() == 1) {
       try {

@@ -1,4 +1,4 @@
-// The compute loop of teacher logits: every shard of this rank runs the model over the units that its group draws.
+// The compute loop of teacher logits: every shard of this rank runs the model over the units that its group claims.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,7 @@ Value reals(Runtime& runtime, std::string_view operation, double a, double b) {
   if (operation == "-") return Value::real(a - b);
   if (operation == "*") return Value::real(a * b);
   if (operation == "**") {
-    if ((a == 0 && b < 0) || (a < 0 && b != std::floor(b))) runtime.refuse("a power that is no real number");
+    if ((a == 0 && b < 0) || (a < 0 && b != std::floor(b))) runtime.refuse("a power that is not a real number");
     return Value::real(std::pow(a, b));
   }
   if (b == 0) runtime.refuse("division by zero");

@@ -193,13 +193,13 @@ const Value* find_in_dict(Runtime& runtime, const Dict& dict, const Value& key) 
 
 std::int64_t need_integer(Runtime& runtime, const Value& value, std::string_view what) {
   need_defined(runtime, value);
-  if (!value.is_integral()) runtime.refuse("{} is no int but {}", what, type_name(value));
+  if (!value.is_integral()) runtime.refuse("{} is not int but {}", what, type_name(value));
   return value.as_integer();
 }
 
 const std::string& need_text(Runtime& runtime, const Value& value, std::string_view what) {
   need_defined(runtime, value);
-  if (!value.is(Kind::kString)) runtime.refuse("{} is no str but {}", what, type_name(value));
+  if (!value.is(Kind::kString)) runtime.refuse("{} is not str but {}", what, type_name(value));
   return value.as_text();
 }
 }  // namespace magister::jinja

@@ -11,7 +11,7 @@ Runtime::~Runtime() {
 }
 
 void Runtime::refuse_text(const std::string& problem) const {
-  fail(ExitCode::kData, "{}:{}:{}: {} (the conversation cannot be written as the template says); mend the template or the conversation",
+  fail(ExitCode::kData, "{}:{}:{}: {} (the conversation cannot be written as the template says); fix the template or the conversation",
        source_, place.line, place.column, printable(problem, 400));
 }
 
@@ -22,7 +22,7 @@ void Runtime::refuse_field(const std::string& problem, const std::string& advice
 
 void Runtime::raise(const std::string& message) const {
   throw TemplateRefusal(
-      fmt::format("{}:{}:{}: the template refuses the conversation: {} (the model was trained on others); mend the conversation or "
+      fmt::format("{}:{}:{}: the template refuses the conversation: {} (the model was trained on others); fix the conversation or "
                   "use another template",
                   source_, place.line, place.column, printable(message, 400)),
       message);

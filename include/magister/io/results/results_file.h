@@ -83,7 +83,7 @@ class ResultsFile {
  public:
   enum class State { kAbsent, kPartial, kComplete };
   // What is on disk for this final path ("runs/x/teacher.h5"). A stale .creating counts as absent. A folder, a symbolic
-  // link or anything else that is no regular file in their place is Error(kInputOutput). Local.
+  // link or anything else that is not a regular file in their place is Error(kInputOutput). Local.
   static State state_on_disk(const std::string& final_path);
 
   // Creates X.h5.creating with everything in `spec` and opens it for writing the fixed columns with write(). Refused when
@@ -110,7 +110,7 @@ class ResultsFile {
   // A root attribute that is text; Error(kData) when there is none of that name. Local.
   static std::string read_text(const std::string& path, const std::string& attribute);
 
-  // How much of the file at `path` is committed; Error(kData) for what is no results file. Local.
+  // How much of the file at `path` is committed; Error(kData) for what is not a results file. Local.
   static UnitCounts unit_counts(const std::string& path);
 
   // False: write(), read() and commit() belong to one thread of the rank (ResultsAccess::Driver::kMpio).
@@ -131,7 +131,7 @@ class ResultsFile {
 
   // Units not committed yet, equal on every rank (read once at resume; all units after create).
   const UnitSet& pending_units() const;
-  // Their rows in all. Local; reads 16 bytes a unit at most.
+  // Their rows in all. Local; reads 16 bytes per unit at most.
   std::uint64_t pending_rows() const;
   std::uint64_t num_units() const;
   // Sample and row ranges from /commit/unit_begin and /samples/offset. Local.

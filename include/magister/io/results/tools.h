@@ -1,6 +1,6 @@
 // What the commands info, check, export and merge do with a results file. Readers ask HDF5 for the places of the columns
 // only and stream the rows as plain bytes, so memory is bounded whatever the file's size, and a hostile file meets checks
-// before it meets a size. All functions: local, one process; Error(kData) for what is no results file.
+// before it meets a size. All functions: local, one process; Error(kData) for what is not a results file.
 #pragma once
 
 #include <string>

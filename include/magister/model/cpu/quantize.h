@@ -57,7 +57,7 @@ QuantScheme quant_scheme(const std::string& type, std::int64_t group);
 // plain: [N, columns of `covering`] f32; `columns` are those that stay. The bias goes along. int8: scale = absmax / 127, q in
 // [-127, 127]. int4: q in [-8, 7]; the scale, which may be negative, gives the largest weight the code -8 or 7, or is the
 // least-squares step from the better of these, whichever has the least squared error. To nearest, ties to even.
-// Throws Error(kData) when a weight is no finite number.
+// Throws Error(kData) when a weight is not finite.
 // A pool's threads share the rows; the bits are the same.
 Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering, ThreadPool* pool = nullptr);
 // All columns of an unsharded weight.
