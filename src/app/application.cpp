@@ -59,11 +59,13 @@ struct Fault {
 Fault fault_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return {own->code(), own->what()};
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return {ExitCode::kInternal, "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks per group, or "
-                                 "a machine with more memory"};
+    return {ExitCode::kInternal,
+            "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks per group, or "
+            "a machine with more memory"};
   }
-  return {ExitCode::kInternal, fmt::format("{} (the program did not expect it); report it with the command that you gave",
-                                           printable(error.what(), 2000))};
+  return {ExitCode::kInternal,
+          fmt::format("{} (the program did not expect it); report it with the command that you gave",
+                      printable(error.what(), 2000))};
 }
 
 struct PatienceIsOver {};
@@ -110,7 +112,7 @@ extern "C" void raise_stop_sign(int number) { handled_sign->signal.store(number,
 void install_signal_handlers(StopSign& stop) {
   static_assert(std::atomic<int>::is_always_lock_free);
   handled_sign = &stop;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = raise_stop_sign;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;

@@ -3,7 +3,6 @@
 #include "magister/app/command_line.h"
 
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <charconv>
 
@@ -42,7 +41,8 @@ std::vector<std::string> option_names(std::span<const OptionEntry> options) {
 
 // What CLI11 finds wrong, in our grammar. The names in its messages are ours (from the table).
 [[noreturn]] void refuse(const CommandEntry& command, const std::string& problem) {
-  fail(ExitCode::kUsage, "{} (usage: {}); see magister {} --help", printable(problem), usage_line(command), command.name);
+  fail(ExitCode::kUsage, "{} (usage: {}); see magister {} --help", printable(problem), usage_line(command),
+       command.name);
 }
 
 CommandLine parse_command(const CommandEntry& command, std::vector<std::string> arguments) {
@@ -69,13 +69,15 @@ CommandLine parse_command(const CommandEntry& command, std::vector<std::string> 
   // Positionals are dealt out here: CLI11 would split a "[a, b]" value into several.
   std::vector<std::string> rest = parser.remaining();
   for (const std::string& word : rest) {
-    if (word.size() > 1 && word[0] == '-') unknown("option", word.substr(0, word.find('=')), option_names(command.options),
-                                                   fmt::format("magister {} --help", command.name));
+    if (word.size() > 1 && word[0] == '-')
+      unknown("option", word.substr(0, word.find('=')), option_names(command.options),
+              fmt::format("magister {} --help", command.name));
   }
   std::size_t next = 0;
   for (const PositionalEntry& positional : command.positionals) {
     if (positional.count == PositionalEntry::Count::kMany) {
-      line.positionals[positional.name].assign(rest.begin() + static_cast<std::ptrdiff_t>(std::min(next, rest.size())), rest.end());
+      line.positionals[positional.name].assign(rest.begin() + static_cast<std::ptrdiff_t>(std::min(next, rest.size())),
+                                               rest.end());
       next = rest.size();
     } else if (next < rest.size()) {
       line.positionals[positional.name] = {rest[next++]};
@@ -112,8 +114,8 @@ long long CommandLine::number(const std::string& name, long long fallback, long 
   long long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    fail(ExitCode::kUsage, "{} {} is not possible (a whole number from {} to {} is expected); see magister {} --help", name,
-         printable(text, 60), least, most, command);
+    fail(ExitCode::kUsage, "{} {} is not possible (a whole number from {} to {} is expected); see magister {} --help",
+         name, printable(text, 60), least, most, command);
   }
   return value;
 }
@@ -162,7 +164,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   if (first == "--completion") fail(ExitCode::kUsage, "--completion needs one shell (known: bash, zsh); name it");
   if (!rest.empty()) {
-    fail(ExitCode::kUsage, "{} takes no {} (nothing would be done with it); remove it", printable(first), printable(rest[0], 60));
+    fail(ExitCode::kUsage, "{} takes no {} (nothing would be done with it); remove it", printable(first),
+         printable(rest[0], 60));
   }
   return line;
 }

@@ -19,18 +19,18 @@ struct Invocation {
 };
 
 // All: Collective over the world.
-ExitCode run_command(Invocation& call);       // run
-ExitCode plan_command(Invocation& call);      // plan
-ExitCode doctor_command(Invocation& call);    // doctor
+ExitCode run_command(Invocation& call);     // run
+ExitCode plan_command(Invocation& call);    // plan
+ExitCode doctor_command(Invocation& call);  // doctor
 // These work on rank 0 alone; the others wait for its answer.
-ExitCode schema_command(Invocation& call);    // schema
-ExitCode tokenize_command(Invocation& call);  // tokenize
-ExitCode info_command(Invocation& call);      // info
-ExitCode check_command(Invocation& call);     // check
-ExitCode export_command(Invocation& call);    // export
-ExitCode merge_command(Invocation& call);     // merge
-ExitCode bench_command(Invocation& call);     // bench
-ExitCode summarize_command(Invocation& call); // summarize
+ExitCode schema_command(Invocation& call);     // schema
+ExitCode tokenize_command(Invocation& call);   // tokenize
+ExitCode info_command(Invocation& call);       // info
+ExitCode check_command(Invocation& call);      // check
+ExitCode export_command(Invocation& call);     // export
+ExitCode merge_command(Invocation& call);      // merge
+ExitCode bench_command(Invocation& call);      // bench
+ExitCode summarize_command(Invocation& call);  // summarize
 
 // --version
 std::string version_text(bool json);

@@ -30,7 +30,11 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 // One row a rank, on every rank. Collective over world.
 Json ranks_of(const Communicator& world) {
   const Communicator host = world.split_by_host();
-  Json mine = {{"rank", world.rank()}, {"host", host_name()}, {"local_rank", host.rank()}, {"cores", usable_cores()}, {"gpus", Json::array()}};
+  Json mine = {{"rank", world.rank()},
+               {"host", host_name()},
+               {"local_rank", host.rank()},
+               {"cores", usable_cores()},
+               {"gpus", Json::array()}};
   for (const GpuDevice& gpu : discover_gpus()) {
     mine["gpus"].push_back({{"name", gpu.name}, {"uuid", gpu.uuid}, {"total_bytes", gpu.total_bytes}});
   }
@@ -115,7 +119,8 @@ std::string test_write(const Communicator& world, const std::string& path, doubl
   world.barrier();
   megabytes_per_second = static_cast<double>(kBlockBytes) * world.size() * 1e-6 / world.max(seconds_since(begin));
   const int neighbour = (world.rank() + 1) % world.size();
-  const bool got = ::pread(file.number(), block.data(), kBlockBytes, offset(neighbour)) == static_cast<ssize_t>(kBlockBytes);
+  const bool got =
+      ::pread(file.number(), block.data(), kBlockBytes, offset(neighbour)) == static_cast<ssize_t>(kBlockBytes);
   const char expected = static_cast<char>('a' + neighbour % 26);
   if (problem.empty() && (!got || block.front() != expected || block.back() != expected)) {
     problem = fmt::format("what rank {} wrote is not what rank {} reads", neighbour, world.rank());
@@ -176,17 +181,20 @@ std::string text_of(const Json& report) {
       gpus += fmt::format("{}{} ({})", gpus.empty() ? "" : ", ", printable(gpu["name"].get<std::string>(), 60),
                           format_bytes(gpu["total_bytes"].get<std::uint64_t>()));
     }
-    out += fmt::format("{:<6} {:<24} {:<6} {:<6} {}\n", rank["rank"].get<int>(), printable(rank["host"].get<std::string>(), 60),
-                       rank["local_rank"].get<int>(), rank["cores"].get<int>(), gpus.empty() ? "none" : gpus);
+    out += fmt::format("{:<6} {:<24} {:<6} {:<6} {}\n", rank["rank"].get<int>(),
+                       printable(rank["host"].get<std::string>(), 60), rank["local_rank"].get<int>(),
+                       rank["cores"].get<int>(), gpus.empty() ? "none" : gpus);
   }
   const Json& links = report["links"];
   out += fmt::format("links: barrier {:.1f} us", links["barrier_microseconds"].get<double>());
   if (links.contains("ring_megabytes_per_second")) {
     out += fmt::format(", ring of all ranks {:.0f} MB/s at the slowest place, data {}",
-                       links["ring_megabytes_per_second"].get<double>(), links["intact"].get<bool>() ? "intact" : "DAMAGED");
+                       links["ring_megabytes_per_second"].get<double>(),
+                       links["intact"].get<bool>() ? "intact" : "DAMAGED");
   }
   const Json& files = report["files"];
-  out += fmt::format("\nfiles in {}: create {}", printable(files["directory"].get<std::string>()), files["create"].get<std::string>());
+  out += fmt::format("\nfiles in {}: create {}", printable(files["directory"].get<std::string>()),
+                     files["create"].get<std::string>());
   if (files.contains("lock")) {
     out += fmt::format(", lock {}, write {} ({:.0f} MB/s), {} free", files["lock"].get<std::string>(),
                        files["write"].get<std::string>(), files["write_megabytes_per_second"].get<double>(),
@@ -212,15 +220,18 @@ ExitCode doctor_command(Invocation& call) {
     say(call.line.has("--json") ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text_of(report));
   }
   if (!links_good) {
-    fail(ExitCode::kInputOutput, "data sent from rank to rank arrived damaged (no result could be trusted); check the "
+    fail(ExitCode::kInputOutput,
+         "data sent from rank to rank arrived damaged (no result could be trusted); check the "
          "network and the MPI installation");
   }
   if (!files_good) {
     const std::string what = files["create"] != "ok" ? "create: " + files["create"].get<std::string>()
                              : files["lock"] != "ok" ? "lock: " + files["lock"].get<std::string>()
                                                      : "write: " + files["write"].get<std::string>();
-    fail(ExitCode::kInputOutput, "{}: {} (a results file there would not be safe); choose a directory on a file system "
-         "that all hosts share and that supports locks", printable(files["directory"].get<std::string>()), printable(what));
+    fail(ExitCode::kInputOutput,
+         "{}: {} (a results file there would not be safe); choose a directory on a file system "
+         "that all hosts share and that supports locks",
+         printable(files["directory"].get<std::string>()), printable(what));
   }
   return ExitCode::kDone;
 }
@@ -232,7 +243,8 @@ std::string version_text(bool json) {
     return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }
   std::string out = fmt::format("magister {} ({})\n", MAGISTER_VERSION, MAGISTER_BUILD_TYPE);
-  for (const auto& [name, version] : library_versions()) out += fmt::format("  {:<16} {}\n", name, printable(version, 300));
+  for (const auto& [name, version] : library_versions())
+    out += fmt::format("  {:<16} {}\n", name, printable(version, 300));
   return out;
 }
 

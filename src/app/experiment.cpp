@@ -12,7 +12,8 @@
 
 namespace magister {
 
-Experiment Experiment::load(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides) {
+Experiment Experiment::load(const Communicator& world, const std::string& path,
+                            const std::vector<std::string>& overrides) {
   std::string text;
   on_rank_zero(world, [&] {
     text = ConfigDocument::read_file(path);
@@ -58,7 +59,8 @@ void Experiment::read(ConfigNode& root) {
 
 bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_index) const {
   if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
-  if (key_path.ends_with("model.quantization_loss")) return false;  // measures beside the results, which stay as they are
+  if (key_path.ends_with("model.quantization_loss"))
+    return false;  // measures beside the results, which stay as they are
   if (key_path == fmt::format("tasks.{}.label", task_index)) return false;  // for the summary, which can be made again
   // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
   const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;

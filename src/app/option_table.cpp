@@ -11,7 +11,8 @@ using Count = PositionalEntry::Count;
 
 constexpr PositionalEntry kExperiment[] = {
     {"FILE.yaml", Count::kOne, "the experiment (configs/README.md lists its keys)"},
-    {"key.path=value", Count::kMany, "overrides, the last wins: seed=1 tasks.0.top_k=8 'tasks.0.dataset.path=[a.jsonl, b.jsonl]'"},
+    {"key.path=value", Count::kMany,
+     "overrides, the last wins: seed=1 tasks.0.top_k=8 'tasks.0.dataset.path=[a.jsonl, b.jsonl]'"},
 };
 constexpr OptionEntry kRunOptions[] = {
     {"--max-wall", "HH:MM:SS", "stop cleanly (exit 75) before this time is over, counted from the start"},
@@ -20,16 +21,19 @@ constexpr OptionEntry kRunOptions[] = {
 };
 constexpr OptionEntry kPlanOptions[] = {
     {"--ranks", "N", "plan for N ranks on one host instead of the ranks of this start"},
-    {"--config-only", nullptr, "from the model's config.json alone: bytes per device for groups of several sizes, and the smallest that fits"},
+    {"--config-only", nullptr,
+     "from the model's config.json alone: bytes per device for groups of several sizes, and the smallest that fits"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
 };
-constexpr OptionEntry kSummarizeOptions[] = {{"--task", "NAME", "of this judge alone (default: of every judge of the experiment)"}};
+constexpr OptionEntry kSummarizeOptions[] = {
+    {"--task", "NAME", "of this judge alone (default: of every judge of the experiment)"}};
 constexpr PositionalEntry kModel[] = {
     {"MODEL", Count::kOne, "a GGUF file, a folder with tokenizer.json, or a tokenizer.json"},
 };
 constexpr OptionEntry kTokenizeOptions[] = {
     {"--decode", nullptr, "the way back: a JSON array of ids a line in, text out"},
-    {"--special", nullptr, "add the special tokens (BOS, EOS) that the model's tokenizer adds; with --decode: show them"},
+    {"--special", nullptr,
+     "add the special tokens (BOS, EOS) that the model's tokenizer adds; with --decode: show them"},
 };
 constexpr PositionalEntry kResults[] = {{"RESULTS.h5", Count::kOne, "a results file, finished or partial"}};
 constexpr OptionEntry kInfoOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
@@ -46,7 +50,8 @@ constexpr OptionEntry kDoctorOptions[] = {
     {"--json", nullptr, "one JSON object instead of text"},
 };
 constexpr PositionalEntry kBench[] = {
-    {"WHAT", Count::kOne, "sgemm, product, prefill, teacher, decode or prefix; on a GPU gemm, copy, prefill, teacher, decode or judge"},
+    {"WHAT", Count::kOne,
+     "sgemm, product, prefill, teacher, decode or prefix; on a GPU gemm, copy, prefill, teacher, decode or judge"},
     {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm, product, gemm and copy"},
 };
 constexpr OptionEntry kBenchOptions[] = {
@@ -54,7 +59,9 @@ constexpr OptionEntry kBenchOptions[] = {
     {"--sequences", "N", "sequences that they are divided into; decode, prefix: texts at once (default 1)"},
     {"--top-k", "K", "kept entries per token (default 64)"},
     {"--dtype", "TYPE", "auto, f32, bf16 or f16; on a GPU also fp8 (default auto)"},
-    {"--format", "TYPE", "weights of product: f32, bf16, f16, int8, int4, int8-kept or int4-kept (default f32); int8 and int4 quantise a model, too"},
+    {"--format", "TYPE",
+     "weights of product: f32, bf16, f16, int8, int4, int8-kept or int4-kept (default f32); int8 and int4 quantise a "
+     "model, too"},
     {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},
     {"--rows", "N", "rows of product (default 1: one decoding sequence)"},
     {"--threads", "N", "compute threads (default 1)"},
@@ -67,15 +74,20 @@ constexpr OptionEntry kBenchOptions[] = {
 
 constexpr CommandEntry kCommands[] = {
     {"run", "execute an experiment; the same command goes on with a stopped run", kExperiment, kRunOptions},
-    {"plan", "everything but compute: ranks, devices, memory, units, tokens, bytes, free space", kExperiment, kPlanOptions},
-    {"summarize", "a judge's summary again, from its complete results: labels may have changed", kExperiment, kSummarizeOptions},
+    {"plan", "everything but compute: ranks, devices, memory, units, tokens, bytes, free space", kExperiment,
+     kPlanOptions},
+    {"summarize", "a judge's summary again, from its complete results: labels may have changed", kExperiment,
+     kSummarizeOptions},
     {"schema", "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json", {}, {}},
     {"tokenize", "a line of text in, a JSON array of token ids out (or back)", kModel, kTokenizeOptions},
     {"info", "what a results file holds", kResults, kInfoOptions},
     {"check", "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
     {"export", "convert a results file", kResults, kExportOptions},
     {"merge", "join the finished files of an array job into one", kMerge, {}},
-    {"doctor", "ranks, hosts, devices, links, library versions, lock and write test: run it first on a cluster", {}, kDoctorOptions},
+    {"doctor",
+     "ranks, hosts, devices, links, library versions, lock and write test: run it first on a cluster",
+     {},
+     kDoctorOptions},
     {"bench", "this program's speed against the machine's limit", kBench, kBenchOptions},
 };
 

@@ -14,7 +14,7 @@ struct OptionEntry {
 
 struct PositionalEntry {
   enum class Count { kOne, kOptional, kMany };  // kMany: none or more, always last
-  const char* name;                  // "FILE.yaml"
+  const char* name;                             // "FILE.yaml"
   Count count;
   const char* help;
 };

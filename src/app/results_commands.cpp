@@ -24,8 +24,10 @@ ExitCode check_command(Invocation& call) {
     for (const std::string& fault : faults) say(terminal_safe(fault) + "\n");
     if (!faults.empty()) {
       flush_standard_output();
-      fail(ExitCode::kData, "{}: the check found faults, {} lines of them (what the file says cannot be trusted); compute it "
-           "again with run --fresh", printable(path), faults.size());
+      fail(ExitCode::kData,
+           "{}: the check found faults, {} lines of them (what the file says cannot be trusted); compute it "
+           "again with run --fresh",
+           printable(path), faults.size());
     }
     say(printable(path, path.size() * 4) + ": all is well\n");
     return ExitCode::kDone;
@@ -35,7 +37,8 @@ ExitCode check_command(Invocation& call) {
 ExitCode export_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string format = call.line.option("--to");
-    if (format.empty()) fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: jsonl); add --to jsonl");
+    if (format.empty())
+      fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: jsonl); add --to jsonl");
     if (format != "jsonl") {
       fail(ExitCode::kUsage, "--to {} is not possible (known: jsonl); write --to jsonl", printable(format, 40));
     }
@@ -49,7 +52,8 @@ ExitCode merge_command(Invocation& call) {
     const std::string out = call.line.positional("OUT.h5");
     const std::vector<std::string>& parts = call.line.rest("PART.h5");
     if (parts.empty()) {
-      fail(ExitCode::kUsage, "no PART.h5 (there is nothing to merge into {}); name the files of the slices", printable(out));
+      fail(ExitCode::kUsage, "no PART.h5 (there is nothing to merge into {}); name the files of the slices",
+           printable(out));
     }
     merge_results(out, parts);
     say(fmt::format("{}: {} parts merged\n", printable(out, out.size() * 4), parts.size()));

@@ -1,10 +1,9 @@
 // run: the tasks of an experiment in their order, each into its results file; and what is told about it in run.jsonl.
 // plan: the same up to the first computation, printed. Both give the same exit codes for the same faults.
-#include <nlohmann/json.hpp>
-
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
@@ -34,13 +33,16 @@ void set_deadline(const Invocation& call, const ExperimentConfig& config, Clock:
   if (const std::string text = call.line.option("--max-wall"); !text.empty()) {
     seconds = parse_wall_time(text);
     if (!seconds) {
-      fail(ExitCode::kUsage, "--max-wall {} is not a time (hours, minutes and seconds are expected); write it as HH:MM:SS, "
-           "for example 11:45:00", printable(text, 40));
+      fail(ExitCode::kUsage,
+           "--max-wall {} is not a time (hours, minutes and seconds are expected); write it as HH:MM:SS, "
+           "for example 11:45:00",
+           printable(text, 40));
     }
   }
   if (!seconds) return;
   const auto deadline = begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
-  call.stop.deadline_nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
+  call.stop.deadline_nanoseconds =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
 }
 
 nlohmann::ordered_json hosts_of(const Communicator& world) {
@@ -54,12 +56,15 @@ bool starts_fresh(const Invocation& call) {
   if (!call.line.has("--fresh")) return false;
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
   if (restarts == nullptr || std::string_view(restarts) == "0" || *restarts == '\0') return true;
-  log_info("--fresh is ignored: the scheduler has restarted this job (SLURM_RESTART_COUNT is {}), so its own results are resumed",
-           printable(restarts, 20));
+  log_info(
+      "--fresh is ignored: the scheduler has restarted this job (SLURM_RESTART_COUNT is {}), so its own results are "
+      "resumed",
+      printable(restarts, 20));
   return false;
 }
 
-RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log, bool fresh) {
+RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log,
+                      bool fresh) {
   RunContext context{call.world,
                      experiment.config(),
                      experiment.results_path(task_index),
@@ -76,11 +81,12 @@ RunContext context_of(const Invocation& call, const Experiment& experiment, std:
 }
 
 // Every task is opened and checked whole before the first one computes.
-std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
-                                                    std::optional<int> plan_ranks) {
+std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, const Experiment& experiment, RunLog& log,
+                                                    bool fresh, std::optional<int> plan_ranks) {
   std::vector<std::unique_ptr<TaskRunner>> runners;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    runners.push_back(std::make_unique<TaskRunner>(*experiment.tasks()[i], context_of(call, experiment, i, log, fresh), plan_ranks));
+    runners.push_back(
+        std::make_unique<TaskRunner>(*experiment.tasks()[i], context_of(call, experiment, i, log, fresh), plan_ranks));
   }
   return runners;
 }
@@ -131,7 +137,8 @@ ExitCode run_command(Invocation& call) {
   refuse_singleton_launch(world.size());
   make_output_folder(world, config.folder());
   open_rank_log(config.folder() + "/logs");
-  const auto log = world.rank() == 0 ? std::make_unique<RunLog>(config.folder() + "/run.jsonl") : std::make_unique<RunLog>();
+  const auto log =
+      world.rank() == 0 ? std::make_unique<RunLog>(config.folder() + "/run.jsonl") : std::make_unique<RunLog>();
   const nlohmann::ordered_json hosts = hosts_of(world);
   log->event("run", {{"name", config.name},
                      {"version", MAGISTER_VERSION},
@@ -158,8 +165,10 @@ ExitCode run_command(Invocation& call) {
                      {"stopped_by", call.stop.reason()},
                      {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
   const std::uint64_t lost = world.max(log->num_lost());
-  MAGISTER_CHECK(lost == 0 || code != ExitCode::kDone, ExitCode::kInputOutput, "{}/run.jsonl: {} events could not be written (the "
-                 "results are complete, what was told about the run is not); free space", printable(config.folder()), lost);
+  MAGISTER_CHECK(lost == 0 || code != ExitCode::kDone, ExitCode::kInputOutput,
+                 "{}/run.jsonl: {} events could not be written (the "
+                 "results are complete, what was told about the run is not); free space",
+                 printable(config.folder()), lost);
   return code;
 }
 
@@ -167,7 +176,9 @@ namespace {
 
 std::string plan_text(const Task& task, const std::string& results_path, const PlanReport& report) {
   std::string out = fmt::format("task {} ({}) -> {}\n", task.name(), task.kind(), results_path);
-  const auto line = [&](std::string_view name, const std::string& value) { out += fmt::format("  {:<18} {}\n", name, value); };
+  const auto line = [&](std::string_view name, const std::string& value) {
+    out += fmt::format("  {:<18} {}\n", name, value);
+  };
   line("model", report.model);
   line("groups", fmt::format("{} of {} device{}", report.num_groups, report.tp_size, report.tp_size == 1 ? "" : "s"));
   std::string parts;
@@ -184,8 +195,8 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   for (const auto& [name, value] : report.notes) line(name, value);
   out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", "rank", "host", "group", "shard", "device");
   for (const DeviceRow& row : report.devices) {
-    out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", row.world_rank, printable(row.host, 60), row.group_index, row.tp_rank,
-                       printable(row.device, 120));
+    out += fmt::format("  {:<6} {:<20} {:<6} {:<6} {}\n", row.world_rank, printable(row.host, 60), row.group_index,
+                       row.tp_rank, printable(row.device, 120));
   }
   return out;
 }
@@ -196,8 +207,9 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
     const ExperimentConfig& config = experiment.config();
     for (const auto& task : experiment.tasks()) {
       const ModelSection& model = task->model_section();
-      say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-                      plan_from_config(model, task->pass_shape(), config.layout.gpus_per_group, config.plan.device_memory)));
+      say(fmt::format(
+          "task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
+          plan_from_config(model, task->pass_shape(), config.layout.gpus_per_group, config.plan.device_memory)));
     }
     return ExitCode::kDone;
   });
@@ -225,8 +237,10 @@ ExitCode plan_command(Invocation& call) {
     if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
     needed_bytes += report.needed_bytes;
     if (needed_bytes + kFreeSpaceMargin > report.free_bytes) {
-      fail(ExitCode::kInputOutput, "{}: {} bytes are free, but the results up to this task need {} (the run would stop in its middle); "
-           "make room or choose another output.directory", printable(path), report.free_bytes, needed_bytes + kFreeSpaceMargin);
+      fail(ExitCode::kInputOutput,
+           "{}: {} bytes are free, but the results up to this task need {} (the run would stop in its middle); "
+           "make room or choose another output.directory",
+           printable(path), report.free_bytes, needed_bytes + kFreeSpaceMargin);
     }
   }
   return ExitCode::kDone;

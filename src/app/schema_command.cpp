@@ -48,12 +48,23 @@ Json parsed(const std::string& json) { return Json::parse(json); }
 Json schema_of(const ConfigRule& rule) {
   Json schema;
   switch (rule.type) {
-    case ConfigRule::Type::kText: schema = {{"type", "string"}, {"minLength", 1}}; break;
-    case ConfigRule::Type::kInteger: schema = {{"type", "integer"}}; break;
-    case ConfigRule::Type::kNumber: schema = {{"type", "number"}}; break;
-    case ConfigRule::Type::kBoolean: schema = {{"type", "boolean"}}; break;
-    case ConfigRule::Type::kTextMap: return {{"type", "object"}, {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
-    case ConfigRule::Type::kChoice: schema = {{"type", "string"}, {"enum", rule.names}}; break;
+    case ConfigRule::Type::kText:
+      schema = {{"type", "string"}, {"minLength", 1}};
+      break;
+    case ConfigRule::Type::kInteger:
+      schema = {{"type", "integer"}};
+      break;
+    case ConfigRule::Type::kNumber:
+      schema = {{"type", "number"}};
+      break;
+    case ConfigRule::Type::kBoolean:
+      schema = {{"type", "boolean"}};
+      break;
+    case ConfigRule::Type::kTextMap:
+      return {{"type", "object"}, {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
+    case ConfigRule::Type::kChoice:
+      schema = {{"type", "string"}, {"enum", rule.names}};
+      break;
   }
   if (!rule.numbers.empty()) schema["enum"] = rule.numbers;
   if (!rule.least.empty()) schema["minimum"] = parsed(rule.least);
@@ -78,10 +89,11 @@ class SchemaWriter {
                    {"description", "An experiment of magister; configs/README.md says more of every key."}};
     const ConfigKey& tasks = *experiment.find("tasks");
     const std::vector<std::string> kinds = task_kinds();
-    Json item = {{"type", "object"},
-                 {"required", {"task"}},
-                 {"properties", {{"task", {{"type", "string"}, {"enum", kinds}, {"description", meaning("tasks.0.task")}}}}},
-                 {"allOf", Json::array()}};
+    Json item = {
+        {"type", "object"},
+        {"required", {"task"}},
+        {"properties", {{"task", {{"type", "string"}, {"enum", kinds}, {"description", meaning("tasks.0.task")}}}}},
+        {"allOf", Json::array()}};
     for (std::size_t i = 0; i < kinds.size(); ++i) {
       const std::string definition = "task_" + kinds[i];
       definitions_[definition] = map(*tasks.maps[i], kinds[i] + ".");

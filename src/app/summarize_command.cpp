@@ -19,22 +19,33 @@ std::vector<std::size_t> chosen_tasks(const Experiment& experiment, const std::s
     names.push_back(task.name());
     if (name.empty() || name == task.name()) chosen.push_back(i);
   }
-  MAGISTER_CHECK(!names.empty(), ExitCode::kUsage, "no task of the experiment is a judge (only a judge has a summary); name another experiment");
-  MAGISTER_CHECK(!chosen.empty(), ExitCode::kUsage, "--task {}: no judge of the experiment has this name (it has {}); {}name one of them", printable(name, 60),
-                 printable(fmt::format("{}", fmt::join(names, ", ")), 200), nearest_name(name, names).empty() ? "" : "did you mean " + nearest_name(name, names) + "? else ");
+  MAGISTER_CHECK(!names.empty(), ExitCode::kUsage,
+                 "no task of the experiment is a judge (only a judge has a summary); name another experiment");
+  MAGISTER_CHECK(!chosen.empty(), ExitCode::kUsage,
+                 "--task {}: no judge of the experiment has this name (it has {}); {}name one of them",
+                 printable(name, 60), printable(fmt::format("{}", fmt::join(names, ", ")), 200),
+                 nearest_name(name, names).empty() ? "" : "did you mean " + nearest_name(name, names) + "? else ");
   return chosen;
 }
 
 }  // namespace
 
 ExitCode summarize_command(Invocation& call) {
-  const Experiment experiment = Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"));
+  const Experiment experiment =
+      Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"));
   return on_rank_zero(call.world, [&] {
     const Communicator alone;
     RunLog log(experiment.config().folder() + "/run.jsonl");
     for (const std::size_t i : chosen_tasks(experiment, call.line.option("--task"))) {
-      RunContext context{alone, experiment.config(), experiment.results_path(i), experiment.resolved_yaml_of_task(i), experiment.config_yaml_of_task(i),
-                         false, call.stop, log, {}};
+      RunContext context{alone,
+                         experiment.config(),
+                         experiment.results_path(i),
+                         experiment.resolved_yaml_of_task(i),
+                         experiment.config_yaml_of_task(i),
+                         false,
+                         call.stop,
+                         log,
+                         {}};
       experiment.tasks()[i]->summarize(context);
       say(context.results_path.substr(0, context.results_path.size() - 3) + ".summary.json\n");
     }

@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "app/bench/bench.h"
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/run/model_source.h"
-#include "app/bench/bench.h"
 
 namespace magister {
 
@@ -22,27 +22,32 @@ bool read_line(std::string& line, std::uint64_t number) {
   for (int c; (c = std::getc(stdin)) != EOF;) {
     if (c == '\n') return true;
     if (line.size() >= kMaxLineBytes) {
-      fail(ExitCode::kData, "standard input:{}: a line of more than {} bytes (it would exhaust the memory); break it up", number,
+      fail(ExitCode::kData,
+           "standard input:{}: a line of more than {} bytes (it would exhaust the memory); break it up", number,
            kMaxLineBytes);
     }
     line += static_cast<char>(c);
   }
-  if (std::ferror(stdin) != 0) fail(ExitCode::kInputOutput, "standard input:{}: cannot be read (the text is cut off); try again", number);
+  if (std::ferror(stdin) != 0)
+    fail(ExitCode::kInputOutput, "standard input:{}: cannot be read (the text is cut off); try again", number);
   return !line.empty();
 }
 
 std::vector<TokenId> parse_ids(const std::string& line, std::uint64_t number, std::int64_t vocab_size) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_array()) {
-    fail(ExitCode::kData, "standard input:{}: not a JSON array of token ids (nothing can be decoded); write for example "
-         "[1, 2, 3]", number);
+    fail(ExitCode::kData,
+         "standard input:{}: not a JSON array of token ids (nothing can be decoded); write for example "
+         "[1, 2, 3]",
+         number);
   }
   std::vector<TokenId> ids;
   for (const nlohmann::json& entry : json) {
-    const bool fits = entry.is_number_integer() && entry.get<std::int64_t>() >= 0 && entry.get<std::int64_t>() < vocab_size;
+    const bool fits =
+        entry.is_number_integer() && entry.get<std::int64_t>() >= 0 && entry.get<std::int64_t>() < vocab_size;
     if (!fits) {
-      fail(ExitCode::kData, "standard input:{}: {} is not a token id (the vocabulary has ids 0 to {}); fix this line", number,
-           printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40), vocab_size - 1);
+      fail(ExitCode::kData, "standard input:{}: {} is not a token id (the vocabulary has ids 0 to {}); fix this line",
+           number, printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40), vocab_size - 1);
     }
     ids.push_back(static_cast<TokenId>(entry.get<std::int64_t>()));
   }
@@ -102,8 +107,8 @@ ExitCode bench_command(Invocation& call) {
     options.device = line.option("--device", options.device);
     options.random = line.has("--random");
     const std::string graphs = line.option("--graph", "on");
-    MAGISTER_CHECK(graphs == "on" || graphs == "off", ExitCode::kUsage, "--graph {} (decoding passes are CUDA graphs or not); write on or off",
-                   printable(graphs));
+    MAGISTER_CHECK(graphs == "on" || graphs == "off", ExitCode::kUsage,
+                   "--graph {} (decoding passes are CUDA graphs or not); write on or off", printable(graphs));
     options.graphs = graphs == "on";
     options.json = line.has("--json");
     std::string text = run_bench(options);

@@ -56,7 +56,8 @@ const Value* scalar_of(Value& value, std::string_view expected, std::string& pro
   if (value.kind == Kind::kEmpty) {
     problem = fmt::format("the key has no value ({} is expected); write one, or remove the key", expected);
   } else {
-    problem = fmt::format("{} stands here ({} is expected); write one value after the colon", name_of(value.kind), expected);
+    problem =
+        fmt::format("{} stands here ({} is expected); write one value after the colon", name_of(value.kind), expected);
     value.abandoned = true;
   }
   return nullptr;
@@ -124,7 +125,8 @@ std::vector<std::string> ConfigNode::optional_texts(std::string_view key) {
     item.known = true;
     std::string problem;
     const Value* const scalar = scalar_of(item, "a text", problem);
-    if (scalar != nullptr && scalar->scalar.empty()) problem = "the text is empty (nothing can be named by it); remove it";
+    if (scalar != nullptr && scalar->scalar.empty())
+      problem = "the text is empty (nothing can be named by it); remove it";
     if (scalar != nullptr && problem.empty()) problem = text_surprise(scalar->scalar, scalar->quoted);
     if (!problem.empty()) {
       shared_->faults.push_back({item.position, fmt::format("{}.{}", path_of(key), i), std::move(problem)});
@@ -177,7 +179,8 @@ std::optional<std::int64_t> ConfigNode::integer_or_auto(std::string_view key, st
   return optional_integer(key, least, most);
 }
 
-std::optional<std::int64_t> ConfigNode::integer_or_auto_among(std::string_view key, const std::vector<std::int64_t>& numbers) {
+std::optional<std::int64_t> ConfigNode::integer_or_auto_among(std::string_view key,
+                                                              const std::vector<std::int64_t>& numbers) {
   declare(key, {.type = Type::kChoice, .names = {"auto"}}, "\"auto\"");
   declare(key, {.type = Type::kInteger, .numbers = numbers});
   Value* const value = find_known(key);
@@ -194,7 +197,8 @@ std::optional<std::int64_t> ConfigNode::integer_or_auto_among(std::string_view k
       return *number;
     }
     problem = number == nullptr ? std::get<std::string>(result)
-                                : fmt::format("{} is not possible (known: auto, {}); write one of them", *number, fmt::join(numbers, ", "));
+                                : fmt::format("{} is not possible (known: auto, {}); write one of them", *number,
+                                              fmt::join(numbers, ", "));
   }
   add_fault(key, std::move(problem));
   return std::nullopt;
@@ -265,9 +269,9 @@ std::string ConfigNode::choice(std::string_view key, const std::vector<std::stri
   return read_choice(key, names, {}, {});
 }
 
-std::string ConfigNode::choice_or_integers(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
-                                           std::string_view also, std::vector<std::int64_t>& numbers, std::int64_t least,
-                                           std::int64_t most) {
+std::string ConfigNode::choice_or_integers(std::string_view key, const std::vector<std::string>& names,
+                                           std::string_view fallback, std::string_view also,
+                                           std::vector<std::int64_t>& numbers, std::int64_t least, std::int64_t most) {
   declare(key, {.type = Type::kChoice, .names = names}, json_text(fallback));
   if (!is_list(key)) {
     ConfigRule rule = integer_rule(least, most);
@@ -289,8 +293,8 @@ std::vector<std::int64_t> ConfigNode::optional_integers(std::string_view key, st
   return single ? std::vector<std::int64_t>{*single} : std::vector<std::int64_t>();
 }
 
-std::string ConfigNode::read_choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
-                                    std::string_view also) {
+std::string ConfigNode::read_choice(std::string_view key, const std::vector<std::string>& names,
+                                    std::string_view fallback, std::string_view also) {
   Value* const value = find_known(key);
   std::string chosen(fallback);
   if (value != nullptr) {
@@ -300,8 +304,8 @@ std::string ConfigNode::read_choice(std::string_view key, const std::vector<std:
         chosen = scalar->scalar;
       } else {
         const std::string nearest = nearest_name(scalar->scalar, names);
-        problem = fmt::format("\"{}\" is not possible (known: {}{}{}); {}", printable(scalar->scalar, 60), join_names(names),
-                              also.empty() ? "" : ", or ", also,
+        problem = fmt::format("\"{}\" is not possible (known: {}{}{}); {}", printable(scalar->scalar, 60),
+                              join_names(names), also.empty() ? "" : ", or ", also,
                               nearest.empty() ? "write one of them" : "did you mean " + nearest + "?");
       }
     }
@@ -319,10 +323,12 @@ std::vector<std::int64_t> ConfigNode::integers(std::string_view key, std::int64_
   std::vector<std::int64_t> numbers;
   Resolved list{Resolved::Kind::kFlowList, {}, {}, {}, {}};
   if (value != nullptr && value->kind != Kind::kList) {
-    add_fault(key, fmt::format("{} stands here (a list of whole numbers is expected); write it as [0, 1]", name_of(value->kind)));
+    add_fault(key, fmt::format("{} stands here (a list of whole numbers is expected); write it as [0, 1]",
+                               name_of(value->kind)));
     value = nullptr;
   }
-  if (value != nullptr && value->items.empty()) add_fault(key, "the list is empty (at least one number is needed); write one");
+  if (value != nullptr && value->items.empty())
+    add_fault(key, "the list is empty (at least one number is needed); write one");
   for (std::size_t i = 0; value != nullptr && i < value->items.size(); ++i) {
     Value& item = *value->items[i];
     std::string problem;

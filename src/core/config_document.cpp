@@ -24,10 +24,14 @@ constexpr std::size_t kMaxFaultsShown = 50;
 
 std::string_view name_of(ConfigNode::Value::Kind kind) {
   switch (kind) {
-    case Kind::kScalar: return "a single value";
-    case Kind::kEmpty: return "nothing";
-    case Kind::kList: return "a list";
-    case Kind::kMap: return "a map";
+    case Kind::kScalar:
+      return "a single value";
+    case Kind::kEmpty:
+      return "nothing";
+    case Kind::kList:
+      return "a list";
+    case Kind::kMap:
+      return "a map";
   }
   return "";
 }
@@ -48,7 +52,7 @@ std::string ConfigDocument::read_file(const std::string& path) {
     int descriptor;
     ~Close() { ::close(descriptor); }
   } close{descriptor};
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     fail(ExitCode::kConfig, "{}: not a regular file (an experiment is one); give the path of a YAML file", shown);
   }
@@ -56,28 +60,35 @@ std::string ConfigDocument::read_file(const std::string& path) {
   char block[65536];
   for (ssize_t got = 0; (got = ::read(descriptor, block, sizeof block)) != 0;) {
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(ExitCode::kInputOutput, "{}: {} (reading broke off); check the disk", shown, std::strerror(errno));
+    if (got < 0)
+      fail(ExitCode::kInputOutput, "{}: {} (reading broke off); check the disk", shown, std::strerror(errno));
     text.append(block, static_cast<std::size_t>(got));
     if (text.size() > kMaxBytes) {
-      fail(ExitCode::kConfig, "{}: larger than {} bytes (no experiment is); put data into files of its own", shown, kMaxBytes);
+      fail(ExitCode::kConfig, "{}: larger than {} bytes (no experiment is); put data into files of its own", shown,
+           kMaxBytes);
     }
   }
   return text;
 }
 
-ConfigDocument::ConfigDocument(std::string_view text, const std::string& source, const std::vector<std::string>& overrides)
+ConfigDocument::ConfigDocument(std::string_view text, const std::string& source,
+                               const std::vector<std::string>& overrides)
     : shared_(std::make_unique<ConfigNode::Shared>()) {
   shared_->source = printable(source);
   shared_->arguments = overrides;
   shared_->tree = parse_yaml(text, 0, "", shared_->faults);
   if (shared_->tree == nullptr && shared_->faults.empty()) {
-    shared_->faults.push_back({{0, 1, 1}, "", "nothing but space and comments (an experiment needs name, model and tasks); "
+    shared_->faults.push_back({{0, 1, 1},
+                               "",
+                               "nothing but space and comments (an experiment needs name, model and tasks); "
                                "see the examples in configs/"});
   }
   if (shared_->tree == nullptr) finish();
   if (shared_->tree->kind != Kind::kMap) {
-    shared_->faults.push_back({shared_->tree->position, "", fmt::format("{} stands here (an experiment is a map of keys); "
-                               "begin with \"name: ...\"", name_of(shared_->tree->kind))});
+    shared_->faults.push_back({shared_->tree->position, "",
+                               fmt::format("{} stands here (an experiment is a map of keys); "
+                                           "begin with \"name: ...\"",
+                                           name_of(shared_->tree->kind))});
     finish();
   }
   for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(*shared_, overrides[i], static_cast<int>(i) + 1);
@@ -92,7 +103,8 @@ std::unique_ptr<ConfigDocument> ConfigDocument::for_rules(std::string_view text)
 }
 
 ConfigNode ConfigDocument::root() {
-  return ConfigNode(shared_.get(), shared_->tree.get(), shared_->tree.get(), &shared_->resolved, &shared_->rules, "", false);
+  return ConfigNode(shared_.get(), shared_->tree.get(), shared_->tree.get(), &shared_->resolved, &shared_->rules, "",
+                    false);
 }
 
 const ConfigRules& ConfigDocument::rules() const { return shared_->rules; }
@@ -115,7 +127,8 @@ std::string find_below(const ConfigRules& rules, const std::string& prefix, cons
     if (key->maps.empty() || key->is_list) continue;
     const std::string inside = prefix + key->name + ".";
     for (const auto& inner : key->maps.front()->keys) {
-      if (inner->rules.empty() && inner->maps.empty()) continue;  // a key of another map that is known here by other names
+      if (inner->rules.empty() && inner->maps.empty())
+        continue;  // a key of another map that is known here by other names
       if (inner->name == name || has_other_name(*inner, name)) return inside + inner->name;
     }
     if (const std::string found = find_below(*key->maps.front(), inside, name); !found.empty()) return found;
@@ -125,7 +138,8 @@ std::string find_below(const ConfigRules& rules, const std::string& prefix, cons
 
 // What an unknown key of the map at `prefix` was probably meant to be: the key that other programs call so, the nearest key, or
 // the same key where it belongs.
-std::string meant_by(const std::string& name, const std::string& prefix, const ConfigRules& here, const ConfigRules& all) {
+std::string meant_by(const std::string& name, const std::string& prefix, const ConfigRules& here,
+                     const ConfigRules& all) {
   for (const auto& key : here.keys) {
     if (has_other_name(*key, name)) return key->name;
   }
@@ -136,7 +150,8 @@ std::string meant_by(const std::string& name, const std::string& prefix, const C
   return top == nullptr || prefix.empty() ? "" : name + " at the top of the file";
 }
 
-void find_unknown(const Value& value, const std::string& path, const ConfigRules& all, std::vector<ConfigFault>& faults) {
+void find_unknown(const Value& value, const std::string& path, const ConfigRules& all,
+                  std::vector<ConfigFault>& faults) {
   if (value.abandoned) return;
   static const ConfigRules kNone;
   const ConfigRules& here = value.rules == nullptr ? kNone : *value.rules;
@@ -166,10 +181,12 @@ void ConfigDocument::finish() const {
   std::string all;
   for (std::size_t i = 0; i < std::min(faults.size(), kMaxFaultsShown); ++i) {
     const ConfigFault& fault = faults[i];
-    all += (all.empty() ? "" : "\n") + shared_->where(fault.position) + ": " + (fault.path.empty() ? "" : fault.path + ": ") + fault.message;
+    all += (all.empty() ? "" : "\n") + shared_->where(fault.position) + ": " +
+           (fault.path.empty() ? "" : fault.path + ": ") + fault.message;
   }
   if (faults.size() > kMaxFaultsShown) {
-    all += fmt::format("\n{}: {} further faults (not shown); correct these first", shared_->source, faults.size() - kMaxFaultsShown);
+    all += fmt::format("\n{}: {} further faults (not shown); correct these first", shared_->source,
+                       faults.size() - kMaxFaultsShown);
   }
   throw Error(ExitCode::kConfig, all);
 }

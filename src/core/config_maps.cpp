@@ -16,13 +16,20 @@ using Kind = Value::Kind;
 
 }  // namespace
 
-ConfigNode::ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, ConfigRules* rules, std::string path,
-                       bool broken)
-    : shared_(shared), value_(value), place_(place), resolved_(resolved), rules_(rules), path_(std::move(path)), broken_(broken) {
+ConfigNode::ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, ConfigRules* rules,
+                       std::string path, bool broken)
+    : shared_(shared),
+      value_(value),
+      place_(place),
+      resolved_(resolved),
+      rules_(rules),
+      path_(std::move(path)),
+      broken_(broken) {
   if (value_ != nullptr) value_->rules = rules_;
 }
 
-ConfigNode ConfigNode::child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules, bool broken) const {
+ConfigNode ConfigNode::child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules,
+                             bool broken) const {
   return ConfigNode(shared_, value, value == nullptr ? place_ : value, resolved, rules, path_of(key), broken);
 }
 
@@ -31,7 +38,9 @@ std::string ConfigNode::path_of(std::string_view key) const {
   return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
 }
 
-ConfigNode::Value* ConfigNode::find(std::string_view key) const { return value_ == nullptr ? nullptr : value_->find(key); }
+ConfigNode::Value* ConfigNode::find(std::string_view key) const {
+  return value_ == nullptr ? nullptr : value_->find(key);
+}
 
 ConfigNode::Value* ConfigNode::find_known(std::string_view key) {
   Value* const value = find(key);
@@ -86,7 +95,8 @@ std::string ConfigNode::place(std::string_view key) const {
 
 void ConfigNode::add_fault(std::string_view key, std::string message) {
   const Value* const value = key.empty() ? value_ : find(key);
-  shared_->faults.push_back({value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});
+  shared_->faults.push_back(
+      {value != nullptr ? value->position : place_->key_position, path_of(key), std::move(message)});
 }
 
 void ConfigNode::missing(std::string_view key, std::string_view expected) {
@@ -111,8 +121,9 @@ std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::strin
   std::vector<std::pair<std::string, std::string>> entries;
   if (map == nullptr) return entries;
   if (map->kind != Kind::kMap) {
-    add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent names and values below the key",
-                               name_of(map->kind)));
+    add_fault(key,
+              fmt::format("{} stands here (a map of further keys is expected); indent names and values below the key",
+                          name_of(map->kind)));
     map->abandoned = true;
     return entries;
   }
@@ -122,7 +133,8 @@ std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::strin
     value->known = true;
     if (value->kind != Kind::kScalar) {
       shared_->faults.push_back({value->position, path_of(key) + "." + name,
-                                 fmt::format("{} stands here (one value is expected); write one value after the colon", name_of(value->kind))});
+                                 fmt::format("{} stands here (one value is expected); write one value after the colon",
+                                             name_of(value->kind))});
       value->abandoned = true;
       continue;
     }
@@ -157,7 +169,8 @@ ConfigNode ConfigNode::section(std::string_view key) {
   bool broken = broken_;
   if (value != nullptr && value->kind != Kind::kMap) {
     if (value->kind == Kind::kEmpty) {
-      add_fault(key, "the key has no value (a map of further keys is expected); indent them below it, or remove the key");
+      add_fault(key,
+                "the key has no value (a map of further keys is expected); indent them below it, or remove the key");
     } else {
       add_fault(key, fmt::format("{} stands here (a map of further keys is expected); indent them below the key",
                                  name_of(value->kind)));
@@ -183,8 +196,9 @@ std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
     return nodes;
   }
   if (value->kind != Kind::kList || value->items.empty()) {
-    add_fault(key, fmt::format("{} stands here (a list of maps, at least one, is expected); begin each entry with \"- \"",
-                               value->kind == Kind::kList ? "an empty list" : name_of(value->kind)));
+    add_fault(key,
+              fmt::format("{} stands here (a list of maps, at least one, is expected); begin each entry with \"- \"",
+                          value->kind == Kind::kList ? "an empty list" : name_of(value->kind)));
     value->abandoned = true;
     return nodes;
   }
@@ -197,8 +211,10 @@ std::vector<ConfigNode> ConfigNode::sections(std::string_view key) {
     list.items.push_back(std::make_unique<Resolved>());
     bool broken = broken_;
     if (item->kind != Kind::kMap) {
-      shared_->faults.push_back({item->position, path_of(name), fmt::format("{} stands here (a map is expected); write "
-                                 "keys and values", name_of(item->kind))});
+      shared_->faults.push_back({item->position, path_of(name),
+                                 fmt::format("{} stands here (a map is expected); write "
+                                             "keys and values",
+                                             name_of(item->kind))});
       item->abandoned = true;
       item = nullptr;
       broken = true;

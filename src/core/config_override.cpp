@@ -43,7 +43,8 @@ std::unique_ptr<Value>* enter(Value& container, const std::string& step, const s
                               ConfigPosition position, std::string& problem) {
   if (container.kind == Kind::kEmpty) container.kind = Kind::kMap;
   if (container.kind == Kind::kScalar) {
-    problem = fmt::format("{} holds a single value (it has no key {}); shorten the path", path_so_far, printable(step, 60));
+    problem =
+        fmt::format("{} holds a single value (it has no key {}); shorten the path", path_so_far, printable(step, 60));
     return nullptr;
   }
   if (container.kind == Kind::kList) {
@@ -76,22 +77,26 @@ void apply_override(ConfigNode::Shared& shared, const std::string& text, int arg
     return fault("", "not of the form key.path=value (what it should change is not clear); write for example seed=1");
   }
   if (std::any_of(steps.begin(), steps.end(), [](const std::string& step) { return step.empty(); })) {
-    return fault("", "an empty step in the key path (two points, or a point at an end); write for example "
-                     "tasks.0.top_k=8");
+    return fault("",
+                 "an empty step in the key path (two points, or a point at an end); write for example "
+                 "tasks.0.top_k=8");
   }
   if (steps.size() > static_cast<std::size_t>(ConfigDocument::kMaxDepth)) {
     return fault("", fmt::format("a key path of more than {} steps (no key stands that deep); shorten it",
                                  ConfigDocument::kMaxDepth));
   }
   const std::size_t faults_before = shared.faults.size();
-  std::unique_ptr<Value> value = parse_yaml(std::string_view(text).substr(equals + 1), argument, printable(path), shared.faults);
+  std::unique_ptr<Value> value =
+      parse_yaml(std::string_view(text).substr(equals + 1), argument, printable(path), shared.faults);
   if (shared.faults.size() != faults_before) return;
   if (!value || value->kind == Kind::kEmpty) {
-    return fault(printable(path), "no value after the equals sign (nothing would be set); write one, '\"\"' for an empty text");
+    return fault(printable(path),
+                 "no value after the equals sign (nothing would be set); write one, '\"\"' for an empty text");
   }
   if (value->kind == Kind::kMap) {
-    return fault(printable(path), "a map as value (an argument sets one value); give each key its own argument, or put a "
-                                  "text with a colon in quotes");
+    return fault(printable(path),
+                 "a map as value (an argument sets one value); give each key its own argument, or put a "
+                 "text with a colon in quotes");
   }
   if (shared.tree->kind == Kind::kEmpty) shared.tree->kind = Kind::kMap;
   std::unique_ptr<Value>* place = &shared.tree;

@@ -16,13 +16,18 @@ std::string flow_list(const std::vector<std::string>& scalars) {
 }
 
 // A map's lines; the first is not indented when it follows "- ".
-void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash, const Keep& keep,
-               std::string& out);
+void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash,
+               const Keep& keep, std::string& out);
 
-void write_member(const Resolved& value, const std::string& path, const std::string& indent, const Keep& keep, std::string& out) {
+void write_member(const Resolved& value, const std::string& path, const std::string& indent, const Keep& keep,
+                  std::string& out) {
   switch (value.kind) {
-    case Resolved::Kind::kScalar: out += " " + value.scalar + "\n"; return;
-    case Resolved::Kind::kFlowList: out += " " + flow_list(value.flow) + "\n"; return;
+    case Resolved::Kind::kScalar:
+      out += " " + value.scalar + "\n";
+      return;
+    case Resolved::Kind::kFlowList:
+      out += " " + flow_list(value.flow) + "\n";
+      return;
     case Resolved::Kind::kMap:
       out += "\n";
       write_map(value, path, indent + "  ", false, keep, out);
@@ -38,8 +43,8 @@ void write_member(const Resolved& value, const std::string& path, const std::str
   }
 }
 
-void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash, const Keep& keep,
-               std::string& out) {
+void write_map(const Resolved& map, const std::string& path, const std::string& indent, bool after_dash,
+               const Keep& keep, std::string& out) {
   for (const auto& [name, value] : map.members) {
     const std::string member_path = path.empty() ? name : path + "." + name;
     // A section of which nothing was read has no lines; "key:" alone would read as an empty value.

@@ -34,7 +34,8 @@ void take_number(std::string_view& entry, char mark, int least, int& value, std:
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   MAGISTER_CHECK(error == std::errc{} && end == digits.data() + digits.size() && value >= least, ExitCode::kUsage,
                  "MAGISTER_FAIL_POINT: \"{}\" has no whole number after {} (nothing would happen); write "
-                 "name[@nth][/rank]:action", printable(whole), mark);
+                 "name[@nth][/rank]:action",
+                 printable(whole), mark);
   entry = entry.substr(0, at);
 }
 
@@ -44,14 +45,18 @@ std::unique_ptr<Point> parse_entry(std::string_view whole) {
   point->action = colon == std::string_view::npos ? "" : whole.substr(colon + 1);
   constexpr std::string_view kActions[] = {"kill", "hang", "stop", "slow", "throw", "enospc"};
   const bool known = std::find(std::begin(kActions), std::end(kActions), point->action) != std::end(kActions);
-  MAGISTER_CHECK(known, ExitCode::kUsage, "MAGISTER_FAIL_POINT: \"{}\" has no action (nothing would happen); end it with :kill, "
-                 ":hang, :stop, :slow, :throw or :enospc", printable(whole));
+  MAGISTER_CHECK(known, ExitCode::kUsage,
+                 "MAGISTER_FAIL_POINT: \"{}\" has no action (nothing would happen); end it with :kill, "
+                 ":hang, :stop, :slow, :throw or :enospc",
+                 printable(whole));
   std::string_view entry = whole.substr(0, colon);
   take_number(entry, '/', 0, point->rank, whole);
   take_number(entry, '@', 1, point->nth, whole);
   point->name = entry;
-  MAGISTER_CHECK(!point->name.empty(), ExitCode::kUsage, "MAGISTER_FAIL_POINT: \"{}\" has no name (nothing would happen); write "
-                 "name[@nth][/rank]:action", printable(whole));
+  MAGISTER_CHECK(!point->name.empty(), ExitCode::kUsage,
+                 "MAGISTER_FAIL_POINT: \"{}\" has no name (nothing would happen); write "
+                 "name[@nth][/rank]:action",
+                 printable(whole));
   return point;
 }
 
@@ -71,8 +76,10 @@ bool act(const Point& point) {
   if (point.action == "kill") std::raise(SIGKILL);
   if (point.action == "stop") std::raise(SIGSTOP);  // until the test sends SIGCONT
   while (point.action == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
-  MAGISTER_CHECK(point.action != "throw", ExitCode::kInternal, "fail point {} on rank {} (a test asked for it); unset "
-                 "MAGISTER_FAIL_POINT", point.name, log_world_rank());
+  MAGISTER_CHECK(point.action != "throw", ExitCode::kInternal,
+                 "fail point {} on rank {} (a test asked for it); unset "
+                 "MAGISTER_FAIL_POINT",
+                 point.name, log_world_rank());
   return point.action == "enospc";
 }
 
@@ -80,7 +87,8 @@ bool act(const Point& point) {
 
 bool fail_point(const char* name) {
   static const auto points = parse(std::getenv("MAGISTER_FAIL_POINT"));
-  if (points.empty()) [[likely]] return false;
+  if (points.empty()) [[likely]]
+    return false;
   for (const auto& point : points) {
     if (point->name != name || (point->rank >= 0 && point->rank != log_world_rank())) continue;
     const int reached = point->reached.fetch_add(1) + 1;

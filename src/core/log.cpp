@@ -37,10 +37,14 @@ LogState& state() {
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -101,15 +105,17 @@ void open_rank_log(const std::string& directory) {
     // written, so it speaks to standard error directly.
     logger->set_error_handler([path, told = false](const std::string& reason) mutable {
       if (std::exchange(told, true)) return;
-      const std::string text = fmt::format("{}: cannot be written: {} (messages are lost there, results are not); free space",
-                                           printable(path), printable(reason));
+      const std::string text =
+          fmt::format("{}: cannot be written: {} (messages are lost there, results are not); free space",
+                      printable(path), printable(reason));
       write_stderr(stderr_text(state(), LogLevel::kWarning, false, text));
     });
     log.rank_log = std::move(logger);
   } catch (const std::exception& error) {
-    fail(ExitCode::kInputOutput, "{}: the log of rank {} cannot be opened: {} (a failure would leave no trace); "
-         "make the folder writable or choose another output.directory", printable(path), log.world_rank,
-         printable(error.what()));
+    fail(ExitCode::kInputOutput,
+         "{}: the log of rank {} cannot be opened: {} (a failure would leave no trace); "
+         "make the folder writable or choose another output.directory",
+         printable(path), log.world_rank, printable(error.what()));
   }
 }
 

@@ -60,21 +60,25 @@ std::string strip_zeros(std::string_view digits) {
 std::string number_hint(std::string_view scalar) {
   const bool negative = scalar.starts_with('-');
   const std::string_view digits = negative ? scalar.substr(1) : scalar;
-  if (scalar.starts_with('+')) return fmt::format("{} has a plus sign (readers of YAML disagree on it); remove it", shown(scalar));
+  if (scalar.starts_with('+'))
+    return fmt::format("{} has a plus sign (readers of YAML disagree on it); remove it", shown(scalar));
   if (all_digits(digits) && digits.size() > 1 && digits[0] == '0') {
     return fmt::format("{} has a leading zero (some readers take it for octal); write {}{}", shown(scalar),
                        negative ? "-" : "", strip_zeros(digits));
   }
   if (digits.size() > 2 && digits[0] == '0' && std::string_view("xXoObB").find(digits[1]) != std::string_view::npos) {
-    return fmt::format("{} is not decimal (readers of YAML disagree on other bases); write it in decimal", shown(scalar));
+    return fmt::format("{} is not decimal (readers of YAML disagree on other bases); write it in decimal",
+                       shown(scalar));
   }
   if (digits.find_first_of("_,' ") != std::string_view::npos && std::any_of(digits.begin(), digits.end(), is_digit) &&
       digits.find_first_not_of("0123456789_,' .") == std::string_view::npos) {
     return fmt::format("{} has marks between its digits (readers of YAML disagree on them); write the digits alone",
                        shown(scalar));
   }
-  if (digits.find(':') != std::string_view::npos && digits.find_first_not_of("0123456789:.") == std::string_view::npos) {
-    return fmt::format("{} is written in sixties (some readers take 1:30 for 90); write one decimal number", shown(scalar));
+  if (digits.find(':') != std::string_view::npos &&
+      digits.find_first_not_of("0123456789:.") == std::string_view::npos) {
+    return fmt::format("{} is written in sixties (some readers take 1:30 for 90); write one decimal number",
+                       shown(scalar));
   }
   return {};
 }
@@ -110,7 +114,8 @@ ScalarResult<double> read_number(std::string_view scalar, bool quoted) {
   }
   if (const std::string hint = number_hint(scalar); !hint.empty()) return hint;
   if (scalar.starts_with('.') || scalar.starts_with("-.")) {
-    return fmt::format("{} begins with a point (readers of YAML disagree on it); write a digit before it", shown(scalar));
+    return fmt::format("{} begins with a point (readers of YAML disagree on it); write a digit before it",
+                       shown(scalar));
   }
   return fmt::format("\"{}\" is not a number (one is expected here); write it like 0.5 or 1e-6", shown(scalar));
 }
@@ -141,12 +146,14 @@ std::string text_surprise(std::string_view scalar, bool quoted) {
 std::string yaml_text(std::string_view text) {
   static constexpr std::array kSpecial = {"true", "false", "yes", "no", "on", "off", "y", "n", "null", ".inf", ".nan"};
   const auto plain_character = [](char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/' || c == '.' || c == '-';
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/' || c == '.' ||
+           c == '-';
   };
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/'; };
   // First a letter, or ".d" as in .deps/models: nothing that any reader takes for a number, a list or a document mark.
-  const bool plain_start = !text.empty() && (letter(text[0]) || (text.size() > 1 && text[0] == '.' && letter(text[1])) ||
-                                             text.starts_with("../") || text.starts_with("./"));
+  const bool plain_start =
+      !text.empty() && (letter(text[0]) || (text.size() > 1 && text[0] == '.' && letter(text[1])) ||
+                        text.starts_with("../") || text.starts_with("./"));
   const bool special = std::find(kSpecial.begin(), kSpecial.end(), lower(text)) != kSpecial.end();
   if (plain_start && !special && std::all_of(text.begin(), text.end(), plain_character)) return std::string(text);
   std::string out = "\"";

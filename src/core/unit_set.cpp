@@ -28,7 +28,8 @@ UnitSet::UnitSet(std::uint64_t num_units, const std::function<void(std::uint64_t
   for (std::uint64_t first = 0; first < num_units; first += kFlagsAtOnce) {
     flags.resize(std::min(kFlagsAtOnce, num_units - first));
     read_flags(first, flags);
-    for (std::size_t at = 0; at < flags.size(); at += kBlock) add_block(std::span(flags).subspan(at, std::min<std::size_t>(kBlock, flags.size() - at)));
+    for (std::size_t at = 0; at < flags.size(); at += kBlock)
+      add_block(std::span(flags).subspan(at, std::min<std::size_t>(kBlock, flags.size() - at)));
   }
 }
 
@@ -43,7 +44,9 @@ void UnitSet::add_block(std::span<const std::uint8_t> flags) {
   blocks_.push_back(block);
 }
 
-std::uint64_t UnitSet::size_of_block(std::uint64_t block) const { return std::min(kBlock, num_units_ - block * kBlock); }
+std::uint64_t UnitSet::size_of_block(std::uint64_t block) const {
+  return std::min(kBlock, num_units_ - block * kBlock);
+}
 
 bool UnitSet::is_mixed(std::uint64_t block) const {
   const std::uint64_t count = blocks_[block].count;
@@ -51,8 +54,10 @@ bool UnitSet::is_mixed(std::uint64_t block) const {
 }
 
 std::uint64_t UnitSet::operator[](std::uint64_t i) const {
-  MAGISTER_CHECK(i < size(), ExitCode::kInternal, "unit number {} of {} is asked for (there is none); report this", i, size());
-  const auto after = std::upper_bound(blocks_.begin(), blocks_.end(), i, [](std::uint64_t at, const Block& block) { return at < block.before; });
+  MAGISTER_CHECK(i < size(), ExitCode::kInternal, "unit number {} of {} is asked for (there is none); report this", i,
+                 size());
+  const auto after = std::upper_bound(blocks_.begin(), blocks_.end(), i,
+                                      [](std::uint64_t at, const Block& block) { return at < block.before; });
   const auto index = static_cast<std::uint64_t>(after - blocks_.begin()) - 1;
   std::uint64_t left = i - blocks_[index].before;
   if (!is_mixed(index)) return index * kBlock + left;

@@ -23,7 +23,8 @@ std::optional<std::uint32_t> surrogate(std::string_view text, std::size_t at) {
 
 bool join_surrogates(std::string& text, std::size_t stop, std::vector<std::size_t>& shortened) {
   if (stop == 0) return false;
-  std::size_t at = text.rfind("\\u", std::min(stop, text.size()) - 1);  // the escape before the place, not the one that begins there
+  std::size_t at =
+      text.rfind("\\u", std::min(stop, text.size()) - 1);  // the escape before the place, not the one that begins there
   if (at == std::string::npos || stop - at > 8) return false;
   bool joined = false;
   for (; at < text.size() && text[at] != '"'; ++at) {

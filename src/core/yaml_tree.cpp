@@ -30,8 +30,9 @@ using Value = ConfigNode::Value;
 using Kind = Value::Kind;
 
 std::string too_deep() {
-  return fmt::format("values nested deeper than {} levels (no experiment needs that; it would exhaust the reader); flatten it",
-                     ConfigDocument::kMaxDepth);
+  return fmt::format(
+      "values nested deeper than {} levels (no experiment needs that; it would exhaust the reader); flatten it",
+      ConfigDocument::kMaxDepth);
 }
 
 // Thrown inside one parse to leave yaml-cpp; the fault is already kept.
@@ -66,7 +67,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnAnchor(const YAML::Mark& mark, const std::string& name) override {
     stop(mark, fmt::format("an anchor &{} (aliases are not supported: a file of a few lines could stand for millions); "
-                           "write the value out, in quotes when & belongs to it", printable(name, 60)));
+                           "write the value out, in quotes when & belongs to it",
+                           printable(name, 60)));
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -102,14 +104,12 @@ class TreeBuilder : public YAML::EventHandler {
     std::string path;
     std::optional<std::string> key;
     ConfigPosition key_position;
-    bool repeated = false;            // the value under this key goes nowhere
+    bool repeated = false;  // the value under this key goes nowhere
     std::unique_ptr<Value> nowhere;
     std::unordered_map<std::string, ConfigPosition> seen;  // a map's keys so far
   };
 
-  bool expects_key() const {
-    return !open_.empty() && open_.back().container->kind == Kind::kMap && !open_.back().key;
-  }
+  bool expects_key() const { return !open_.empty() && open_.back().container->kind == Kind::kMap && !open_.back().key; }
 
   std::string path_of_next() const {
     if (open_.empty()) return root_path_;
@@ -131,8 +131,9 @@ class TreeBuilder : public YAML::EventHandler {
   // "?" is what yaml-cpp says for a plain value without a tag, "!" for a quoted one.
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.empty() || tag == "?" || tag == "!") return;
-    stop(mark, fmt::format("the tag {} (a value's type follows from its key); remove the tag, or write the value in quotes",
-                           printable(tag, 60)));
+    stop(mark,
+         fmt::format("the tag {} (a value's type follows from its key); remove the tag, or write the value in quotes",
+                     printable(tag, 60)));
   }
 
   // Escapes in quoted text can spell what the file itself may not hold.
@@ -140,8 +141,10 @@ class TreeBuilder : public YAML::EventHandler {
     for (const char c : value) {
       const auto byte = static_cast<unsigned char>(c);
       if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
-        stop(mark, fmt::format("the control character \\x{:02X} in a value (no key has a use for it, and a terminal may "
-                               "obey it); remove it", byte));
+        stop(mark,
+             fmt::format("the control character \\x{:02X} in a value (no key has a use for it, and a terminal may "
+                         "obey it); remove it",
+                         byte));
       }
     }
     if (find_invalid_utf8(value) != value.size()) {
@@ -171,8 +174,9 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
     if (expects_key()) {
-      stop(mark, "a list or a map where a key is expected (keys are plain words); write a word before the colon, or close "
-                 "the bracket that was left open");
+      stop(mark,
+           "a list or a map where a key is expected (keys are plain words); write a word before the colon, or close "
+           "the bracket that was left open");
     }
     if (open_.size() >= static_cast<std::size_t>(ConfigDocument::kMaxDepth)) {
       faults_.push_back({source_.at(mark), "", too_deep()});
@@ -229,8 +233,9 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
   };
   const std::size_t invalid = find_invalid_utf8(text);
   if (invalid != text.size()) {
-    fault(invalid, fmt::format("the byte \\x{:02X} is not valid UTF-8 (the text cannot be read); save the file as UTF-8",
-                               static_cast<unsigned char>(text[invalid])));
+    fault(invalid,
+          fmt::format("the byte \\x{:02X} is not valid UTF-8 (the text cannot be read); save the file as UTF-8",
+                      static_cast<unsigned char>(text[invalid])));
     return false;
   }
   bool in_indentation = true;
@@ -238,8 +243,9 @@ bool check_text(std::string_view text, const SourceText& source, const std::stri
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (in_indentation && byte == '\t') {
-      fault(i, "a tab in the indentation (its width is a matter of taste, so what belongs where is not clear); "
-               "indent with spaces");
+      fault(i,
+            "a tab in the indentation (its width is a matter of taste, so what belongs where is not clear); "
+            "indent with spaces");
       return false;
     }
     if (byte != ' ') in_indentation = byte == '\n';
@@ -271,8 +277,9 @@ std::unique_ptr<Value> read_events(const std::string& text, const SourceText& so
     explicit SecondDocument(TreeBuilder& first) : first(first) {}
     TreeBuilder& first;
     void OnDocumentStart(const YAML::Mark& mark) override {
-      first.stop(mark, "a second document begins (an experiment is one document, and everything after it would be "
-                       "ignored); remove the line ---, or indent what belongs to the first");
+      first.stop(mark,
+                 "a second document begins (an experiment is one document, and everything after it would be "
+                 "ignored); remove the line ---, or indent what belongs to the first");
     }
     void OnDocumentEnd() override {}
     void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
@@ -294,8 +301,10 @@ std::unique_ptr<Value> parse_yaml(std::string_view text, int argument, const std
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark says nothing here
   const SourceText whole(text, argument);
   if (text.size() > ConfigDocument::kMaxBytes) {
-    faults.push_back({whole.at_byte(0), root_path, fmt::format("{} bytes of text (an experiment has at most {}); put data "
-                      "into files of its own", text.size(), ConfigDocument::kMaxBytes)});
+    faults.push_back({whole.at_byte(0), root_path,
+                      fmt::format("{} bytes of text (an experiment has at most {}); put data "
+                                  "into files of its own",
+                                  text.size(), ConfigDocument::kMaxBytes)});
     return nullptr;
   }
   if (!check_text(text, whole, root_path, faults)) return nullptr;
@@ -310,15 +319,17 @@ std::unique_ptr<Value> parse_yaml(std::string_view text, int argument, const std
     } catch (const StopParsing&) {
       return nullptr;
     } catch (const YAML::Exception& error) {
-      if (pass < kMostJoined && !error.mark.is_null() && join_surrogates(joined, source.byte_of(error.mark), shortened)) {
+      if (pass < kMostJoined && !error.mark.is_null() &&
+          join_surrogates(joined, source.byte_of(error.mark), shortened)) {
         faults.resize(faults_before);
         continue;
       }
       const std::string near = printable(source.rest_of_line(error.mark), 40);
-      faults.push_back({source.at(error.mark), root_path,
-                        fmt::format("not valid YAML: {}{} (what follows cannot be understood); correct this place, or put "
-                                    "a value with special characters in quotes",
-                                    printable(error.msg), near.empty() ? "" : " near \"" + near + "\"")});
+      faults.push_back(
+          {source.at(error.mark), root_path,
+           fmt::format("not valid YAML: {}{} (what follows cannot be understood); correct this place, or put "
+                       "a value with special characters in quotes",
+                       printable(error.msg), near.empty() ? "" : " near \"" + near + "\"")});
       return nullptr;
     }
   }

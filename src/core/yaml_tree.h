@@ -24,8 +24,8 @@ struct ConfigNode::Value {
 
   Kind kind = Kind::kEmpty;  // kEmpty: nothing, ~ or null
   bool quoted = false;
-  bool known = false;        // some read asked for it
-  bool abandoned = false;    // keys below are not looked at
+  bool known = false;           // some read asked for it
+  bool abandoned = false;       // keys below are not looked at
   ConfigPosition position;      // of the value
   ConfigPosition key_position;  // of its key in a map, else of the value
   std::string scalar;

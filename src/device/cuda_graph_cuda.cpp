@@ -1,16 +1,17 @@
 // Stream capture by the CUDA runtime. Source: CUDA C++ programming guide, "CUDA Graphs".
-#include "magister/device/cuda_graph.h"
-
 #include <cuda_runtime_api.h>
 
 #include "magister/core/error.h"
+#include "magister/device/cuda_graph.h"
 
 namespace magister::gpu {
 namespace {
 
 void check(cudaError_t code, const char* call) {
-  MAGISTER_CHECK(code == cudaSuccess, ExitCode::kInternal, "{} failed: {} (decoding is recorded as a CUDA graph); run again with "
-                 "MAGISTER_CUDA_GRAPHS=0 and report this", call, cudaGetErrorString(code));
+  MAGISTER_CHECK(code == cudaSuccess, ExitCode::kInternal,
+                 "{} failed: {} (decoding is recorded as a CUDA graph); run again with "
+                 "MAGISTER_CUDA_GRAPHS=0 and report this",
+                 call, cudaGetErrorString(code));
 }
 
 // A stream of its own for the recording; the default stream cannot be captured.
@@ -53,6 +54,8 @@ CudaGraph::~CudaGraph() {
   if (executable_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
 }
 
-void CudaGraph::launch() const { check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), nullptr), "cudaGraphLaunch"); }
+void CudaGraph::launch() const {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), nullptr), "cudaGraphLaunch");
+}
 
 }  // namespace magister::gpu

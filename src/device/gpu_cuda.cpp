@@ -1,7 +1,5 @@
 // The CUDA side of a rank's GPU. libtorch's GPU libraries come by dlopen: linked, they would cost every run on a CPU seconds and
 // hundreds of megabytes.
-#include "magister/device/gpu.h"
-
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <cuda_runtime_api.h>
@@ -16,6 +14,7 @@
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
 #include "magister/device/check_cuda.cuh"
+#include "magister/device/gpu.h"
 
 namespace magister {
 namespace {
@@ -31,8 +30,10 @@ void load_gpu_libraries() {
     void* handle = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
     const char* problem = handle == nullptr ? dlerror() : nullptr;
     MAGISTER_CHECK(handle != nullptr, ExitCode::kConfig,
-                   "libtorch's GPU library does not load on {}: {} (this run is to use its GPUs); install the torch wheel with CUDA, "
-                   "as scripts/setup.sh does, or set layout.devices: cpu", host_name(), printable(problem == nullptr ? "" : problem, 500));
+                   "libtorch's GPU library does not load on {}: {} (this run is to use its GPUs); install the torch "
+                   "wheel with CUDA, "
+                   "as scripts/setup.sh does, or set layout.devices: cpu",
+                   host_name(), printable(problem == nullptr ? "" : problem, 500));
     at::globalContext().setAllowBF16ReductionCuBLAS(false);
   });
 }
@@ -41,13 +42,16 @@ void open_gpu(int device_index) {
   load_gpu_libraries();
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
-  MAGISTER_CHECK(code == cudaSuccess && device_index >= 0 && device_index < count, ExitCode::kConfig,
-                 "cuda:{} cannot be used on {}: {} ({} GPUs are visible); check `magister doctor`, or set layout.devices: cpu", device_index,
-                 host_name(), code == cudaSuccess ? "there is no such GPU" : cudaGetErrorString(code), count);
+  MAGISTER_CHECK(
+      code == cudaSuccess && device_index >= 0 && device_index < count, ExitCode::kConfig,
+      "cuda:{} cannot be used on {}: {} ({} GPUs are visible); check `magister doctor`, or set layout.devices: cpu",
+      device_index, host_name(), code == cudaSuccess ? "there is no such GPU" : cudaGetErrorString(code), count);
   const int capability = gpu_compute_capability(device_index);
-  MAGISTER_CHECK(capability >= kLeastCapability, ExitCode::kConfig, "cuda:{} on {} has compute capability {}.{} (the kernels are made for {}.{} "
-                 "and newer); use another GPU or set layout.devices: cpu", device_index, host_name(), capability / 10, capability % 10,
-                 kLeastCapability / 10, kLeastCapability % 10);
+  MAGISTER_CHECK(capability >= kLeastCapability, ExitCode::kConfig,
+                 "cuda:{} on {} has compute capability {}.{} (the kernels are made for {}.{} "
+                 "and newer); use another GPU or set layout.devices: cpu",
+                 device_index, host_name(), capability / 10, capability % 10, kLeastCapability / 10,
+                 kLeastCapability % 10);
   MAGISTER_CHECK_CUDA(cudaSetDevice(device_index));
 }
 

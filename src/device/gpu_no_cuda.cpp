@@ -6,7 +6,8 @@ namespace magister {
 namespace {
 
 [[noreturn]] void refuse() {
-  fail(ExitCode::kConfig, "this build has no CUDA (GPUs cannot be used); build with MAGISTER_CUDA=ON or set layout.devices: cpu");
+  fail(ExitCode::kConfig,
+       "this build has no CUDA (GPUs cannot be used); build with MAGISTER_CUDA=ON or set layout.devices: cpu");
 }
 
 }  // namespace

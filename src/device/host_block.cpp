@@ -52,8 +52,12 @@ void set_host_order(HostOrder order) { host_order = order; }
 class HostBlock {
  public:
   HostBlock(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel)
-      : shape_(shape), kernel_(kernel), shared_(shape.shared_bytes / 16 + 1 + kGuardBytes / 16), slots_(shape.threads * 32),
-        fibers_(shape.threads), stacks_(std::make_unique<unsigned char[]>(shape.threads * kStackBytes)) {
+      : shape_(shape),
+        kernel_(kernel),
+        shared_(shape.shared_bytes / 16 + 1 + kGuardBytes / 16),
+        slots_(shape.threads * 32),
+        fibers_(shape.threads),
+        stacks_(std::make_unique<unsigned char[]>(shape.threads * kStackBytes)) {
     MAGISTER_ASSERT(shape.threads % kWarp == 0 && shape.threads >= 32 && shape.threads <= 1024);
   }
 
@@ -74,9 +78,11 @@ class HostBlock {
         magister_switch_fiber(&scheduler_, fiber.stack_pointer);
         if (fiber.done) --running;
       }
-      MAGISTER_CHECK(progress_ != before || running == 0, ExitCode::kInternal,
-                     "block ({}, {}, {}) of a GPU kernel: {} of {} threads wait for ever (the others have returned or wait "
-                     "elsewhere); report this", x, y, z, running, fibers_.size());
+      MAGISTER_CHECK(
+          progress_ != before || running == 0, ExitCode::kInternal,
+          "block ({}, {}, {}) of a GPU kernel: {} of {} threads wait for ever (the others have returned or wait "
+          "elsewhere); report this",
+          x, y, z, running, fibers_.size());
     }
     check_guard();
   }
@@ -110,7 +116,9 @@ class HostBlock {
     Fiber& fiber = fibers_[index];
     fiber.done = false;
     // The first switch pops six registers and returns into begin(), whose frame starts 8 bytes off a multiple of 16.
-    auto* top = reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stacks_.get() + (index + 1) * kStackBytes) / 16 * 16) - 8;
+    auto* top = reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stacks_.get() + (index + 1) * kStackBytes) /
+                                         16 * 16) -
+                8;
     std::memset(top, 0, 8 * sizeof(void*));
     top[6] = reinterpret_cast<void*>(&HostBlock::begin);
     fiber.stack_pointer = top;
@@ -130,8 +138,10 @@ class HostBlock {
   void check_guard() const {
     const auto* bytes = reinterpret_cast<const unsigned char*>(shared_.data());
     for (std::size_t i = shape_.shared_bytes; i < shared_.size() * 16; ++i) {
-      MAGISTER_CHECK(bytes[i] == kFill, ExitCode::kInternal, "block ({}, {}, {}) of a GPU kernel wrote byte {} of its {} bytes of shared "
-                     "memory (another block's numbers would be lost); report this", x_, y_, z_, i, shape_.shared_bytes);
+      MAGISTER_CHECK(bytes[i] == kFill, ExitCode::kInternal,
+                     "block ({}, {}, {}) of a GPU kernel wrote byte {} of its {} bytes of shared "
+                     "memory (another block's numbers would be lost); report this",
+                     x_, y_, z_, i, shape_.shared_bytes);
     }
   }
 

@@ -24,7 +24,9 @@ namespace xgrammar {
 void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
   if (level >= 2 && warnings_of_compilation != nullptr) warnings_of_compilation->push_back(message);
 }
-[[noreturn]] void LogFatalImpl(const std::string&, int, const std::string& message) { throw std::runtime_error(message); }
+[[noreturn]] void LogFatalImpl(const std::string&, int, const std::string& message) {
+  throw std::runtime_error(message);
+}
 
 }  // namespace xgrammar
 
@@ -55,10 +57,14 @@ std::string grammar_of_choices(const std::vector<std::string>& choices) {
 
 xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
   switch (rule.kind) {
-    case Kind::kJsonSchema: return xgrammar::Grammar::FromJSONSchema(rule.text, /*any_whitespace=*/false);
-    case Kind::kRegex: return xgrammar::Grammar::FromRegex(plain_regex(rule.text, RegexPlace::kText));
-    case Kind::kChoice: return xgrammar::Grammar::FromEBNF(grammar_of_choices(rule.choices));
-    case Kind::kGrammar: break;
+    case Kind::kJsonSchema:
+      return xgrammar::Grammar::FromJSONSchema(rule.text, /*any_whitespace=*/false);
+    case Kind::kRegex:
+      return xgrammar::Grammar::FromRegex(plain_regex(rule.text, RegexPlace::kText));
+    case Kind::kChoice:
+      return xgrammar::Grammar::FromEBNF(grammar_of_choices(rule.choices));
+    case Kind::kGrammar:
+      break;
   }
   return xgrammar::Grammar::FromEBNF(rule.text);
 }
@@ -68,7 +74,8 @@ xgrammar::Grammar grammar_of(const ConstraintRule& rule) {
 struct NarrowLead {
   unsigned char lead, least, most;
 };
-constexpr std::array<NarrowLead, 4> kNarrowLeads = {{{0xE0, 0xA0, 0xBF}, {0xED, 0x80, 0x9F}, {0xF0, 0x90, 0xBF}, {0xF4, 0x80, 0x8F}}};
+constexpr std::array<NarrowLead, 4> kNarrowLeads = {
+    {{0xE0, 0xA0, 0xBF}, {0xED, 0x80, 0x9F}, {0xF0, 0x90, 0xBF}, {0xF4, 0x80, 0x8F}}};
 constexpr int kNoLead = -1;
 
 int narrow_lead(char c) {
@@ -97,20 +104,40 @@ bool is_in_no_text(const std::string& bytes) {
 
 // Where a JSON text stands in an escape. Only those that json.dumps writes are let through: the short ones, and \u00XX for the other
 // control characters. So every text has one spelling: no name twice under two spellings, and no half of a surrogate pair.
-enum Escape : std::uint8_t { kPlain, kBackslash, kU, kU0, kU00, kU000, kU001, kU007, kNumEscapes, kBarred = kNumEscapes };
+enum Escape : std::uint8_t {
+  kPlain,
+  kBackslash,
+  kU,
+  kU0,
+  kU00,
+  kU000,
+  kU001,
+  kU007,
+  kNumEscapes,
+  kBarred = kNumEscapes
+};
 
 Escape after(Escape state, char c) {
   const auto one_of = [c](std::string_view chars) { return chars.find(c) != std::string_view::npos; };
   switch (state) {
-    case kPlain: return c == '\\' ? kBackslash : kPlain;
-    case kBackslash: return c == 'u' ? kU : one_of("\"\\bfnrt") ? kPlain : kBarred;
-    case kU: return c == '0' ? kU0 : kBarred;
-    case kU0: return c == '0' ? kU00 : kBarred;
-    case kU00: return c == '0' ? kU000 : c == '1' ? kU001 : c == '7' ? kU007 : kBarred;
-    case kU000: return one_of("01234567be") ? kPlain : kBarred;
-    case kU001: return one_of("0123456789abcdef") ? kPlain : kBarred;
-    case kU007: return c == 'f' ? kPlain : kBarred;
-    default: return kBarred;
+    case kPlain:
+      return c == '\\' ? kBackslash : kPlain;
+    case kBackslash:
+      return c == 'u' ? kU : one_of("\"\\bfnrt") ? kPlain : kBarred;
+    case kU:
+      return c == '0' ? kU0 : kBarred;
+    case kU0:
+      return c == '0' ? kU00 : kBarred;
+    case kU00:
+      return c == '0' ? kU000 : c == '1' ? kU001 : c == '7' ? kU007 : kBarred;
+    case kU000:
+      return one_of("01234567be") ? kPlain : kBarred;
+    case kU001:
+      return one_of("0123456789abcdef") ? kPlain : kBarred;
+    case kU007:
+      return c == 'f' ? kPlain : kBarred;
+    default:
+      return kBarred;
   }
 }
 
@@ -134,12 +161,15 @@ struct Constraint::Compiled {
   xgrammar::CompiledGrammar grammar;
   std::int64_t vocab_size;
   std::vector<signed char> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
-  std::array<std::vector<std::uint64_t>, kNarrowLeads.size()> barred;  // tokens that may not follow each of them, as bits
+  std::array<std::vector<std::uint64_t>, kNarrowLeads.size()>
+      barred;  // tokens that may not follow each of them, as bits
   // JSON: the tokens' bytes, and those that may not follow in each state of an escape; else empty.
   std::vector<std::string> tokens;
   std::array<std::vector<std::uint64_t>, kNumEscapes> barred_escapes;
 
-  static bool holds(const std::vector<std::uint64_t>& bits, std::size_t i) { return (bits[i / 64] >> (i % 64) & 1) != 0; }
+  static bool holds(const std::vector<std::uint64_t>& bits, std::size_t i) {
+    return (bits[i / 64] >> (i % 64) & 1) != 0;
+  }
 
   void bar_escapes(const std::vector<std::string>& all_tokens) {
     tokens = all_tokens;
@@ -155,13 +185,15 @@ struct Constraint::Compiled {
 
 struct ConstraintState::Matcher {
   explicit Matcher(const Constraint::Compiled& made)
-      : compiled(made), state(compiled.grammar), words(static_cast<std::size_t>((compiled.vocab_size + 63) / 64)),
+      : compiled(made),
+        state(compiled.grammar),
+        words(static_cast<std::size_t>((compiled.vocab_size + 63) / 64)),
         half_words((compiled.vocab_size + 31) / 32) {}
   const Constraint::Compiled& compiled;
   xgrammar::GrammarMatcher state;
   std::vector<std::uint64_t> words;
   std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
-  int lead = kNoLead;    // that the text ends with
+  int lead = kNoLead;       // that the text ends with
   Escape escape = kPlain;
 
   // What may not follow, whatever the grammar says.
@@ -175,13 +207,18 @@ struct ConstraintState::Matcher {
 
 Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes,
                        std::span<const TokenId> end_tokens, std::int64_t vocab_size) {
-  MAGISTER_CHECK(!end_tokens.empty(), ExitCode::kConfig, "{}: the model names no end token (a complete text could not end); "
-                 "name one with stop_tokens", rule.name);
-  const auto known = static_cast<std::ptrdiff_t>(std::min<std::size_t>(token_bytes.size(), static_cast<std::size_t>(vocab_size)));
+  MAGISTER_CHECK(!end_tokens.empty(), ExitCode::kConfig,
+                 "{}: the model names no end token (a complete text could not end); "
+                 "name one with stop_tokens",
+                 rule.name);
+  const auto known =
+      static_cast<std::ptrdiff_t>(std::min<std::size_t>(token_bytes.size(), static_cast<std::size_t>(vocab_size)));
   std::vector<std::string> tokens(token_bytes.begin(), token_bytes.begin() + known);
   for (const TokenId end : end_tokens) {
-    MAGISTER_CHECK(end >= 0 && end < vocab_size, ExitCode::kConfig, "{}: the end token {} stands outside the vocabulary of {} (no "
-                   "text could end); name another with stop_tokens", rule.name, end, vocab_size);
+    MAGISTER_CHECK(end >= 0 && end < vocab_size, ExitCode::kConfig,
+                   "{}: the end token {} stands outside the vocabulary of {} (no "
+                   "text could end); name another with stop_tokens",
+                   rule.name, end, vocab_size);
     // The library takes only tokens that it was given for end tokens, and padding is none.
     tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(end) + 1));
   }
@@ -193,7 +230,8 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     if (tokens[i].empty()) continue;
     compiled.lead[i] = static_cast<signed char>(narrow_lead(tokens[i].back()));
     for (std::size_t lead = 0; lead < kNarrowLeads.size(); ++lead) {
-      if (!may_follow(static_cast<int>(lead), tokens[i].front())) compiled.barred[lead][i / 64] |= std::uint64_t{1} << (i % 64);
+      if (!may_follow(static_cast<int>(lead), tokens[i].front()))
+        compiled.barred[lead][i / 64] |= std::uint64_t{1} << (i % 64);
     }
   }
   if (rule.kind == Kind::kJsonSchema) compiled.bar_escapes(tokens);
@@ -210,17 +248,22 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
     problem = one_line(error.what());
   }
   warnings_of_compilation = nullptr;
-  MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); fix it", rule.name, problem);
-  MAGISTER_CHECK(ignored.empty(), ExitCode::kConfig, "{}: {} (texts that do not match would come out); write it without that",
-                 rule.name, one_line(ignored.front()));
+  MAGISTER_CHECK(problem.empty(), ExitCode::kConfig, "{}: {} (no text could be checked against it); fix it", rule.name,
+                 problem);
+  MAGISTER_CHECK(ignored.empty(), ExitCode::kConfig,
+                 "{}: {} (texts that do not match would come out); write it without that", rule.name,
+                 one_line(ignored.front()));
   compiled_ = std::make_unique<const Compiled>(std::move(compiled));
-  MAGISTER_CHECK(!ConstraintState(*this).allowed().empty(), ExitCode::kConfig, "{}: no token may begin a text (nothing matches "
-                 "it); fix it", rule.name);
+  MAGISTER_CHECK(!ConstraintState(*this).allowed().empty(), ExitCode::kConfig,
+                 "{}: no token may begin a text (nothing matches "
+                 "it); fix it",
+                 rule.name);
 }
 
 Constraint::~Constraint() = default;
 
-ConstraintState::ConstraintState(const Constraint& constraint) : matcher_(std::make_unique<Matcher>(*constraint.compiled_)) {}
+ConstraintState::ConstraintState(const Constraint& constraint)
+    : matcher_(std::make_unique<Matcher>(*constraint.compiled_)) {}
 ConstraintState::ConstraintState(ConstraintState&&) noexcept = default;
 ConstraintState::~ConstraintState() = default;
 
@@ -235,7 +278,8 @@ std::span<const std::uint64_t> ConstraintState::allowed() {
   for (const auto* barred : matcher_->barred()) {
     for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~(*barred)[i];
   }
-  const bool any = std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
+  const bool any =
+      std::any_of(matcher_->words.begin(), matcher_->words.end(), [](std::uint64_t word) { return word != 0; });
   return any ? std::span<const std::uint64_t>(matcher_->words) : std::span<const std::uint64_t>();
 }
 

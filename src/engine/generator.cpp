@@ -22,15 +22,22 @@ std::int64_t pages_for(std::int64_t tokens) { return (tokens + kSlots - 1) / kSl
 
 }  // namespace
 
-Generator::Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
-                     Stop stop)
-    : model_(model), limits_(limits), sampling_(sampling), seed_(seed), stop_(std::move(stop)),
-      cache_(model.make_cache(limits.num_pages)), pool_(limits.num_pages) {
-  MAGISTER_CHECK(limits.num_pages >= 2 && limits.max_sequences >= 1 && limits.token_budget >= 1, ExitCode::kConfig,
-                 "the generator has {} pages, {} sequences and {} tokens per pass (nothing could be written); give it more",
-                 limits.num_pages, limits.max_sequences, limits.token_budget);
+Generator::Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling,
+                     std::uint64_t seed, Stop stop)
+    : model_(model),
+      limits_(limits),
+      sampling_(sampling),
+      seed_(seed),
+      stop_(std::move(stop)),
+      cache_(model.make_cache(limits.num_pages)),
+      pool_(limits.num_pages) {
+  MAGISTER_CHECK(
+      limits.num_pages >= 2 && limits.max_sequences >= 1 && limits.token_budget >= 1, ExitCode::kConfig,
+      "the generator has {} pages, {} sequences and {} tokens per pass (nothing could be written); give it more",
+      limits.num_pages, limits.max_sequences, limits.token_budget);
   MAGISTER_CHECK(limits.top_logprobs >= 0 && limits.top_logprobs <= model.config().vocab_size, ExitCode::kConfig,
-                 "top_logprobs is {} (the vocabulary has {} entries); lower it", limits.top_logprobs, model.config().vocab_size);
+                 "top_logprobs is {} (the vocabulary has {} entries); lower it", limits.top_logprobs,
+                 model.config().vocab_size);
   for (const auto& [id, bias] : sampling.logit_bias) {
     MAGISTER_CHECK(id >= 0 && id < model.config().vocab_size, ExitCode::kConfig,
                    "logit_bias names token {} (the vocabulary has {} entries); name one of them", id,
@@ -40,12 +47,13 @@ Generator::Generator(Transformer& model, const GeneratorLimits& limits, const Sa
 
 void Generator::add(GenerationRequest request, std::uint64_t count) {
   const auto length = static_cast<std::int64_t>(request.prompt.size());
-  MAGISTER_CHECK(length > 0, ExitCode::kData, "record {}: the prompt has no token (nothing can follow it); give it text",
-                 request.record);
-  MAGISTER_CHECK(pages_for(length + request.max_new_tokens) <= pool_.num_pages(), ExitCode::kData,
-                 "record {}: a prompt of {} tokens and {} new ones need {} pages of the cache's {} (they would never fit); "
-                 "give the cache more memory or ask for fewer tokens", request.record, length, request.max_new_tokens,
-                 pages_for(length + request.max_new_tokens), pool_.num_pages());
+  MAGISTER_CHECK(length > 0, ExitCode::kData,
+                 "record {}: the prompt has no token (nothing can follow it); give it text", request.record);
+  MAGISTER_CHECK(
+      pages_for(length + request.max_new_tokens) <= pool_.num_pages(), ExitCode::kData,
+      "record {}: a prompt of {} tokens and {} new ones need {} pages of the cache's {} (they would never fit); "
+      "give the cache more memory or ask for fewer tokens",
+      request.record, length, request.max_new_tokens, pages_for(length + request.max_new_tokens), pool_.num_pages());
   const bool shares = count > 1 && limits_.share_prefixes;
   const std::shared_ptr<SharedPrompt> prompt = shares ? std::make_shared<SharedPrompt>() : nullptr;
   if (shares) prompt->waiting = count;
@@ -64,7 +72,8 @@ void Generator::add(GenerationRequest request, std::uint64_t count) {
 void Generator::find_shared_pages(Sequence& sequence) {
   if (!limits_.share_prefixes) return;
   const std::span<const TokenId> tokens(sequence.tokens);
-  const std::int64_t most = separates_prefill() ? static_cast<std::int64_t>(sequence.request.prompt.size()) : static_cast<std::int64_t>(tokens.size());
+  const std::int64_t most = separates_prefill() ? static_cast<std::int64_t>(sequence.request.prompt.size())
+                                                : static_cast<std::int64_t>(tokens.size());
   while (sequence.computed + kSlots < most) {
     const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
     if (!found) return;
@@ -151,7 +160,8 @@ bool Generator::schedule(Sequence& sequence, std::int64_t& budget) {
   budget -= count;
   // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
   const std::span<const TokenId> tokens(sequence.tokens);
-  const std::int64_t shareable = separates_prefill() ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
+  const std::int64_t shareable =
+      separates_prefill() ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
   while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= shareable) {
     const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
     sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
@@ -200,7 +210,8 @@ std::vector<Generator::Sequence*> Generator::schedule_pass() {
     }
   }
   // Texts whose prompt another one computes are passed by.
-  for (std::size_t i = 0; i < waiting_.size() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences;) {
+  for (std::size_t i = 0;
+       i < waiting_.size() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences;) {
     Sequence& sequence = *waiting_[i];
     if (sequence.prompt && sequence.prompt->state == SharedPrompt::State::kUnderWay) {
       ++i;
@@ -284,17 +295,19 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
 
 DrawKey Generator::key_of(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request;
-  return {seed_, request.record, request.sample, static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size())};
+  return {seed_, request.record, request.sample,
+          static_cast<std::uint64_t>(sequence.tokens.size() - request.prompt.size())};
 }
 
 // A row's way never depends on the other rows. What changes or keeps logits happens on the host.
 bool Generator::draws_on_device(const Sequence& sequence) const {
-  return separates_prefill() && sequence.request.max_new_tokens > 0 && !sequence.constraint && limits_.top_logprobs == 0 &&
-         sampling_.repetition_penalty == 1.0 && sampling_.logit_bias.empty();
+  return separates_prefill() && sequence.request.max_new_tokens > 0 && !sequence.constraint &&
+         limits_.top_logprobs == 0 && sampling_.repetition_penalty == 1.0 && sampling_.logit_bias.empty();
 }
 
 // Row i of the logits is that of sequence i. on_host: keeps the logits that come to the host.
-std::vector<Generator::Row> Generator::rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, at::Tensor& on_host) const {
+std::vector<Generator::Row> Generator::rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV,
+                                               at::Tensor& on_host) const {
   std::vector<Row> rows(sequences.size());
   std::vector<std::int64_t> drawn, copied;
   std::vector<double> uniforms;
@@ -304,17 +317,21 @@ std::vector<Generator::Row> Generator::rows_of(const std::vector<Sequence*>& seq
     if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
   }
   const auto selected = [&](const std::vector<std::int64_t>& of) {
-    return of.size() == sequences.size() ? logits_RV : logits_RV.index_select(0, gpu::upload(at::tensor(of, at::kLong), logits_RV.device()));
+    return of.size() == sequences.size()
+               ? logits_RV
+               : logits_RV.index_select(0, gpu::upload(at::tensor(of, at::kLong), logits_RV.device()));
   };
   if (!drawn.empty()) {
-    const std::vector<SampledToken> tokens = sample_rows_on_gpu(selected(drawn), uniforms, sampling_, *model_.lm_head().gpu);
+    const std::vector<SampledToken> tokens =
+        sample_rows_on_gpu(selected(drawn), uniforms, sampling_, *model_.lm_head().gpu);
     for (std::size_t i = 0; i < drawn.size(); ++i) rows[static_cast<std::size_t>(drawn[i])].drawn = tokens[i];
   }
   if (!copied.empty()) {
     on_host = selected(copied).cpu();
     const std::int64_t V = on_host.size(1);
     for (std::size_t i = 0; i < copied.size(); ++i) {
-      rows[static_cast<std::size_t>(copied[i])].logits_V = {on_host.data_ptr<float>() + static_cast<std::int64_t>(i) * V, static_cast<std::size_t>(V)};
+      rows[static_cast<std::size_t>(copied[i])].logits_V = {
+          on_host.data_ptr<float>() + static_cast<std::int64_t>(i) * V, static_cast<std::size_t>(V)};
     }
   }
   return rows;
@@ -330,14 +347,18 @@ void Generator::sample(Sequence& sequence, const Row& row) {
   std::span<const std::uint64_t> allowed;
   if (sequence.constraint) {
     allowed = sequence.constraint->allowed();
-    MAGISTER_CHECK(!allowed.empty(), ExitCode::kData, "record {}, text {}: after {} tokens no token continues the constraint "
+    MAGISTER_CHECK(!allowed.empty(), ExitCode::kData,
+                   "record {}, text {}: after {} tokens no token continues the constraint "
                    "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
                    request.record, request.sample, sequence.logprobs.size());
   }
-  const SampledToken token = row.drawn ? *row.drawn : sample_token(logits_V, sequence.tokens, allowed, sampling_, key_of(sequence));
+  const SampledToken token =
+      row.drawn ? *row.drawn : sample_token(logits_V, sequence.tokens, allowed, sampling_, key_of(sequence));
   if (sequence.constraint && !sequence.constraint->accept(token.id)) {
-    fail(ExitCode::kInternal, "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "
-         "with the constraint", request.record, request.sample, token.id);
+    fail(ExitCode::kInternal,
+         "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "
+         "with the constraint",
+         request.record, request.sample, token.id);
   }
   sequence.tokens.push_back(token.id);
   sequence.logprobs.push_back(token.logprob);
@@ -347,9 +368,13 @@ void Generator::sample(Sequence& sequence, const Row& row) {
 // A NaN compares with nothing, so a token would be drawn all the same, and a verdict read.
 void Generator::check_finite(const Sequence& sequence, const Row& row) const {
   const GenerationRequest& request = sequence.request;
-  if (row.drawn ? row.drawn->id >= 0 : std::all_of(row.logits_V.begin(), row.logits_V.end(), [](float z) { return std::isfinite(z); })) return;
+  if (row.drawn ? row.drawn->id >= 0
+                : std::all_of(row.logits_V.begin(), row.logits_V.end(), [](float z) { return std::isfinite(z); }))
+    return;
   if (not_finite_) not_finite_(request.record, request.sample, sequence.tokens);
-  fail(ExitCode::kData, "record {}, text {}, row {}: the model's logits are not finite (no token can follow); check the weights and the dtype",
+  fail(ExitCode::kData,
+       "record {}, text {}, row {}: the model's logits are not finite (no token can follow); check the weights and the "
+       "dtype",
        request.record, request.sample, sequence.tokens.size() - 1);
 }
 

@@ -8,14 +8,22 @@
 
 namespace magister {
 
-std::vector<SampledToken> sample_rows_on_gpu(const at::Tensor& logits_RV, const std::vector<double>& uniforms, const SamplingParams& params,
-                                             const gpu::Queue& queue) {
+std::vector<SampledToken> sample_rows_on_gpu(const at::Tensor& logits_RV, const std::vector<double>& uniforms,
+                                             const SamplingParams& params, const gpu::Queue& queue) {
   const std::int64_t R = logits_RV.size(0), V = logits_RV.size(1);
   const at::Tensor uniform_R = gpu::upload(at::tensor(uniforms, at::kDouble), logits_RV.device());
-  at::Tensor out_2R = at::empty({2, R}, logits_RV.options().dtype(at::kInt));  // ids, and log-probabilities as bits: one copy
-  const gpu::SampleRows kernel{logits_RV.const_data_ptr<float>(), logits_RV.stride(0), uniform_R.const_data_ptr<double>(),
-                               out_2R.data_ptr<std::int32_t>(), static_cast<float*>(static_cast<void*>(out_2R.data_ptr<std::int32_t>() + R)),
-                               static_cast<int>(V), params.temperature, static_cast<int>(params.top_k), params.top_p, params.min_p};
+  at::Tensor out_2R =
+      at::empty({2, R}, logits_RV.options().dtype(at::kInt));  // ids, and log-probabilities as bits: one copy
+  const gpu::SampleRows kernel{logits_RV.const_data_ptr<float>(),
+                               logits_RV.stride(0),
+                               uniform_R.const_data_ptr<double>(),
+                               out_2R.data_ptr<std::int32_t>(),
+                               static_cast<float*>(static_cast<void*>(out_2R.data_ptr<std::int32_t>() + R)),
+                               static_cast<int>(V),
+                               params.temperature,
+                               static_cast<int>(params.top_k),
+                               params.top_p,
+                               params.min_p};
   gpu::launch(kernel, kernel.shape(R), queue);
   const at::Tensor on_host = out_2R.cpu();
   const auto* ids = on_host.const_data_ptr<std::int32_t>();

@@ -168,8 +168,8 @@ void finish_row(const std::vector<const std::int64_t*>& shares, std::int64_t num
   *out.logsumexp = static_cast<float>(row.logsumexp);
   *out.entropy = static_cast<float>(std::max(row.entropy, 0.0));
   *out.tail_mass = static_cast<float>(std::clamp(1.0 - mass, 0.0, 1.0));
-  *out.target_logprob = has_target ? static_cast<float>(row.target_logit - row.logsumexp)
-                                   : std::numeric_limits<float>::quiet_NaN();
+  *out.target_logprob =
+      has_target ? static_cast<float>(row.target_logit - row.logsumexp) : std::numeric_limits<float>::quiet_NaN();
 }
 
 }  // namespace
@@ -196,8 +196,10 @@ LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span
   if (shards > 1) {
     if (common_width_ > width) {
       const Candidate hole{-std::numeric_limits<float>::infinity(), -1};
-      share_TW = at::cat({share_TW, at::full({T, common_width_ - width}, std::bit_cast<std::int64_t>(hole),
-                                             share_TW.options())}, 1).contiguous();
+      share_TW = at::cat({share_TW,
+                          at::full({T, common_width_ - width}, std::bit_cast<std::int64_t>(hole), share_TW.options())},
+                         1)
+                     .contiguous();
     }
     share_TW = group_.all_gather(share_TW);
   }
@@ -212,7 +214,8 @@ LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span
 
 ReducedLogits LogitReducer::finish(const Started& started) const {
   group_.wait_for(started.ready);
-  const std::int64_t shards = started.shares_STW.size(0), T = started.shares_STW.size(1), common = started.shares_STW.size(2);
+  const std::int64_t shards = started.shares_STW.size(0), T = started.shares_STW.size(1),
+                     common = started.shares_STW.size(2);
   const std::vector<TokenId>& targets_T = started.targets_T;
   const auto f32 = at::TensorOptions().dtype(at::kFloat);
   ReducedLogits out;
@@ -227,10 +230,11 @@ ReducedLogits LogitReducer::finish(const Started& started) const {
     std::vector<Candidate> best;
     for (std::int64_t t = tile * kTileRows; t < std::min((tile + 1) * kTileRows, T); ++t) {
       for (std::int64_t s = 0; s < shards; ++s) shares[s] = all + (s * T + t) * common;
-      finish_row(shares, kNumbers, common - kNumbers, top_k_, targets_T[static_cast<std::size_t>(t)] >= 0, best,
-                 {out.top_id_Tk.data_ptr<std::int32_t>() + t * top_k_, out.top_logprob_Tk.data_ptr<float>() + t * top_k_,
-                  out.logsumexp_T.data_ptr<float>() + t, out.target_logprob_T.data_ptr<float>() + t,
-                  out.entropy_T.data_ptr<float>() + t, out.tail_mass_T.data_ptr<float>() + t});
+      finish_row(
+          shares, kNumbers, common - kNumbers, top_k_, targets_T[static_cast<std::size_t>(t)] >= 0, best,
+          {out.top_id_Tk.data_ptr<std::int32_t>() + t * top_k_, out.top_logprob_Tk.data_ptr<float>() + t * top_k_,
+           out.logsumexp_T.data_ptr<float>() + t, out.target_logprob_T.data_ptr<float>() + t,
+           out.entropy_T.data_ptr<float>() + t, out.tail_mass_T.data_ptr<float>() + t});
     }
   });
   return out;

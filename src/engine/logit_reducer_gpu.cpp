@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "engine/gpu/head_kernel.h"
-#include "magister/engine/logit_reducer.h"
 #include "magister/device/upload.h"
+#include "magister/engine/logit_reducer.h"
 
 namespace magister {
 namespace {
@@ -16,7 +16,8 @@ void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, at::
   const std::int64_t keep = share_RK.size(1);
   const at::Tensor bits = values.narrow(1, 0, keep).contiguous().view(at::kInt).to(at::kLong).bitwise_and(0xffffffffLL);
   const at::Tensor packed = (ids.narrow(1, 0, keep) + vocab_begin).bitwise_left_shift(32).bitwise_or(bits);
-  const at::Tensor hole = at::scalar_tensor(static_cast<std::int64_t>(0xffffffffff800000ULL), packed.options());  // {-inf, -1}
+  const at::Tensor hole =
+      at::scalar_tensor(static_cast<std::int64_t>(0xffffffffff800000ULL), packed.options());  // {-inf, -1}
   share_RK.copy_(at::where(values.narrow(1, 0, keep).isneginf(), hole, packed));
 }
 
@@ -24,7 +25,8 @@ void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, at::
 
 at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
   const std::int64_t T = hidden_TD.size(0), width = row_width(), v = head_.projection.out_features();
-  const at::Tensor targets = gpu::upload(at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt), hidden_TD.device());
+  const at::Tensor targets =
+      gpu::upload(at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt), hidden_TD.device());
   at::Tensor share_TW = at::empty({T, width}, hidden_TD.options().dtype(at::kLong));
   const bool sorts = keep_ > gpu::ReduceLogits::kMostKept;
   for (std::int64_t begin = 0; begin < T; begin += kGpuTileRows) {
@@ -33,11 +35,17 @@ at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<co
     at::Tensor hidden_RD = hidden_TD.narrow(0, begin, rows);
     if (rows < kGpuTileRows) hidden_RD = at::constant_pad_nd(hidden_RD, {0, 0, 0, kGpuTileRows - rows});
     const at::Tensor logits_Rv = logits_of(head_, hidden_RD, pool_).narrow(0, 0, rows);
-    const gpu::ReduceLogits kernel{logits_Rv.const_data_ptr<float>(), targets.const_data_ptr<std::int32_t>() + begin,
-                                   share_TW.data_ptr<std::int64_t>() + begin * width, v, static_cast<std::int64_t>(head_.vocab.begin),
-                                   width, sorts ? 0 : static_cast<int>(keep_)};
+    const gpu::ReduceLogits kernel{logits_Rv.const_data_ptr<float>(),
+                                   targets.const_data_ptr<std::int32_t>() + begin,
+                                   share_TW.data_ptr<std::int64_t>() + begin * width,
+                                   v,
+                                   static_cast<std::int64_t>(head_.vocab.begin),
+                                   width,
+                                   sorts ? 0 : static_cast<int>(keep_)};
     gpu::launch(kernel, kernel.shape(rows), *head_.gpu);
-    if (sorts) sort_candidates(logits_Rv, static_cast<std::int64_t>(head_.vocab.begin), share_TW.narrow(0, begin, rows).narrow(1, kNumbers, keep_));
+    if (sorts)
+      sort_candidates(logits_Rv, static_cast<std::int64_t>(head_.vocab.begin),
+                      share_TW.narrow(0, begin, rows).narrow(1, kNumbers, keep_));
   }
   return share_TW;
 }

@@ -41,8 +41,9 @@ const Set kDigits = {{'0', '9'}};
 const Set kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const Set kSpace = {{'\t', '\r'}, {' ', ' '}};
 // What Unicode, JavaScript or Python calls white space.
-const Set kAnySpace = {{'\t', '\r'}, {0x1C, ' '}, {0x85, 0x85}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
-                       {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const Set kAnySpace = {{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},     {0xA0, 0xA0},
+                       {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
+                       {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const Set kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 class Parser {
@@ -50,7 +51,8 @@ class Parser {
   explicit Parser(const std::string& regex) {
     for (std::size_t at = 0; at < regex.size();) {
       const std::size_t bytes = utf8_sequence_length(std::string_view(regex).substr(at));
-      if (bytes == 0 || regex[at] == '\0') throw std::runtime_error(fmt::format("byte {} of the expression is no UTF-8 or is NUL", at + 1));
+      if (bytes == 0 || regex[at] == '\0')
+        throw std::runtime_error(fmt::format("byte {} of the expression is no UTF-8 or is NUL", at + 1));
       points_.push_back(decoded(std::string_view(regex).substr(at, bytes)));
       at += bytes;
     }
@@ -71,7 +73,9 @@ class Parser {
     return value;
   }
 
-  [[noreturn]] void fail(const std::string& problem) const { throw std::runtime_error(fmt::format("character {} of the expression: {}", at_ + 1, problem)); }
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw std::runtime_error(fmt::format("character {} of the expression: {}", at_ + 1, problem));
+  }
   bool at_end() const { return at_ == points_.size(); }
   char32_t now() const { return at_end() ? 0 : points_[at_]; }
   char32_t ahead(std::size_t by) const { return at_ + by < points_.size() ? points_[at_ + by] : 0; }
@@ -92,7 +96,8 @@ class Parser {
     Node all;
     if (depth == 0) skip('^');
     while (!at_end() && now() != '|' && now() != ')') {
-      if (now() == '^') fail("\"^\" should be at the start (elsewhere it would be ignored); remove it, or write \\^ for the character");
+      if (now() == '^')
+        fail("\"^\" should be at the start (elsewhere it would be ignored); remove it, or write \\^ for the character");
       if (now() == '$') {
         ++at_;
         if (depth == 0 && (at_end() || now() == '|')) break;
@@ -124,7 +129,8 @@ class Parser {
       return atom;
     }
     skip('?');  // the fewest first: the same texts
-    if (now() == '*' || now() == '+' || now() == '?' || now() == '{') fail("two repetitions in a row; put the first into a group");
+    if (now() == '*' || now() == '+' || now() == '?' || now() == '{')
+      fail("two repetitions in a row; put the first into a group");
     all.parts.push_back(std::move(atom));
     return all;
   }
@@ -154,7 +160,8 @@ class Parser {
     } else if (c == '*' || c == '+' || c == '?' || c == '{') {
       fail("nothing stands before this repetition");
     } else if (c == ']' || c == '}') {
-      fail(fmt::format("a \"{}\" that closes nothing; write \\{} for the character", static_cast<char>(c), static_cast<char>(c)));
+      fail(fmt::format("a \"{}\" that closes nothing; write \\{} for the character", static_cast<char>(c),
+                       static_cast<char>(c)));
     } else {
       ++at_;
       leaf.set = {{c, c}};
@@ -195,7 +202,8 @@ class Parser {
         ++at_;
         const Set last = unit();
         const bool singles = is_single(first) && is_single(last);
-        if (!singles || first[0].first > last[0].first) fail("a range of a class whose ends are no two characters in order; write \\- for the character");
+        if (!singles || first[0].first > last[0].first)
+          fail("a range of a class whose ends are no two characters in order; write \\- for the character");
         set.push_back({first[0].first, last[0].first});
       } else {
         set.insert(set.end(), first.begin(), first.end());
@@ -212,7 +220,8 @@ class Parser {
 
   Set unit() {
     if (now() == '\\') return escape(true);
-    if (now() == '[' && (ahead(1) == ':' || ahead(1) == '=' || ahead(1) == '.')) fail("classes with names are not known here; write the characters");
+    if (now() == '[' && (ahead(1) == ':' || ahead(1) == '=' || ahead(1) == '.'))
+      fail("classes with names are not known here; write the characters");
     const char32_t c = points_[at_++];
     return {{c, c}};
   }
@@ -222,26 +231,42 @@ class Parser {
     if (at_end()) fail("a \"\\\" at the end; write \\\\ for the character");
     const char32_t c = points_[at_++];
     switch (c) {
-      case 'd': return kDigits;
-      case 'D': return complement(kDigits);
-      case 'w': return kWord;
-      case 'W': return complement(kWord);
-      case 's': return kSpace;
-      case 'S': return complement(kAnySpace);
-      case 'n': return single('\n');
-      case 'r': return single('\r');
-      case 't': return single('\t');
-      case 'f': return single('\f');
-      case 'v': return single('\v');
-      case 'x': return single(hexadecimal(2, 2));
-      case 'u': return skip('{') ? braced() : single(unicode());
-      default: break;
+      case 'd':
+        return kDigits;
+      case 'D':
+        return complement(kDigits);
+      case 'w':
+        return kWord;
+      case 'W':
+        return complement(kWord);
+      case 's':
+        return kSpace;
+      case 'S':
+        return complement(kAnySpace);
+      case 'n':
+        return single('\n');
+      case 'r':
+        return single('\r');
+      case 't':
+        return single('\t');
+      case 'f':
+        return single('\f');
+      case 'v':
+        return single('\v');
+      case 'x':
+        return single(hexadecimal(2, 2));
+      case 'u':
+        return skip('{') ? braced() : single(unicode());
+      default:
+        break;
     }
     --at_;
     if (is_digit(c)) fail("back references are not known here (Backreference)");
-    if (c == 'b' || c == 'B') fail(in_class ? "\\b is not known in a class" : "word boundaries are not known here (Word boundary)");
+    if (c == 'b' || c == 'B')
+      fail(in_class ? "\\b is not known in a class" : "word boundaries are not known here (Word boundary)");
     if (c == 'p' || c == 'P') fail("classes of Unicode are not known here; write the characters");
-    if (c < 0x80 && std::isalpha(static_cast<int>(c)) != 0) fail(fmt::format("the escape \\{} is not known here", static_cast<char>(c)));
+    if (c < 0x80 && std::isalpha(static_cast<int>(c)) != 0)
+      fail(fmt::format("the escape \\{} is not known here", static_cast<char>(c)));
     ++at_;
     return single(c);
   }

@@ -25,7 +25,9 @@ class Writer {
 
   void write(const Node& node) {
     switch (node.kind) {
-      case Node::Kind::kSet: write_set(node.set); break;
+      case Node::Kind::kSet:
+        write_set(node.set);
+        break;
       case Node::Kind::kSequence:
         for (const Node& part : node.parts) part.kind == Node::Kind::kChoice ? group(part) : write(part);
         break;
@@ -35,7 +37,9 @@ class Writer {
           write(node.parts[i]);
         }
         break;
-      case Node::Kind::kRepeat: repeat(node); break;
+      case Node::Kind::kRepeat:
+        repeat(node);
+        break;
     }
     if (out.size() > kMaxBytes) throw std::runtime_error("the expression repeats too much");
   }

@@ -72,7 +72,8 @@ std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingPa
 
 }  // namespace
 
-void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids, std::vector<float>& logprobs) {
+void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids,
+                          std::vector<float>& logprobs) {
   const auto count = static_cast<std::size_t>(k);
   MAGISTER_ASSERT(k >= 1 && count <= logits_V.size());
   const std::size_t first = ids.size();
@@ -96,8 +97,8 @@ double keyed_uniform(const DrawKey& key) {
   return static_cast<double>(state >> 11) * 0x1.0p-53;
 }
 
-SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
-                          const SamplingParams& params, const DrawKey& key) {
+SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history,
+                          std::span<const std::uint64_t> allowed, const SamplingParams& params, const DrawKey& key) {
   const double normaliser = log_sum_exp(logits_V);
   if (!std::isfinite(normaliser)) return {-1, std::numeric_limits<float>::quiet_NaN()};
   const bool plain = params.logit_bias.empty() && params.repetition_penalty == 1.0 && allowed.empty();

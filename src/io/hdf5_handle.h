@@ -55,12 +55,13 @@ inline void silence_hdf5() {
 // The innermost entry of HDF5's error stack: the one that names errno.
 inline std::string hdf5_reason() {
   std::string reason = "no reason given";
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD,
-           [](unsigned depth, const H5E_error2_t* entry, void* text) -> herr_t {
-             if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
-             return 0;
-           },
-           &reason);
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned depth, const H5E_error2_t* entry, void* text) -> herr_t {
+        if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
+        return 0;
+      },
+      &reason);
   return printable(reason);
 }
 
@@ -75,5 +76,6 @@ T check_hdf5(T result, const char* call, const std::string& path, ExitCode code)
 }  // namespace magister
 
 // Writing a file of ours, and reading one that may be damaged.
-#define MAGISTER_CHECK_HDF5(call, path) ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kInputOutput)
+#define MAGISTER_CHECK_HDF5(call, path) \
+  ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kInputOutput)
 #define MAGISTER_READ_HDF5(call, path) ::magister::check_hdf5((call), #call, (path), ::magister::ExitCode::kData)

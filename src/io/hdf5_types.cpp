@@ -5,11 +5,16 @@ namespace magister {
 
 H5Type hdf5_type(ColumnType type, std::uint64_t width) {
   switch (type) {
-    case ColumnType::kU8: return H5Type(H5Tcopy(H5T_STD_U8LE));
-    case ColumnType::kI32: return H5Type(H5Tcopy(H5T_STD_I32LE));
-    case ColumnType::kU32: return H5Type(H5Tcopy(H5T_STD_U32LE));
-    case ColumnType::kU64: return H5Type(H5Tcopy(H5T_STD_U64LE));
-    case ColumnType::kF32: return H5Type(H5Tcopy(H5T_IEEE_F32LE));
+    case ColumnType::kU8:
+      return H5Type(H5Tcopy(H5T_STD_U8LE));
+    case ColumnType::kI32:
+      return H5Type(H5Tcopy(H5T_STD_I32LE));
+    case ColumnType::kU32:
+      return H5Type(H5Tcopy(H5T_STD_U32LE));
+    case ColumnType::kU64:
+      return H5Type(H5Tcopy(H5T_STD_U64LE));
+    case ColumnType::kF32:
+      return H5Type(H5Tcopy(H5T_IEEE_F32LE));
     case ColumnType::kF16: {
       // IEEE half: sign 15, 5 bits of exponent from 10 with bias 15, 10 bits of mantissa.
       H5Type half(H5Tcopy(H5T_IEEE_F32LE));
@@ -37,9 +42,12 @@ H5Type hdf5_type(ColumnType type, std::uint64_t width) {
 
 const char* extent_name(ColumnSpec::Extent extent) {
   switch (extent) {
-    case ColumnSpec::Extent::kFixed: return "fixed";
-    case ColumnSpec::Extent::kSamples: return "samples";
-    case ColumnSpec::Extent::kRows: return "rows";
+    case ColumnSpec::Extent::kFixed:
+      return "fixed";
+    case ColumnSpec::Extent::kSamples:
+      return "samples";
+    case ColumnSpec::Extent::kRows:
+      return "rows";
   }
   return "?";
 }

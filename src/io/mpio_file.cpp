@@ -34,14 +34,18 @@ void MpioFile::create(const std::string& path, const ResultsAccess& access) {
   silence_hdf5();
   const MpiHints hints(access.hints);
   const H5Properties properties = mpio_access(hints, path);
-  struct stat status {};
-  MAGISTER_CHECK(::lstat(path.c_str(), &status) != 0, ExitCode::kInputOutput, "{}: something stands there, a symbolic link perhaps (a "
-                 "file of that name is made again, never through a link); move it away", printable(path));
+  struct stat status{};
+  MAGISTER_CHECK(::lstat(path.c_str(), &status) != 0, ExitCode::kInputOutput,
+                 "{}: something stands there, a symbolic link perhaps (a "
+                 "file of that name is made again, never through a link); move it away",
+                 printable(path));
   H5File file(MAGISTER_CHECK_HDF5(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, properties.get()), path));
-  MAGISTER_CHECK(file.close(), ExitCode::kInputOutput, "{}: closing the new file failed: {} (it is not whole); check the disk",
-                 printable(path), hdf5_reason());
+  MAGISTER_CHECK(file.close(), ExitCode::kInputOutput,
+                 "{}: closing the new file failed: {} (it is not whole); check the disk", printable(path),
+                 hdf5_reason());
   // MPI-IO has its own opinion of modes; ours is 0640 as far as the umask allows.
-  if (::stat(path.c_str(), &status) != 0 || ::chmod(path.c_str(), status.st_mode & 0640) != 0) fail_io(path, "setting the mode", errno);
+  if (::stat(path.c_str(), &status) != 0 || ::chmod(path.c_str(), status.st_mode & 0640) != 0)
+    fail_io(path, "setting the mode", errno);
 }
 
 MpioFile::MpioFile(const std::string& path, const ResultsAccess& access) : path_(path) {
@@ -54,21 +58,22 @@ MpioFile::MpioFile(const std::string& path, const ResultsAccess& access) : path_
 void MpioFile::transfer(Direction direction, const PlacedColumn& column, std::uint64_t first_row, void* data,
                         std::uint64_t num_bytes) const {
   H5Dataset& dataset = datasets_[column.spec.path];
-  if (dataset.get() < 0) dataset = H5Dataset(MAGISTER_CHECK_HDF5(H5Dopen2(file_.get(), column.spec.path.c_str(), H5P_DEFAULT), path_));
+  if (dataset.get() < 0)
+    dataset = H5Dataset(MAGISTER_CHECK_HDF5(H5Dopen2(file_.get(), column.spec.path.c_str(), H5P_DEFAULT), path_));
   const bool one_dimension = column.spec.type == ColumnType::kUtf8 || column.spec.width == 0;
   const hsize_t start[2] = {first_row, 0}, count[2] = {num_bytes / column.row_bytes(), column.spec.width};
   const H5Space in_file(MAGISTER_CHECK_HDF5(H5Dget_space(dataset.get()), path_));
   MAGISTER_CHECK_HDF5(H5Sselect_hyperslab(in_file.get(), H5S_SELECT_SET, start, nullptr, count, nullptr), path_);
   const H5Space in_memory(MAGISTER_CHECK_HDF5(H5Screate_simple(one_dimension ? 1 : 2, count, nullptr), path_));
   const H5Type type = hdf5_type(column.spec.type, column.spec.width);
-  const herr_t result =
-      direction == Direction::kWrite
-          ? H5Dwrite(dataset.get(), type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, data)
-          : H5Dread(dataset.get(), type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, data);
-  MAGISTER_CHECK(result >= 0, ExitCode::kInputOutput, "{}: {} {} bytes of {} through MPI-IO failed: {}, {} bytes are free (committed "
-                 "units are safe); check disk and hints (output.hints) and run the same command again", printable(path_),
-                 direction == Direction::kWrite ? "writing" : "reading", num_bytes, column.spec.path, hdf5_reason(),
-                 free_bytes_beside(path_));
+  const herr_t result = direction == Direction::kWrite
+                            ? H5Dwrite(dataset.get(), type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, data)
+                            : H5Dread(dataset.get(), type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, data);
+  MAGISTER_CHECK(result >= 0, ExitCode::kInputOutput,
+                 "{}: {} {} bytes of {} through MPI-IO failed: {}, {} bytes are free (committed "
+                 "units are safe); check disk and hints (output.hints) and run the same command again",
+                 printable(path_), direction == Direction::kWrite ? "writing" : "reading", num_bytes, column.spec.path,
+                 hdf5_reason(), free_bytes_beside(path_));
 }
 
 void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::span<const std::byte> data) {
@@ -76,14 +81,16 @@ void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::s
   std::vector<std::byte> back;
   for (std::uint64_t row = first_row; !data.empty(); row += rows_a_piece) {
     const auto piece = data.first(std::min<std::uint64_t>(data.size(), rows_a_piece * column.row_bytes()));
-    if (fail_point("results.write.data")) fail_io(path_, fmt::format("writing {} bytes of {}", piece.size(), column.spec.path), ENOSPC);
+    if (fail_point("results.write.data"))
+      fail_io(path_, fmt::format("writing {} bytes of {}", piece.size(), column.spec.path), ENOSPC);
     transfer(Direction::kWrite, column, row, const_cast<std::byte*>(piece.data()), piece.size());
     back.resize(piece.size());
     transfer(Direction::kRead, column, row, back.data(), back.size());
     MAGISTER_CHECK(std::memcmp(back.data(), piece.data(), piece.size()) == 0, ExitCode::kInputOutput,
-                   "{}: MPI-IO wrote {} bytes of {} and said nothing, but they are not in the file, {} bytes are free (committed units "
-                   "are safe); free space or set output.driver to pwrite, and run the same command again", printable(path_),
-                   piece.size(), column.spec.path, free_bytes_beside(path_));
+                   "{}: MPI-IO wrote {} bytes of {} and said nothing, but they are not in the file, {} bytes are free "
+                   "(committed units "
+                   "are safe); free space or set output.driver to pwrite, and run the same command again",
+                   printable(path_), piece.size(), column.spec.path, free_bytes_beside(path_));
     data = data.subspan(piece.size());
   }
 }
@@ -98,14 +105,18 @@ void MpioFile::read(const PlacedColumn& column, std::uint64_t first_row, std::sp
 }
 
 void MpioFile::sync() {
-  MAGISTER_CHECK(H5Fflush(file_.get(), H5F_SCOPE_LOCAL) >= 0, ExitCode::kInputOutput, "{}: MPI_File_sync failed: {} (committed units are "
-                 "safe); check the disk and run the same command again", printable(path_), hdf5_reason());
+  MAGISTER_CHECK(H5Fflush(file_.get(), H5F_SCOPE_LOCAL) >= 0, ExitCode::kInputOutput,
+                 "{}: MPI_File_sync failed: {} (committed units are "
+                 "safe); check the disk and run the same command again",
+                 printable(path_), hdf5_reason());
 }
 
 void MpioFile::close() {
   datasets_.clear();
-  MAGISTER_CHECK(file_.close(), ExitCode::kInputOutput, "{}: closing it failed: {} (committed units are safe); check the disk and run "
-                 "the same command again", printable(path_), hdf5_reason());
+  MAGISTER_CHECK(file_.close(), ExitCode::kInputOutput,
+                 "{}: closing it failed: {} (committed units are safe); check the disk and run "
+                 "the same command again",
+                 printable(path_), hdf5_reason());
 }
 
 }  // namespace magister

@@ -34,7 +34,8 @@ class MpioFile {
 
  private:
   enum class Direction { kWrite, kRead };
-  void transfer(Direction direction, const PlacedColumn& column, std::uint64_t first_row, void* data, std::uint64_t num_bytes) const;
+  void transfer(Direction direction, const PlacedColumn& column, std::uint64_t first_row, void* data,
+                std::uint64_t num_bytes) const;
 
   std::string path_;
   H5File file_;

@@ -28,9 +28,12 @@ std::string folder_of(const std::string& path) {
 int open_flags(PosixFile::Access access) {
   // O_NONBLOCK: opening a FIFO must not wait for its other end.
   switch (access) {
-    case PosixFile::Access::kRead: return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-    case PosixFile::Access::kReadWrite: return O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    case PosixFile::Access::kCreate: return O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    case PosixFile::Access::kRead:
+      return O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+    case PosixFile::Access::kReadWrite:
+      return O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    case PosixFile::Access::kCreate:
+      return O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
   }
   return O_RDONLY;
 }
@@ -42,7 +45,9 @@ void fail_io(const std::string& path, const std::string& doing, int error) {
   const std::string room = full ? fmt::format(", {} bytes are free", free_bytes_beside(path)) : "";
   fail(ExitCode::kInputOutput, "{}: {} failed: {}{} (committed units are safe); {} and run the same command again",
        printable(path), doing, std::strerror(error), room,
-       full ? "free space" : error == EFBIG ? "raise the limit on the size of files (ulimit -f)" : "check the disk");
+       full             ? "free space"
+       : error == EFBIG ? "raise the limit on the size of files (ulimit -f)"
+                        : "check the disk");
 }
 
 PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
@@ -51,18 +56,23 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   } while (descriptor_ < 0 && errno == EINTR);
   const int error = errno;
   MAGISTER_CHECK(descriptor_ >= 0 || access == Access::kRead || error != ELOOP, ExitCode::kInputOutput,
-                 "{}: is a symbolic link (results are written only where their name says); move it away", printable(path));
+                 "{}: is a symbolic link (results are written only where their name says); move it away",
+                 printable(path));
   // O_EXCL says EEXIST of a link, too.
   MAGISTER_CHECK(descriptor_ >= 0 || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
-                 "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never through a link); move "
-                 "it away", printable(path));
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be {}: {} (nothing can be done with it); check the "
-                 "path and its permissions", printable(path), access == Access::kCreate ? "created" : "opened",
-                 std::strerror(error));
-  struct stat status {};
+                 "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never "
+                 "through a link); move "
+                 "it away",
+                 printable(path));
+  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+                 "{}: cannot be {}: {} (nothing can be done with it); check the "
+                 "path and its permissions",
+                 printable(path), access == Access::kCreate ? "created" : "opened", std::strerror(error));
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(std::exchange(descriptor_, -1));
-    fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); move it away", printable(path));
+    fail(ExitCode::kInputOutput, "{}: is not a regular file (results can only stand in one); move it away",
+         printable(path));
   }
 }
 
@@ -85,7 +95,7 @@ PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
 // (F_OFD): closing another descriptor of the file, as HDF5 does, must not drop it. Local file systems lose nothing by it.
 void PosixFile::protect_neighbours() {
   protected_ = true;
-  struct flock whole {};
+  struct flock whole{};
   whole.l_type = F_RDLCK;
   whole.l_whence = SEEK_SET;
   const bool pretend_refused = fail_point("results.range_lock");
@@ -95,12 +105,17 @@ void PosixFile::protect_neighbours() {
   } while (result != 0 && !pretend_refused && errno == EINTR);
   if (result == 0) return;
   const int error = pretend_refused ? ENOLCK : errno;
-  MAGISTER_CHECK(error != EAGAIN && error != EACCES, ExitCode::kInputOutput, "{}: another program holds an exclusive lock on it "
-                 "(it could change what is written here); end that program", printable(path_));
+  MAGISTER_CHECK(error != EAGAIN && error != EACCES, ExitCode::kInputOutput,
+                 "{}: another program holds an exclusive lock on it "
+                 "(it could change what is written here); end that program",
+                 printable(path_));
   static std::atomic<bool> said{false};
   if (!said.exchange(true)) {
-    log_warning("{}: this file system refuses range locks: {} (over NFS, hosts could overwrite each other's bytes); every write "
-                "waits for the disk instead (O_DSYNC), which is slower", printable(path_), std::strerror(error));
+    log_warning(
+        "{}: this file system refuses range locks: {} (over NFS, hosts could overwrite each other's bytes); every "
+        "write "
+        "waits for the disk instead (O_DSYNC), which is slower",
+        printable(path_), std::strerror(error));
   }
   const int synchronous = ::open(path_.c_str(), open_flags(Access::kReadWrite) | O_DSYNC);
   if (synchronous < 0) fail_io(path_, "opening with O_DSYNC", errno);
@@ -114,7 +129,7 @@ void PosixFile::reopen() {
 }
 
 std::uint64_t PosixFile::num_bytes() const {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0) fail_io(path_, "asking for the size", errno);
   return static_cast<std::uint64_t>(status.st_size);
 }
@@ -184,15 +199,17 @@ void rename_durably(const std::string& from, const std::string& to) {
 }
 
 std::uint64_t free_bytes_beside(const std::string& path) {
-  struct statvfs space {};
+  struct statvfs space{};
   if (statvfs(folder_of(path).c_str(), &space) != 0) return 0;
   return static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
 }
 
 void require_free_bytes(const std::string& path, std::uint64_t bytes) {
   const std::uint64_t free = free_bytes_beside(path);
-  MAGISTER_CHECK(bytes <= free, ExitCode::kInputOutput, "{}: needs {} bytes, {} are free (the work would stop in its middle); "
-                 "free space or write elsewhere", printable(path), bytes, free);
+  MAGISTER_CHECK(bytes <= free, ExitCode::kInputOutput,
+                 "{}: needs {} bytes, {} are free (the work would stop in its middle); "
+                 "free space or write elsewhere",
+                 printable(path), bytes, free);
 }
 
 }  // namespace magister

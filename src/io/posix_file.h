@@ -23,7 +23,9 @@ class PosixFile {
   explicit PosixFile(const std::string& path, Access access = Access::kReadWrite);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept
-      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), protected_(other.protected_) {}
+      : path_(std::move(other.path_)),
+        descriptor_(std::exchange(other.descriptor_, -1)),
+        protected_(other.protected_) {}
   PosixFile& operator=(PosixFile&& other) noexcept;
 
   const std::string& path() const { return path_; }

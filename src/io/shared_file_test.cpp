@@ -20,7 +20,8 @@ constexpr int kRounds = 8;
 std::vector<std::uint64_t> places_of(int rank, int size) {
   std::vector<std::uint64_t> places;
   for (std::uint64_t border = 0; border <= kPages; ++border) {
-    const std::uint64_t begin = border == 0 ? 0 : border * kPageBytes - 64, end = std::min(begin + 128, kPages * kPageBytes);
+    const std::uint64_t begin = border == 0 ? 0 : border * kPageBytes - 64,
+                        end = std::min(begin + 128, kPages * kPageBytes);
     for (std::uint64_t at = begin; at < end; ++at) {
       if (at % static_cast<std::uint64_t>(size) == static_cast<std::uint64_t>(rank)) places.push_back(at);
     }
@@ -28,7 +29,9 @@ std::vector<std::uint64_t> places_of(int rank, int size) {
   return places;
 }
 
-std::byte value_of(std::uint64_t place, int round) { return static_cast<std::byte>((place * 7 + static_cast<std::uint64_t>(round) * 31) % 251 + 1); }
+std::byte value_of(std::uint64_t place, int round) {
+  return static_cast<std::byte>((place * 7 + static_cast<std::uint64_t>(round) * 31) % 251 + 1);
+}
 
 }  // namespace
 
@@ -70,8 +73,9 @@ std::string test_adjacent_bytes(const Communicator& world, const std::string& pa
       for (int rank = 0; rank < world.size() && problem.empty(); ++rank) {
         for (const std::uint64_t place : places_of(rank, world.size())) {
           if (pages[place] == value_of(place, round)) continue;
-          problem = fmt::format("byte {}, which rank {} wrote, is lost or not seen by rank {}: hosts overwrite each other's bytes", place,
-                                rank, world.rank());
+          problem = fmt::format(
+              "byte {}, which rank {} wrote, is lost or not seen by rank {}: hosts overwrite each other's bytes", place,
+              rank, world.rank());
           break;
         }
       }

@@ -48,25 +48,32 @@ void NameSet::clear() {
 
 const char* StrictJson::name_of(Kind kind) {
   switch (kind) {
-    case Kind::kNull: return "null";
-    case Kind::kBool: return "a truth value";
-    case Kind::kWhole: return "a number";
-    case Kind::kFraction: return "a number with a fraction or beyond 64 bits";
-    case Kind::kText: return "a text";
-    case Kind::kObject: return "an object";
-    case Kind::kArray: return "a list";
+    case Kind::kNull:
+      return "null";
+    case Kind::kBool:
+      return "a truth value";
+    case Kind::kWhole:
+      return "a number";
+    case Kind::kFraction:
+      return "a number with a fraction or beyond 64 bits";
+    case Kind::kText:
+      return "a text";
+    case Kind::kObject:
+      return "an object";
+    case Kind::kArray:
+      return "a list";
   }
   return "?";
 }
 
 void StrictJson::read(std::string_view text) {
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
-    fail(ExitCode::kData, "{}: holds a NUL byte at byte {} (no JSON text does; the file is damaged); write it again", where_,
-         nul + 1);
+    fail(ExitCode::kData, "{}: holds a NUL byte at byte {} (no JSON text does; the file is damaged); write it again",
+         where_, nul + 1);
   }
   if (const std::size_t bad = find_bad_utf8(text); bad != text.size()) {
-    fail(ExitCode::kData, "{}: not valid UTF-8 at byte {} (the text would have to be guessed); convert it to UTF-8", where_,
-         bad + 1);
+    fail(ExitCode::kData, "{}: not valid UTF-8 at byte {} (the text would have to be guessed); convert it to UTF-8",
+         where_, bad + 1);
   }
   nlohmann::json_sax<nlohmann::json>* const events = this;
   nlohmann::json::sax_parse(text.begin(), text.end(), events);
@@ -90,8 +97,10 @@ bool StrictJson::number_float(number_float_t, const string_t& digits) {
 bool StrictJson::open(Kind kind) {
   std::string none;
   on_value(kind, none);
-  MAGISTER_CHECK(++depth_ <= max_depth_, ExitCode::kData, "{}: nested deeper than {} (no such file needs that); write it "
-                 "again", where_, max_depth_);
+  MAGISTER_CHECK(++depth_ <= max_depth_, ExitCode::kData,
+                 "{}: nested deeper than {} (no such file needs that); write it "
+                 "again",
+                 where_, max_depth_);
   if (levels_.size() <= static_cast<std::size_t>(depth_)) levels_.emplace_back();
   Level& level = levels_[static_cast<std::size_t>(depth_)];
   level.key.clear();
@@ -107,8 +116,10 @@ bool StrictJson::close() {
 
 bool StrictJson::key(string_t& name) {
   Level& level = levels_[static_cast<std::size_t>(depth_)];
-  MAGISTER_CHECK(level.names.insert(name), ExitCode::kData, "{}: \"{}\" is there twice in one object (it is ambiguous); "
-                 "remove one", where_, printable(name, 80));
+  MAGISTER_CHECK(level.names.insert(name), ExitCode::kData,
+                 "{}: \"{}\" is there twice in one object (it is ambiguous); "
+                 "remove one",
+                 where_, printable(name, 80));
   level.key = name;
   on_key(name);
   return true;

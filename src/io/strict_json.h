@@ -50,13 +50,16 @@ class StrictJson : public nlohmann::json_sax<nlohmann::json> {
   const std::string& where() const { return where_; }
   const std::string& key() const { return levels_[static_cast<std::size_t>(depth_)].key; }
   // Keys of the object that is open at this depth so far (at most 16), for "did you mean".
-  const std::vector<std::string>& keys(int at_depth) const { return levels_[static_cast<std::size_t>(at_depth)].names.first(); }
+  const std::vector<std::string>& keys(int at_depth) const {
+    return levels_[static_cast<std::size_t>(at_depth)].names.first();
+  }
 
  private:
   bool null() final { return scalar(Kind::kNull); }
   bool boolean(bool) final { return scalar(Kind::kBool); }
   bool number_integer(number_integer_t value) final {
-    return on_whole(value < 0, value < 0 ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value)), true;
+    return on_whole(value < 0, value < 0 ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value)),
+           true;
   }
   bool number_unsigned(number_unsigned_t value) final { return on_whole(false, value), true; }
   bool number_float(number_float_t, const string_t& digits) final;

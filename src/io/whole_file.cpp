@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 WholeFile::WholeFile(const std::string& path, Existing existing)
     : path_(path), creating_(path + ".creating"), existing_(existing) {
   refuse_existing();
-  struct stat status {};
+  struct stat status{};
   if (::lstat(creating_.c_str(), &status) == 0 && S_ISREG(status.st_mode)) ::unlink(creating_.c_str());
   file_ = std::make_unique<PosixFile>(creating_, PosixFile::Access::kCreate);
 }
@@ -29,12 +29,16 @@ WholeFile::~WholeFile() {
 }
 
 void WholeFile::refuse_existing() const {
-  struct stat status {};
+  struct stat status{};
   const bool exists = ::lstat(path_.c_str(), &status) == 0;
-  MAGISTER_CHECK(existing_ == Existing::kReplaced || !exists, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give "
-                 "another name or move it away", printable(path_));
-  MAGISTER_CHECK(!exists || !S_ISDIR(status.st_mode), ExitCode::kInputOutput, "{}: is a folder (a file of that name is to be "
-                 "written); move it away", printable(path_));
+  MAGISTER_CHECK(existing_ == Existing::kReplaced || !exists, ExitCode::kInputOutput,
+                 "{}: exists (nothing is overwritten); give "
+                 "another name or move it away",
+                 printable(path_));
+  MAGISTER_CHECK(!exists || !S_ISDIR(status.st_mode), ExitCode::kInputOutput,
+                 "{}: is a folder (a file of that name is to be "
+                 "written); move it away",
+                 printable(path_));
 }
 
 void WholeFile::write(std::string_view bytes) {
@@ -62,9 +66,10 @@ void make_folders(const std::string& folder) {
   std::error_code error, ignored;
   for (fs::path at = folder; !at.empty() && !fs::exists(at, ignored); at = at.parent_path()) missing.push_back(at);
   if (!folder.empty()) fs::create_directories(folder, error);
-  MAGISTER_CHECK(folder.empty() || fs::is_directory(folder, ignored), ExitCode::kInputOutput, "{}: the folder cannot be made: {} (results "
-                 "have no place); choose another output.directory", printable(folder),
-                 error ? error.message() : "something else stands there");
+  MAGISTER_CHECK(folder.empty() || fs::is_directory(folder, ignored), ExitCode::kInputOutput,
+                 "{}: the folder cannot be made: {} (results "
+                 "have no place); choose another output.directory",
+                 printable(folder), error ? error.message() : "something else stands there");
   for (const fs::path& made : missing) sync_folder_of(made.string());
 }
 

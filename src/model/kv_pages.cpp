@@ -2,7 +2,6 @@
 #include "magister/model/kv_pages.h"
 
 #include <ATen/ATen.h>
-
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -19,14 +18,17 @@ KvPages::KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t hea
   // when a page is touched: a cache for many texts costs what the in-flight texts use.
   const auto bytes = static_cast<std::size_t>(2 * floats + 2 * kBehind) * sizeof(float);
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig, "a cache of keys and values of {} bytes cannot be had (the system gives no more "
-                 "memory); use fewer ranks on this host or a smaller max_sequences", bytes);
+  MAGISTER_CHECK(memory != MAP_FAILED, ExitCode::kConfig,
+                 "a cache of keys and values of {} bytes cannot be had (the system gives no more "
+                 "memory); use fewer ranks on this host or a smaller max_sequences",
+                 bytes);
   storage_ = std::shared_ptr<float>(static_cast<float*>(memory), [bytes](float* at) { ::munmap(at, bytes); });
   keys_ = storage_.get();
   values_ = keys_ + floats + kBehind;
 }
 
-void KvPages::write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key, const float* value) {
+void KvPages::write(std::int64_t head, const BlockTable& sequence, std::int64_t index, const float* key,
+                    const float* value) {
   const std::int64_t slot = sequence.offset + index, page = sequence.pages[slot / kSlots], place = slot % kSlots;
   float* key_column = keys_ + (head * num_pages_ + page) * page_floats() + place;
   for (std::int64_t e = 0; e < head_dim_; ++e) key_column[e * kSlots] = key[e];
@@ -45,7 +47,8 @@ void KvCache::copy_pages(const std::vector<std::int64_t>& from, const std::vecto
     for (std::size_t i = 0; i < from.size(); ++i) layer.copy_page(from[i], to[i]);
   }
   if (keys.empty() || from.empty()) return;
-  const at::Tensor source = at::tensor(from, at::kLong).to(keys.front().device()), target = at::tensor(to, at::kLong).to(keys.front().device());
+  const at::Tensor source = at::tensor(from, at::kLong).to(keys.front().device()),
+                   target = at::tensor(to, at::kLong).to(keys.front().device());
   for (std::vector<at::Tensor>* all : {&keys, &values}) {
     for (at::Tensor& layer : *all) layer.index_copy_(0, target, layer.index_select(0, source));
   }

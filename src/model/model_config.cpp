@@ -70,8 +70,9 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
     description.names.ignored.push_back(head->name);
     return description;
   }
-  log_warning("{}: tie_word_embeddings is true, but lm_head.weight differs from the embeddings; the head of the file is used",
-              printable(config_path));
+  log_warning(
+      "{}: tie_word_embeddings is true, but lm_head.weight differs from the embeddings; the head of the file is used",
+      printable(config_path));
   description.config.tie_word_embeddings = false;
   description.names.lm_head = head->name;
   return description;

@@ -25,7 +25,8 @@ at::Tensor default_frequencies(double theta, std::int64_t head_dim) {
 at::Tensor dynamic_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
   const double factor = config.rope.factor, dim = static_cast<double>(config.head_dim);
   const at::Tensor length = at::scalar_tensor(sequence_length, at::kLong);
-  const at::Tensor stretch = (length * factor).div(static_cast<double>(config.max_position_embeddings)) - (factor - 1.0);
+  const at::Tensor stretch =
+      (length * factor).div(static_cast<double>(config.max_position_embeddings)) - (factor - 1.0);
   const at::Tensor theta = stretch.pow(dim / (dim - 2.0)) * config.rope.theta;
   return at::pow(theta, exponents(config.head_dim)).reciprocal();
 }
@@ -36,8 +37,8 @@ at::Tensor llama3_frequencies(const RopeConfig& rope, const at::Tensor& frequenc
   const double longest = trained / rope.low_freq_factor, shortest = trained / rope.high_freq_factor;
   const at::Tensor wavelength = frequencies.reciprocal() * (2.0 * std::numbers::pi);
   const at::Tensor scaled = at::where(wavelength > longest, frequencies / rope.factor, frequencies);
-  const at::Tensor smooth = (wavelength.reciprocal() * trained - rope.low_freq_factor) /
-                            (rope.high_freq_factor - rope.low_freq_factor);
+  const at::Tensor smooth =
+      (wavelength.reciprocal() * trained - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   const at::Tensor between = (smooth.neg() + 1.0) * scaled / rope.factor + smooth * scaled;
   const at::Tensor is_between = (wavelength < shortest).logical_not() * (wavelength > longest).logical_not();
   return at::where(is_between, between, scaled);
@@ -55,10 +56,14 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
   const at::Tensor frequencies = default_frequencies(rope.theta, config.head_dim);
   switch (rope.kind) {
     case RopeConfig::Kind::kDefault:
-    case RopeConfig::Kind::kDynamic: return frequencies;
-    case RopeConfig::Kind::kLinear: return frequencies / rope.factor;
-    case RopeConfig::Kind::kLlama3: return llama3_frequencies(rope, frequencies);
-    case RopeConfig::Kind::kExplicit: break;
+    case RopeConfig::Kind::kDynamic:
+      return frequencies;
+    case RopeConfig::Kind::kLinear:
+      return frequencies / rope.factor;
+    case RopeConfig::Kind::kLlama3:
+      return llama3_frequencies(rope, frequencies);
+    case RopeConfig::Kind::kExplicit:
+      break;
   }
   MAGISTER_CHECK(static_cast<std::int64_t>(rope.frequency_divisors.size()) == config.head_dim / 2, ExitCode::kInternal,
                  "{} rotary divisors for a head size of {} (half as many are needed); report this",

@@ -1,5 +1,7 @@
 // The start-up self-test: every fast path in use against plain ATen code on one small random block, before any work.
 // A wrong kernel, BLAS or CPU would otherwise write a week of almost right numbers.
+#include "model/self_test.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/transformer.h"
-#include "model/self_test.h"
 #include "model/transformer_layers.h"
 
 namespace magister {
@@ -26,19 +27,24 @@ at::Tensor self_test_block(std::int64_t rows, std::int64_t columns, at::Device d
   return at::sin(index * 12.9898 + at::sin(index * 0.37)).to(at::kFloat).view({rows, columns});
 }
 
-void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance, const char* kernels) {
+void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance,
+                   const char* kernels) {
   // Weights with NaN or infinity are not a fault of the path: both must give no finite number in the same places.
   const at::Tensor finite = at::isfinite(plain);
   MAGISTER_CHECK(at::equal(at::isfinite(fast), finite), ExitCode::kInternal,
-                 "self-test: the fast {} gives finite numbers in other places than plain code (kernels {}, CPU features {}; results would be "
-                 "wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report this machine", path, kernels, cpu_features());
+                 "self-test: the fast {} gives finite numbers in other places than plain code (kernels {}, CPU "
+                 "features {}; results would be "
+                 "wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report this machine",
+                 path, kernels, cpu_features());
   const at::Tensor zero = at::zeros({1}, plain.options());
   const double scale = std::max(1e-6, at::where(finite, plain, zero).abs().max().item<double>());
   const double difference = at::where(finite, fast - plain, zero).abs().max().item<double>() / scale;
-  MAGISTER_CHECK(difference <= tolerance, ExitCode::kInternal,
-                 "self-test: the fast {} differs from plain code by {:.3g} of its range, more than {:.3g} (kernels "
-                 "{}, CPU features {}; results would be wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report "
-                 "this machine", path, difference, tolerance, kernels, cpu_features());
+  MAGISTER_CHECK(
+      difference <= tolerance, ExitCode::kInternal,
+      "self-test: the fast {} differs from plain code by {:.3g} of its range, more than {:.3g} (kernels "
+      "{}, CPU features {}; results would be wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report "
+      "this machine",
+      path, difference, tolerance, kernels, cpu_features());
 }
 
 void Transformer::self_test() {
@@ -81,8 +87,8 @@ void Transformer::self_test() {
       cpu_kernels().logsumexp_step(row + begin, std::min<std::int64_t>(333, columns - begin), &state);
     }
     const double plain = at::logsumexp(row_c.to(at::kDouble), {0}).item<double>();
-    compare("log-sum-exp", at::tensor({state.maximum + std::log(state.sum)}, at::kDouble), at::tensor({plain}, at::kDouble),
-            1e-5);
+    compare("log-sum-exp", at::tensor({state.maximum + std::log(state.sum)}, at::kDouble),
+            at::tensor({plain}, at::kDouble), 1e-5);
   }
 }
 

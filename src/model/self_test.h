@@ -14,6 +14,7 @@ PackedBatch self_test_batch(std::int64_t vocab_size);
 // Values in about [-1, 1], f32.
 at::Tensor self_test_block(std::int64_t rows, std::int64_t columns, at::Device device = at::kCPU);
 // Throws Error(kInternal) when `fast` differs from `plain` by more than `tolerance` of its range. kernels: what ran, for the message.
-void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance, const char* kernels);
+void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& plain, double tolerance,
+                   const char* kernels);
 
 }  // namespace magister

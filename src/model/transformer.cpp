@@ -42,7 +42,8 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
   if (name == "f32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "f16") return at::kHalf;
-  MAGISTER_CHECK(name != "fp8", ExitCode::kConfig, "model.dtype: fp8 on CPUs (they have no products of 8-bit floats); choose auto, f32, bf16 or "
+  MAGISTER_CHECK(name != "fp8", ExitCode::kConfig,
+                 "model.dtype: fp8 on CPUs (they have no products of 8-bit floats); choose auto, f32, bf16 or "
                  "f16, or quantization: int8");
   MAGISTER_CHECK(name == "auto", ExitCode::kConfig,
                  "model.dtype is \"{}\" (the weights need a known type); choose auto, f32, bf16 or f16", name);
@@ -50,12 +51,14 @@ at::ScalarType resolve_cpu_dtype(const std::string& name) {
 }
 
 at::ScalarType resolve_gpu_dtype(const std::string& name) {
-  MAGISTER_CHECK(name != "f16", ExitCode::kConfig, "model.dtype: f16 on GPUs (they compute in bf16 or f32 here, and bf16 has the range of "
+  MAGISTER_CHECK(name != "f16", ExitCode::kConfig,
+                 "model.dtype: f16 on GPUs (they compute in bf16 or f32 here, and bf16 has the range of "
                  "f32); choose auto, bf16 or f32");
   if (name == "fp8") return at::kFloat8_e4m3fn;
   if (name == "f32") return at::kFloat;
   MAGISTER_CHECK(name == "auto" || name == "bf16", ExitCode::kConfig,
-                 "model.dtype is \"{}\" (the weights need a known type); choose auto, f32, bf16 or fp8", printable(name));
+                 "model.dtype is \"{}\" (the weights need a known type); choose auto, f32, bf16 or fp8",
+                 printable(name));
   return at::kBFloat16;
 }
 
@@ -66,9 +69,11 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
   layers_->group = &group;
   layers_->pool = &pool;
 }
-Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-                         at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook)
-    : layers_(std::make_unique<TransformerLayers>(load_layers_on_gpu(description, file, group, dtype, quantization, pool, queue, hook))) {
+Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
+                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
+                         const gpu::Queue& queue, const LoadHook& hook)
+    : layers_(std::make_unique<TransformerLayers>(
+          load_layers_on_gpu(description, file, group, dtype, quantization, pool, queue, hook))) {
   layers_->group = &group;
   layers_->pool = &pool;
 }
@@ -104,8 +109,8 @@ void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
 }
 
 // Rows of the embedding that this shard holds, zero for the others: a sum over the shards completes them.
-void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
-                float* hidden_TD) {
+void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& batch, std::int64_t begin,
+                std::int64_t end, float* hidden_TD) {
   const std::int64_t D = embedding.in_features();
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t t = begin; t < end; ++t) {
@@ -124,7 +129,8 @@ void check_batch(const PackedBatch& batch, const ModelConfig& config) {
   for (std::int64_t t = 0; t < batch.num_tokens(); ++t) {
     MAGISTER_CHECK(ids[t] >= 0 && ids[t] < config.vocab_size, ExitCode::kData,
                    "token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use the "
-                   "tokenizer that belongs to the model", ids[t], config.vocab_size);
+                   "tokenizer that belongs to the model",
+                   ids[t], config.vocab_size);
   }
 }
 
@@ -176,8 +182,8 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
   constexpr std::int64_t kColumns = 20 * Linear::kPanel;
   pool.run((columns + kColumns - 1) / kColumns, [&](std::int64_t slice, int) {
     const std::int64_t begin = slice * kColumns, end = std::min(begin + kColumns, columns);
-    linear_tile(hidden_RD.const_data_ptr<float>(), D, rows, head.outputs(begin, end), logits_Rv.data_ptr<float>() + begin,
-                columns, false);
+    linear_tile(hidden_RD.const_data_ptr<float>(), D, rows, head.outputs(begin, end),
+                logits_Rv.data_ptr<float>() + begin, columns, false);
   });
   return logits_Rv;
 }
@@ -254,19 +260,23 @@ std::string Transformer::first_not_finite(const PackedBatch& batch) {
   std::string found;
   run_layers(batch, pages.sequences, kv, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
     if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
-    found = layer < 0 ? "the embeddings" : layer < layers_->config.num_hidden_layers ? fmt::format("layer {}", layer) : "the last norm";
+    found = layer < 0                                   ? "the embeddings"
+            : layer < layers_->config.num_hidden_layers ? fmt::format("layer {}", layer)
+                                                        : "the last norm";
   });
   return found.empty() ? "the head" : found;
 }
 
 at::Tensor Transformer::forward_reference(const PackedBatch& batch) {
-  MAGISTER_CHECK(!layers_->gpu, ExitCode::kInternal, "the plain forward pass of a model on a GPU (it is there for CPU models); report this");
+  MAGISTER_CHECK(!layers_->gpu, ExitCode::kInternal,
+                 "the plain forward pass of a model on a GPU (it is there for CPU models); report this");
   check_batch(batch, layers_->config);
   ProcessGroup& group = *layers_->group;
   const IndexRange vocab = layers_->partition.vocab;
   const at::Tensor ids_T = batch.token_ids_T.to(at::kLong) - static_cast<std::int64_t>(vocab.begin);
   const at::Tensor mine_T = (ids_T >= 0) & (ids_T < static_cast<std::int64_t>(vocab.size()));
-  at::Tensor hidden_TD = at::embedding(layers_->embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
+  at::Tensor hidden_TD =
+      at::embedding(layers_->embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
   hidden_TD = hidden_TD * mine_T.unsqueeze(1);
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);

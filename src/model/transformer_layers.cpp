@@ -31,14 +31,15 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
 }
 
 void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length) {
-  MAGISTER_CHECK(batch.past_S.empty(), ExitCode::kConfig,
-                 "a sequence of {} tokens is longer than the {} positions from which this model's dynamic rotary scaling "
-                 "starts (the keys in the cache would have to turn with every token); generate shorter sequences", length,
-                 config.max_position_embeddings);
+  MAGISTER_CHECK(
+      batch.past_S.empty(), ExitCode::kConfig,
+      "a sequence of {} tokens is longer than the {} positions from which this model's dynamic rotary scaling "
+      "starts (the keys in the cache would have to turn with every token); generate shorter sequences",
+      length, config.max_position_embeddings);
 }
 
-TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const QuantScheme& quantization,
-                                       const gpu::Queue& queue) {
+TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype,
+                                       const QuantScheme& quantization, const gpu::Queue& queue) {
   TransformerLayers layers;
   layers.config = config;
   layers.partition = partition_for(config, group.tp_rank(), group.tp_size());
@@ -49,12 +50,14 @@ TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& 
   return layers;
 }
 
-TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
-                                     const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue, const LoadHook& hook) {
+TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
+                                     at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
+                                     const gpu::Queue& queue, const LoadHook& hook) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, group.tp_rank(), group.tp_size());
-  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization, &pool, hook);
+  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization,
+                      &pool, hook);
   layers.gpu = std::make_unique<gpu::GpuModel>(layers.config, layers.partition, dtype, queue, group);
   layers.gpu->load(source, description.names.lm_head.empty());
   source.verify_all_used();
@@ -64,7 +67,8 @@ TransformerLayers load_layers_on_gpu(const ModelDescription& description, const 
 }
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool, const LoadHook& hook) {
+                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
+                              const LoadHook& hook) {
   TransformerLayers layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
@@ -85,8 +89,8 @@ TransformerLayers load_layers(const ModelDescription& description, const TensorF
     layers.decoder.emplace_back(shape_of(description.config, layers.partition, i), std::move(weights));
   }
   layers.norm_D = source.load_norm();
-  layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool), layers.partition.vocab,
-                    description.config.vocab_size};
+  layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
+                    layers.partition.vocab, description.config.vocab_size};
   source.verify_all_used();
   layers.weight_bytes = source.loaded_bytes();
   return layers;
@@ -132,7 +136,8 @@ at::Tensor gather(const std::vector<const float*>& rows, std::int64_t half) {
 at::Tensor RopeTables::gather_cos() const { return gather(rows.cos, half); }
 at::Tensor RopeTables::gather_sin() const { return gather(rows.sin, half); }
 
-std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens, at::ScalarType dtype) {
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                                   at::ScalarType dtype) {
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();

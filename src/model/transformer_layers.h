@@ -46,12 +46,14 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
 void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length);
 
 TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool, const LoadHook& hook);
+                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
+                              const LoadHook& hook);
 
 // The same onto a GPU (or, on a host queue, into CPU tensors that the kernels work on).
-TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, at::ScalarType dtype,
-                                     const QuantScheme& quantization, ThreadPool& pool, const gpu::Queue& queue, const LoadHook& hook);
-TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const QuantScheme& quantization,
-                                       const gpu::Queue& queue);
+TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
+                                     at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
+                                     const gpu::Queue& queue, const LoadHook& hook);
+TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype,
+                                       const QuantScheme& quantization, const gpu::Queue& queue);
 
 }  // namespace magister

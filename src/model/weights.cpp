@@ -27,9 +27,16 @@ at::Tensor as_halves(const at::Tensor& pairs_EX) {
 }  // namespace
 
 WeightSource::WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition,
-                           int tp_rank, at::ScalarType dtype, QuantScheme quantization, ThreadPool* pool, LoadHook before_product)
-    : file_(file), description_(description), partition_(partition), tp_rank_(tp_rank), dtype_(dtype),
-      quantization_(quantization), pool_(pool), before_product_(std::move(before_product)) {
+                           int tp_rank, at::ScalarType dtype, QuantScheme quantization, ThreadPool* pool,
+                           LoadHook before_product)
+    : file_(file),
+      description_(description),
+      partition_(partition),
+      tp_rank_(tp_rank),
+      dtype_(dtype),
+      quantization_(quantization),
+      pool_(pool),
+      before_product_(std::move(before_product)) {
   MAGISTER_ASSERT(dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf);
 }
 
@@ -97,7 +104,8 @@ at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
 void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK) {
   const std::int64_t threads = pool_ == nullptr ? 1 : pool_->num_threads();
   // Checkpoints whose words run along the outputs are touched as a whole by every part, so there are few.
-  const std::vector<RowBlock> parts = divided(blocks, threads == 1 ? out_NK.size(0) : out_NK.size(0) / (4 * threads) + 64);
+  const std::vector<RowBlock> parts =
+      divided(blocks, threads == 1 ? out_NK.size(0) : out_NK.size(0) / (4 * threads) + 64);
   on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
     const std::int64_t rows = size_of(block.rows), K = out_NK.size(1);
@@ -109,7 +117,8 @@ void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange c
   });
 }
 
-Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width) {
+Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns,
+                                  std::uint64_t width) {
   if (before_product_) before_product_();
   if (!quantization_.on()) {
     Linear out{allocate({N, size_of(columns)}, dtype_), {}};
@@ -132,11 +141,13 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
   }
   const std::lock_guard lock(mutex_);
   used_.insert(tensors.begin(), tensors.end());
-  for (const at::Tensor* part : {&out.panels_PKW, &out.scales_PGW, &out.offsets_PGW}) loaded_bytes_ += part->defined() ? part->nbytes() : 0;
+  for (const at::Tensor* part : {&out.panels_PKW, &out.scales_PGW, &out.offsets_PGW})
+    loaded_bytes_ += part->defined() ? part->nbytes() : 0;
   return out;
 }
 
-void WeightSource::add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads, bool rotary) const {
+void WeightSource::add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads,
+                             bool rotary) const {
   const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
   const bool pairs = rotary && description_.names.interleaved_rope_rows;
   std::int64_t output = blocks.empty() ? 0 : blocks.back().output + size_of(blocks.back().rows);
@@ -175,7 +186,8 @@ Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   return out;
 }
 
-Linear WeightSource::load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias) {
+Linear WeightSource::load_partial(const std::string& name, IndexRange columns, std::uint64_t width,
+                                  const std::string& bias) {
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   Linear out = load_product({{name, {0, D}}}, description_.config.hidden_size, columns, width);
   if (tp_rank_ == 0) out.bias_N = load_vector(bias, {0, D});
@@ -193,7 +205,8 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   const std::int64_t f = size_of(partition_.mlp);
-  Linear out = load_product({{names.gate_proj, partition_.mlp, 0}, {names.up_proj, partition_.mlp, f}}, 2 * f, {0, D}, D);
+  Linear out =
+      load_product({{names.gate_proj, partition_.mlp, 0}, {names.up_proj, partition_.mlp, f}}, 2 * f, {0, D}, D);
   if (names.gate_bias.empty()) return out;
   out.bias_N = allocate({2 * f}, at::kFloat);
   read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
@@ -203,8 +216,8 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
 
 Linear WeightSource::load_down_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
-  return load_partial(names.down_proj, partition_.mlp, static_cast<std::uint64_t>(description_.config.intermediate_size),
-                      names.down_bias);
+  return load_partial(names.down_proj, partition_.mlp,
+                      static_cast<std::uint64_t>(description_.config.intermediate_size), names.down_bias);
 }
 
 void WeightSource::verify_all_used() const {
@@ -233,8 +246,9 @@ using LayerCodes = std::array<std::optional<CodeFormat>, 4>;
 LayerCodes kept_codes(const TensorNames::Layer& names, const TensorFile& file, const QuantScheme& quantization) {
   LayerCodes codes;
   if (!quantization.on()) return codes;
-  codes = {common_code_format(file, {names.q_proj, names.k_proj, names.v_proj}), common_code_format(file, {names.o_proj}),
-           common_code_format(file, {names.gate_proj, names.up_proj}), common_code_format(file, {names.down_proj})};
+  codes = {common_code_format(file, {names.q_proj, names.k_proj, names.v_proj}),
+           common_code_format(file, {names.o_proj}), common_code_format(file, {names.gate_proj, names.up_proj}),
+           common_code_format(file, {names.down_proj})};
   for (std::optional<CodeFormat>& format : codes) {
     if (format && !quantization.keeps(*format)) format.reset();
   }
@@ -242,12 +256,13 @@ LayerCodes kept_codes(const TensorNames::Layer& names, const TensorFile& file, c
 }
 
 // The products of a layer.
-std::uint64_t product_bytes(const ModelConfig& config, const Partition& part, at::ScalarType dtype, const QuantScheme& quantization,
-                            const LayerCodes& codes) {
+std::uint64_t product_bytes(const ModelConfig& config, const Partition& part, at::ScalarType dtype,
+                            const QuantScheme& quantization, const LayerCodes& codes) {
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
   const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
   const auto weight = [&](std::uint64_t rows, IndexRange columns, const std::optional<CodeFormat>& kept) {
-    if (!quantization.on()) return rows * (columns.size() * c10::elementSize(dtype) + (dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0));
+    if (!quantization.on())
+      return rows * (columns.size() * c10::elementSize(dtype) + (dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0));
     const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
     return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
   };
@@ -264,7 +279,8 @@ std::uint64_t other_bytes(const ModelConfig& config, const Partition& part, at::
   if (config.mlp_bias) in_f32 += 2 * f;
   if (config.qk_norm) in_f32 += 2 * E;
   if (tp_rank == 0) in_f32 += (config.o_bias ? D : 0) + (config.mlp_bias ? D : 0);
-  const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) * c10::elementSize(dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype);
+  const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) *
+                               c10::elementSize(dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype);
   return static_cast<std::uint64_t>(config.num_hidden_layers) * in_f32 * sizeof(float) + tables + D * sizeof(float);
 }
 
@@ -277,8 +293,8 @@ std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int 
          other_bytes(config, part, dtype, tp_rank);
 }
 
-std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype, int tp_rank,
-                           int tp_size, const QuantScheme& quantization) {
+std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
+                           int tp_rank, int tp_size, const QuantScheme& quantization) {
   const Partition part = partition_for(description.config, tp_rank, tp_size);
   std::uint64_t bytes = other_bytes(description.config, part, dtype, tp_rank);
   for (const TensorNames::Layer& names : description.names.layers) {
@@ -287,7 +303,8 @@ std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile
   return bytes;
 }
 
-std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization) {
+std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
+                          const QuantScheme& quantization) {
   std::uint64_t largest = 0;
   for (int rank = 0; rank < tp_size; ++rank) {
     largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size, quantization));
@@ -295,11 +312,13 @@ std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int t
   return largest;
 }
 
-QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file, const QuantScheme& quantization) {
+QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file,
+                                     const QuantScheme& quantization) {
   QuantizedProducts count;
   for (const TensorNames::Layer& names : description.names.layers) {
     if (!quantization.on()) break;
-    for (const std::optional<CodeFormat>& format : kept_codes(names, file, quantization)) ++(format ? count.kept : count.made);
+    for (const std::optional<CodeFormat>& format : kept_codes(names, file, quantization))
+      ++(format ? count.kept : count.made);
   }
   return count;
 }

@@ -33,10 +33,12 @@ void for_each_cgroup(const std::string& lines, const std::string& mount, const s
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
     if (controllers.empty()) {
-      for (const char* place : {"", "/unified"}) walk_up(mount + place, path, [&](const std::string& folder) { visit(folder, true); });
+      for (const char* place : {"", "/unified"})
+        walk_up(mount + place, path, [&](const std::string& folder) { visit(folder, true); });
     } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
       walk_up(mount + "/" + controller, path, [&](const std::string& folder) { visit(folder, false); });
-      if (controllers != controller) walk_up(mount + "/" + controllers, path, [&](const std::string& folder) { visit(folder, false); });
+      if (controllers != controller)
+        walk_up(mount + "/" + controllers, path, [&](const std::string& folder) { visit(folder, false); });
     }
   }
 }

@@ -49,7 +49,8 @@ class Nvml {
     if (!works_) return otherwise;
     // The runtime names an instance of a divided GPU (MIG) like a whole one; NVML by another prefix.
     const std::string instance = "MIG-" + uuid.substr(uuid.find('-') + 1);
-    if (by_uuid_(uuid.c_str(), &device) != kSuccess && by_uuid_(instance.c_str(), &device) != kSuccess) return otherwise;
+    if (by_uuid_(uuid.c_str(), &device) != kSuccess && by_uuid_(instance.c_str(), &device) != kSuccess)
+      return otherwise;
     return memory_(device, &memory) == kSuccess ? memory.free : otherwise;
   }
 

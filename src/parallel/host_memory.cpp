@@ -63,9 +63,11 @@ std::uint64_t slurm_bytes() {
 
 }  // namespace
 
-HostMemory read_host_memory(const std::string& meminfo, const std::string& cgroup_lines, const std::string& mount, std::uint64_t slurm_bytes) {
+HostMemory read_host_memory(const std::string& meminfo, const std::string& cgroup_lines, const std::string& mount,
+                            std::uint64_t slurm_bytes) {
   HostMemory memory{value_of(meminfo, "MemTotal:") * 1024, value_of(meminfo, "MemAvailable:") * 1024, ""};
-  for_each_cgroup(cgroup_lines, mount, "memory", [&](const std::string& folder, bool v2) { narrow(memory, folder, v2 ? kV2 : kV1); });
+  for_each_cgroup(cgroup_lines, mount, "memory",
+                  [&](const std::string& folder, bool v2) { narrow(memory, folder, v2 ? kV2 : kV1); });
   if (slurm_bytes > 0 && slurm_bytes < memory.total_bytes) {
     memory.total_bytes = slurm_bytes;
     memory.limited_by = "Slurm's --mem";
@@ -74,6 +76,8 @@ HostMemory read_host_memory(const std::string& meminfo, const std::string& cgrou
   return memory;
 }
 
-HostMemory host_memory() { return read_host_memory(read_text("/proc/meminfo"), read_text("/proc/self/cgroup"), "/sys/fs/cgroup", slurm_bytes()); }
+HostMemory host_memory() {
+  return read_host_memory(read_text("/proc/meminfo"), read_text("/proc/self/cgroup"), "/sys/fs/cgroup", slurm_bytes());
+}
 
 }  // namespace magister

@@ -91,7 +91,8 @@ const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wante
 }
 
 // By world rank; throws when two ranks would share a GPU.
-std::vector<const GpuDevice*> choose_gpus(const std::vector<RankProbe>& ranks, const std::vector<int>& wanted, bool share) {
+std::vector<const GpuDevice*> choose_gpus(const std::vector<RankProbe>& ranks, const std::vector<int>& wanted,
+                                          bool share) {
   std::vector<const GpuDevice*> chosen;
   std::map<std::string, const RankProbe*> owner;
   for (const RankProbe& rank : ranks) {

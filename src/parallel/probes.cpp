@@ -115,8 +115,7 @@ std::vector<RankProbe> probe_ranks(const Communicator& world) { return probe_ran
 
 // Names do not tell nodes apart: containers of one image may all be called alike, and a node's containers differently.
 std::vector<RankProbe> probe_ranks(const Communicator& world, const Communicator& node) {
-  const std::vector<std::uint64_t> first_of_node =
-      world.all_gather(node.min(static_cast<std::uint64_t>(world.rank())));
+  const std::vector<std::uint64_t> first_of_node = world.all_gather(node.min(static_cast<std::uint64_t>(world.rank())));
   std::vector<RankProbe> ranks;
   std::map<int, int> seen;
   for (const std::string& text : world.all_gather(to_text(probe_self()))) {
@@ -142,7 +141,8 @@ std::vector<int> core_shares(const std::vector<RankProbe>& ranks) {
     double share = 0;
     for (const int core : rank.cores) share += 1.0 / users_of_core[{rank.host_index, core}];
     if (rank.quota_cores > 0) {
-      share = std::min(share, static_cast<double>(rank.quota_cores) / users_of_quota[{rank.host_index, rank.quota_group}]);
+      share =
+          std::min(share, static_cast<double>(rank.quota_cores) / users_of_quota[{rank.host_index, rank.quota_group}]);
     }
     shares.push_back(std::max(1, static_cast<int>(share + 1e-6)));  // 3 * (1.0 / 3) may fall short of 1
   }

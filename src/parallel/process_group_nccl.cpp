@@ -14,10 +14,10 @@
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
-#include "magister/parallel/communicator.h"
-#include "magister/device/gpu.h"
-#include "magister/parallel/process_group.h"
 #include "magister/device/check_cuda.cuh"
+#include "magister/device/gpu.h"
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/process_group.h"
 
 namespace magister {
 namespace {
@@ -69,7 +69,9 @@ bool is_narrow(const at::Tensor& tensor) {
 // A mark in a stream for another stream to wait for. Move-only.
 class CudaEvent {
  public:
-  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) { MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&event_, flags)); }
+  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
+    MAGISTER_CHECK_CUDA(cudaEventCreateWithFlags(&event_, flags));
+  }
   ~CudaEvent() {
     if (event_ != nullptr) cudaEventDestroy(event_);
   }
@@ -86,7 +88,11 @@ class NcclProcessGroup final : public ProcessGroup {
  public:
   // Collective over members.
   NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device, bool fast)
-      : ProcessGroup(members.rank(), members.size()), members_(members.split(0, members.rank())), device_(device), fast_(fast), patience_(patience()) {
+      : ProcessGroup(members.rank(), members.size()),
+        members_(members.split(0, members.rank())),
+        device_(device),
+        fast_(fast),
+        patience_(patience()) {
     MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
     MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
     try {
@@ -133,13 +139,15 @@ class NcclProcessGroup final : public ProcessGroup {
     ready.record(kStream);
     MAGISTER_CHECK_CUDA(cudaStreamWaitEvent(sums_stream_, ready.get(), 0));
     void* data = sum.tensor.data_ptr();
-    settle(ncclAllReduce(data, data, count_of(sum.tensor), type_of(sum.tensor), ncclSum, comm(), sums_stream_), "ncclAllReduce");
+    settle(ncclAllReduce(data, data, count_of(sum.tensor), type_of(sum.tensor), ncclSum, comm(), sums_stream_),
+           "ncclAllReduce");
     sum.done.record(sums_stream_);
     pending_.push_back(std::move(sum));
   }
 
   void finish_all_reduce_sum(at::Tensor& tensor) override {
-    MAGISTER_CHECK(!pending_.empty(), ExitCode::kInternal, "a sum over the shards is finished that was not begun; report this");
+    MAGISTER_CHECK(!pending_.empty(), ExitCode::kInternal,
+                   "a sum over the shards is finished that was not begun; report this");
     const PendingSum sum = std::move(pending_.front());
     pending_.pop_front();
     Wait wait;

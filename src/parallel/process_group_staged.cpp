@@ -21,8 +21,12 @@ class StagedProcessGroup final : public ProcessGroup {
     host_->all_reduce_sum(staged);
     tensor.copy_(staged);
   }
-  at::Tensor all_gather(const at::Tensor& shard) override { return host_->all_gather(shard.cpu().contiguous()).to(device_); }
-  at::Tensor reduce_scatter(const at::Tensor& tensor) override { return host_->reduce_scatter(tensor.cpu().contiguous()).to(device_); }
+  at::Tensor all_gather(const at::Tensor& shard) override {
+    return host_->all_gather(shard.cpu().contiguous()).to(device_);
+  }
+  at::Tensor reduce_scatter(const at::Tensor& tensor) override {
+    return host_->reduce_scatter(tensor.cpu().contiguous()).to(device_);
+  }
   void broadcast(at::Tensor& tensor, int root) override {
     at::Tensor staged = tensor.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
     host_->broadcast(staged, root);

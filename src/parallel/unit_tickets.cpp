@@ -42,8 +42,8 @@ struct UnitTickets::Window {
   }
 };
 
-UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule,
-                         int group_index, int num_groups) {
+UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index,
+                         int num_groups) {
   MAGISTER_CHECK(num_groups >= 1 && group_index >= 0 && group_index < num_groups, ExitCode::kInternal,
                  "unit tickets for group {} of {} (there is no such group); report this", group_index, num_groups);
   const std::uint64_t print = fingerprint(pending);

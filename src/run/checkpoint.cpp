@@ -25,12 +25,16 @@ constexpr std::uintmax_t kMaxTemplateBytes = 16 << 20;
 std::optional<std::string> read_text(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
-  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxTemplateBytes, ExitCode::kData, "{}: has more than {} bytes (no chat template or "
-                 "configuration has); name another file", printable(path.string()), kMaxTemplateBytes);
+  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxTemplateBytes, ExitCode::kData,
+                 "{}: has more than {} bytes (no chat template or "
+                 "configuration has); name another file",
+                 printable(path.string()), kMaxTemplateBytes);
   std::ifstream file(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
-  MAGISTER_CHECK(!file.bad() && file.is_open(), ExitCode::kInputOutput, "{}: cannot be read (it decides what the model is given); "
-                 "check its permissions", printable(path.string()));
+  MAGISTER_CHECK(!file.bad() && file.is_open(), ExitCode::kInputOutput,
+                 "{}: cannot be read (it decides what the model is given); "
+                 "check its permissions",
+                 printable(path.string()));
   return text;
 }
 
@@ -39,7 +43,9 @@ std::string token_text(const ordered_json& config, const char* name) {
   if (!config.is_object() || !config.contains(name)) return "";
   const ordered_json& token = config.at(name);
   if (token.is_string()) return token.get<std::string>();
-  return token.is_object() && token.contains("content") && token.at("content").is_string() ? token.at("content").get<std::string>() : "";
+  return token.is_object() && token.contains("content") && token.at("content").is_string()
+             ? token.at("content").get<std::string>()
+             : "";
 }
 
 // Metadata of a GGUF file: a token id's text.
@@ -91,8 +97,8 @@ void take_override(const std::string& given, ChatSource& source) {
   source.text = given;
   if (given.find("{%") != std::string::npos || given.find("{{") != std::string::npos) return;
   auto text = read_text(given);
-  MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput, "{}: there is no such file (model.chat_template names it); check the path",
-                 printable(given));
+  MAGISTER_CHECK(text.has_value(), ExitCode::kInputOutput,
+                 "{}: there is no such file (model.chat_template names it); check the path", printable(given));
   source.text = std::move(*text);
   source.name = given;
 }
@@ -116,13 +122,15 @@ std::vector<TokenId> read_end_tokens(const std::string& model_path, const ModelC
   for (const char* name : {"generation_config.json", "config.json"}) {
     const auto text = fs::is_directory(model_path) ? read_text(fs::path(model_path) / name) : std::nullopt;
     const nlohmann::json object = text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-    MAGISTER_CHECK(!object.is_discarded(), ExitCode::kData, "{}: is not JSON (it names the tokens that end a text); fetch the file again",
+    MAGISTER_CHECK(!object.is_discarded(), ExitCode::kData,
+                   "{}: is not JSON (it names the tokens that end a text); fetch the file again",
                    printable((fs::path(model_path) / name).string()));
     if (!object.is_object() || !object.contains("eos_token_id")) continue;
     std::vector<TokenId> ids = ids_of(object.at("eos_token_id"), config.vocab_size);
     if (!ids.empty()) return ids;
   }
-  return config.eos_token_id >= 0 ? std::vector<TokenId>{static_cast<TokenId>(config.eos_token_id)} : std::vector<TokenId>{};
+  return config.eos_token_id >= 0 ? std::vector<TokenId>{static_cast<TokenId>(config.eos_token_id)}
+                                  : std::vector<TokenId>{};
 }
 
 }  // namespace
@@ -139,7 +147,8 @@ const Tokenizer& Checkpoint::tokenizer() {
 
 const ChatSource* Checkpoint::chat_source() {
   if (!chat_) {
-    ChatSource source = fs::is_directory(path()) ? source_in_folder(path()) : source_in_gguf(path(), file_->metadata(), tokenizer());
+    ChatSource source =
+        fs::is_directory(path()) ? source_in_folder(path()) : source_in_gguf(path(), file_->metadata(), tokenizer());
     take_override(section_.chat_template, source);
     chat_.emplace();
     if (!source.name.empty()) *chat_ = std::move(source);

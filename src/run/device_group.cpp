@@ -9,11 +9,11 @@
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
+#include "magister/device/gpu.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
-#include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
@@ -27,7 +27,9 @@ bool gpu_code_on_host() {
   return wanted != nullptr && std::string_view(wanted) == "1";
 }
 
-bool on_gpus(const std::vector<DeviceRow>& devices) { return !devices.empty() && devices.front().device.starts_with("cuda:"); }
+bool on_gpus(const std::vector<DeviceRow>& devices) {
+  return !devices.empty() && devices.front().device.starts_with("cuda:");
+}
 
 bool fits(const MemoryParts& parts, std::uint64_t free) {
   return static_cast<double>(sum_of(parts)) <= kUsableGpuShare * static_cast<double>(free);
@@ -36,10 +38,14 @@ bool fits(const MemoryParts& parts, std::uint64_t free) {
 void refuse_too_much(int device, const GpuMemory& memory, int tp_size, const MemoryParts& parts) {
   if (fits(parts, memory.free_bytes)) return;
   std::string list;
-  for (const auto& [name, bytes] : parts) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
-  fail(ExitCode::kConfig, "cuda:{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
-       "(layout.gpus_per_group), a quantization, or smaller passes", device, format_bytes(memory.free_bytes),
-       format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)), list);
+  for (const auto& [name, bytes] : parts)
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  fail(
+      ExitCode::kConfig,
+      "cuda:{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
+      "(layout.gpus_per_group), a quantization, or smaller passes",
+      device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)),
+      list);
 }
 
 // Empty when the shards fit.
@@ -47,12 +53,16 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
   const std::uint64_t needed = static_cast<std::uint64_t>(shards) * sum_of(parts);
   if (memory.free_bytes == 0 || needed <= memory.free_bytes) return "";  // 0: the system does not say
   std::string list;
-  for (const auto& [name, bytes] : parts) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  for (const auto& [name, bytes] : parts)
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
-  return fmt::format("{} has {} of memory free of {}{}, and its {} need {}, each {}: {} (the system would end the job in its middle); use "
-                     "fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes", host,
-                     format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), limit,
-                     shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), format_bytes(needed), format_bytes(sum_of(parts)), list);
+  return fmt::format(
+      "{} has {} of memory free of {}{}, and its {} need {}, each {}: {} (the system would end the job in its middle); "
+      "use "
+      "fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
+      host, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), limit,
+      shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), format_bytes(needed),
+      format_bytes(sum_of(parts)), list);
 }
 
 // The least free memory of a GPU that a rank would use; 0 when a rank has none.
@@ -60,7 +70,8 @@ std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& la
   std::uint64_t free = ~std::uint64_t{0};
   bool found = false;
   for (const GpuDevice& gpu : discover_gpus()) {
-    const bool wanted = layout.devices.empty() || std::find(layout.devices.begin(), layout.devices.end(), gpu.index) != layout.devices.end();
+    const bool wanted = layout.devices.empty() ||
+                        std::find(layout.devices.begin(), layout.devices.end(), gpu.index) != layout.devices.end();
     if (!wanted) continue;
     free = std::min(free, gpu.free_bytes);
     found = true;
@@ -70,7 +81,8 @@ std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& la
 
 }  // namespace
 
-LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks) {
+LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass,
+                          int num_ranks) {
   LayoutConfig layout = context.experiment.layout;
   const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
   if (free == 0) return layout;
@@ -81,12 +93,14 @@ LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoin
   for (const int size : working_tp_sizes(description.config, num_ranks)) {
     if (num_ranks % size != 0) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
-    const auto weights = [&](int shard) { return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme); };
+    const auto weights = [&](int shard) {
+      return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme);
+    };
     const GpuDemand demand{dtype, scheme.on()};
     if (fits(device_memory(description.config, weights, size, pass, one_text, demand), free)) break;
   }
-  log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group, layout.gpus_per_group == 1 ? "" : "s",
-           format_bytes(free));
+  log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group,
+           layout.gpus_per_group == 1 ? "" : "s", format_bytes(free));
   return layout;
 }
 
@@ -121,7 +135,8 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
 
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts) {
   if (model.gpu && !model.gpu->on_host()) return;
-  for (const std::string& message : world.all_gather(host_memory_fault(host_name(), host_memory(), model.shards_on_host, parts))) {
+  for (const std::string& message :
+       world.all_gather(host_memory_fault(host_name(), host_memory(), model.shards_on_host, parts))) {
     if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
   }
 }
@@ -129,7 +144,8 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
 void check_device_memory(const PlanReport& report) {
   const std::vector<GpuDevice> gpus = discover_gpus();
   if (!on_gpus(report.devices) || gpus.empty()) return;
-  refuse_too_much(gpus.front().index, {gpus.front().total_bytes, gpus.front().free_bytes}, report.tp_size, report.device_parts);
+  refuse_too_much(gpus.front().index, {gpus.front().total_bytes, gpus.front().free_bytes}, report.tp_size,
+                  report.device_parts);
 }
 
 }  // namespace magister

@@ -40,7 +40,8 @@ LayoutConfig read_layout(ConfigNode& root) {
   layout.gpus_usable = true;
   layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
   std::vector<std::int64_t> devices;
-  layout.cpu_only = node.choice_or_integers("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]", devices, 0, 1023) == "cpu";
+  layout.cpu_only = node.choice_or_integers("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]",
+                                            devices, 0, 1023) == "cpu";
   if (std::set<std::int64_t>(devices.begin(), devices.end()).size() != devices.size()) {
     node.reject("devices", "a device is named twice (it cannot hold two shards of a model); name each once");
   }
@@ -48,8 +49,9 @@ LayoutConfig read_layout(ConfigNode& root) {
   layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
   layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
   if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
-    node.reject("shards_per_rank", "more than one shard a rank together with a list of GPUs (shards inside a rank are for "
-                                   "CPUs; a rank drives its own GPUs); remove one of the two");
+    node.reject("shards_per_rank",
+                "more than one shard a rank together with a list of GPUs (shards inside a rank are for "
+                "CPUs; a rank drives its own GPUs); remove one of the two");
   }
   node.also_called("gpus_per_group", {"tensor_parallel_size", "tp_size", "tp"});
   return layout;
@@ -61,12 +63,15 @@ RunSection read_run(ConfigNode& root) {
   if (const auto text = node.optional_text("max_wall")) {
     run.max_wall_seconds = parse_wall_time(*text);
     if (!run.max_wall_seconds) {
-      node.reject("max_wall", "\"{}\" is not a time (hours, minutes and seconds are expected); write it as HH:MM:SS, for "
-                  "example 11:45:00", printable(*text, 40));
+      node.reject("max_wall",
+                  "\"{}\" is not a time (hours, minutes and seconds are expected); write it as HH:MM:SS, for "
+                  "example 11:45:00",
+                  printable(*text, 40));
     }
   }
   node.text_form("max_wall", "^[0-9]{1,6}:[0-5][0-9]:[0-5][0-9]$");
-  run.schedule = node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
+  run.schedule =
+      node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
   run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
   return run;
 }
@@ -77,8 +82,10 @@ PlanSection read_plan(ConfigNode& root) {
   if (const auto text = node.optional_text("device_memory")) {
     const std::optional<std::uint64_t> bytes = parse_bytes(*text);
     if (!bytes) {
-      node.reject("device_memory", "\"{}\" is not an amount of memory (a number with its unit is expected); write for example 80GB or "
-                  "79.2GiB", printable(*text, 40));
+      node.reject("device_memory",
+                  "\"{}\" is not an amount of memory (a number with its unit is expected); write for example 80GB or "
+                  "79.2GiB",
+                  printable(*text, 40));
     }
     plan.device_memory = bytes.value_or(0);
   }
@@ -94,12 +101,18 @@ void read_output(ConfigNode& root, ExperimentConfig& experiment) {
   access.driver = mpio ? ResultsAccess::Driver::kMpio : ResultsAccess::Driver::kPwrite;
   access.hints = node.text_map("hints");
   if (!mpio && !access.hints.empty()) {
-    node.reject("hints", "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
+    node.reject(
+        "hints",
+        "hints are given and the driver is pwrite (only MPI-IO takes hints); set driver to mpio, or remove them");
   }
   for (const auto& [name, value] : access.hints) {
-    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() || value.size() > MpiHints::max_value_bytes()) {
-      node.reject("hints", "\"{}\" is not a hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of 1 to {}); "
-                  "write for example striping_factor: 8", printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
+    if (!is_plain_name(name) || name.size() > MpiHints::max_name_bytes() || value.empty() ||
+        value.size() > MpiHints::max_value_bytes()) {
+      node.reject("hints",
+                  "\"{}\" is not a hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of "
+                  "1 to {}); "
+                  "write for example striping_factor: 8",
+                  printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
     }
   }
 }
@@ -108,7 +121,8 @@ void read_output(ConfigNode& root, ExperimentConfig& experiment) {
 void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   const bool chats = node.has("messages"), ids = node.has("tokens");
   if (chats && (ids || node.has("text"))) {
-    node.reject("messages", "`messages` and another field are given (a record is read from one field); remove one of them");
+    node.reject("messages",
+                "`messages` and another field are given (a record is read from one field); remove one of them");
   } else if (ids && node.has("text")) {
     node.reject("tokens", "both `text` and `tokens` are given (a record is read from one field); remove one of them");
   }
@@ -120,7 +134,8 @@ void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   dataset.tokens_field = node.optional_text("tokens").value_or("");
   dataset.messages_field = node.optional_text("messages").value_or("");
   dataset.whole_record = chats;
-  ConfigNode of_chats = node.only_if(chats, "is given without `messages` (only a chat has messages); name their field, or remove it");
+  ConfigNode of_chats =
+      node.only_if(chats, "is given without `messages` (only a chat has messages); name their field, or remove it");
   dataset.special_tokens_in_messages = of_chats.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
   node.also_called("text", {"prompt", "prompts", "prompt_column", "text_column", "column"});
   node.also_called("messages", {"conversations", "chat", "conversation"});
@@ -136,8 +151,10 @@ void read_slice(ConfigNode& task, DatasetConfig& dataset) {
   const auto index = decimal(parts[0]);
   const auto count = parts.size() == 2 ? decimal(parts[1]) : std::nullopt;
   if (!index || !count || *index >= *count) {
-    task.reject("slice", "\"{}\" is not i/n with i from 0 to n - 1 (it says which part of the records this run computes); "
-                "write for example 0/4", printable(*text, 40));
+    task.reject("slice",
+                "\"{}\" is not i/n with i from 0 to n - 1 (it says which part of the records this run computes); "
+                "write for example 0/4",
+                printable(*text, 40));
     return;
   }
   dataset.slice_index = *index;
@@ -157,7 +174,7 @@ std::optional<double> parse_wall_time(const std::string& text) {
 }
 
 std::optional<std::uint64_t> parse_bytes(const std::string& text) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {{"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
                                                             {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
@@ -187,15 +204,24 @@ ModelSection read_model(ConfigNode section) {
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {
-    section.reject("dtype", "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
+    section.reject("dtype",
+                   "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
   }
   const bool quantized = model.quantization != "none";
   model.quantization_group =
-      section.only_if(quantized, "a group is given without a quantization (nothing would be grouped); set quantization to int8 or int4, "
-                      "or remove it").integer_or_auto_among("quantization_group", {0, 32, 64, 128});
+      section
+          .only_if(
+              quantized,
+              "a group is given without a quantization (nothing would be grouped); set quantization to int8 or int4, "
+              "or remove it")
+          .integer_or_auto_among("quantization_group", {0, 32, 64, 128});
   model.quantization_loss =
-      section.only_if(quantized, "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
-                      "or remove it").integer("quantization_loss", 0, 0, 1 << 20);
+      section
+          .only_if(
+              quantized,
+              "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
+              "or remove it")
+          .integer("quantization_loss", 0, 0, 1 << 20);
   model.chat_template = section.optional_text("chat_template").value_or("");
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
   section.also_called("dtype", {"torch_dtype"});

@@ -6,14 +6,14 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
-#include "magister/io/checkpoint/model_path.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/io/checkpoint/model_path.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
-#include "magister/run/progress.h"
 #include "magister/run/open_model.h"
+#include "magister/run/progress.h"
 
 namespace magister {
 namespace {
@@ -28,12 +28,14 @@ std::string decimal_bytes(std::uint64_t bytes) {
 std::string quantization_words(const QuantScheme& scheme) {
   if (!scheme.on()) return "";
   const char* type = scheme.type == QuantType::kInt8 ? "int8" : "int4";
-  return scheme.group == 0 ? fmt::format("{}, one scale an output", type) : fmt::format("{} in groups of {}", type, scheme.group);
+  return scheme.group == 0 ? fmt::format("{}, one scale an output", type)
+                           : fmt::format("{} in groups of {}", type, scheme.group);
 }
 
 std::string model_words(const PlannedModel& model) {
   const auto parameters = static_cast<double>(model.config.num_parameters());
-  const std::string size = parameters < 1e9 ? fmt::format("{:.1f} M", parameters * 1e-6) : fmt::format("{:.2f} B", parameters * 1e-9);
+  const std::string size =
+      parameters < 1e9 ? fmt::format("{:.1f} M", parameters * 1e-6) : fmt::format("{:.2f} B", parameters * 1e-9);
   const std::string words = fmt::format("{}, {} parameters, {}", model.config.family, size, dtype_name(model.dtype));
   if (!model.quantization.on()) return words;
   return words + ", " + (model.layers.empty() ? "layers " + quantization_words(model.quantization) : model.layers);
@@ -58,7 +60,8 @@ std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme,
     for (int rank = 1; rank < size; ++rank) {
       const Partition part = partition_for(config, rank, size);
       const auto group = static_cast<std::uint64_t>(scheme.group);
-      if (part.mlp.begin % group != 0 || part.heads.begin * static_cast<std::uint64_t>(config.head_dim) % group != 0) return false;
+      if (part.mlp.begin % group != 0 || part.heads.begin * static_cast<std::uint64_t>(config.head_dim) % group != 0)
+        return false;
     }
     return true;
   };
@@ -67,10 +70,13 @@ std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme,
   for (const int size : working_tp_sizes(config, 16)) {
     if (aligned(size)) sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
   }
-  return fmt::format("  groups of {} do not divide evenly over {} devices ({} columns of the MLP are {:.10g} groups): shards that begin "
-                     "inside a group read the whole of it for its scale, and the weights stay those of one device; no group is cut "
-                     "with {} devices\n", scheme.group, tp_size, config.intermediate_size,
-                     static_cast<double>(config.intermediate_size) / static_cast<double>(scheme.group), sizes);
+  return fmt::format(
+      "  groups of {} do not divide evenly over {} devices ({} columns of the MLP are {:.10g} groups): shards that "
+      "begin "
+      "inside a group read the whole of it for its scale, and the weights stay those of one device; no group is cut "
+      "with {} devices\n",
+      scheme.group, tp_size, config.intermediate_size,
+      static_cast<double>(config.intermediate_size) / static_cast<double>(scheme.group), sizes);
 }
 
 std::string formats_table(const ModelConfig& config, const std::vector<int>& sizes) {
@@ -89,7 +95,8 @@ std::string formats_table(const ModelConfig& config, const std::vector<int>& siz
   for (const int size : sizes) out += fmt::format("{:>12}", fmt::format("on {}", size));
   for (const Format& format : formats) {
     out += fmt::format("\n    {:<22}", format.name);
-    for (const int size : sizes) out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme)));
+    for (const int size : sizes)
+      out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme)));
   }
   return out + "\n";
 }
@@ -106,7 +113,8 @@ namespace {
 
 MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
                       std::uint64_t cache_pages) {
-  MemoryParts parts = {{"weights", weights}, {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
+  MemoryParts parts = {{"weights", weights},
+                       {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
   if (cache_pages > 0) parts.emplace_back("keys and values", cache_pages * kv_page_bytes(config, part));
   return parts;
 }
@@ -115,13 +123,16 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
                       std::uint64_t cache_pages, const GpuDemand& gpu) {
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
   const at::ScalarType type = activation_dtype(gpu.dtype);
-  MemoryParts parts = {{"weights", weights},
-                       {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), type)},
-                       {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
-  if (gpu.quantized) parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
+  MemoryParts parts = {
+      {"weights", weights},
+      {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), type)},
+      {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
+  if (gpu.quantized)
+    parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
   if (cache_pages > 0) {
     // One page more, which idle rows write to; and the sums of every 192 keys of a decoding pass, in powers of two.
-    parts.emplace_back("keys and values", (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
+    parts.emplace_back("keys and values",
+                       (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
     const std::uint64_t chunks = std::bit_ceil((pass.sequence_tokens + 191) / 192 + 1);
     const auto rows = static_cast<std::uint64_t>(gpu_decoding_rows(gpu.dtype));
     parts.emplace_back("decoding", rows * part.heads.size() * chunks * (E + 2) * sizeof(float));
@@ -153,16 +164,22 @@ void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout,
   report.model = model_words(model);
 }
 
-std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group, std::uint64_t device_bytes) {
+std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group,
+                             std::uint64_t device_bytes) {
   namespace fs = std::filesystem;
   const fs::path path(section.path);
   std::error_code ignored;
   if (const std::string hint = download_hint(section.path); !hint.empty() && !fs::exists(path, ignored)) {
-    fail(ExitCode::kInputOutput, "{}: there is no such model (its config.json is needed){}", printable(section.path), hint);
+    fail(ExitCode::kInputOutput, "{}: there is no such model (its config.json is needed){}", printable(section.path),
+         hint);
   }
-  const ModelDescription description = describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
+  const ModelDescription description =
+      describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
   const ModelConfig& config = description.config;
-  const at::ScalarType dtype = section.dtype == "f32" ? at::kFloat : section.dtype == "f16" ? at::kHalf : section.dtype == "fp8" ? at::kFloat8_e4m3fn : at::kBFloat16;
+  const at::ScalarType dtype = section.dtype == "f32"   ? at::kFloat
+                               : section.dtype == "f16" ? at::kHalf
+                               : section.dtype == "fp8" ? at::kFloat8_e4m3fn
+                                                        : at::kBFloat16;
   const QuantScheme scheme = quant_scheme_of(section);
   if (gpus_per_group > 0) partition_for(config, 0, gpus_per_group);  // refuses what cannot be divided
   const auto needed = [&](int size) {
@@ -177,29 +194,40 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
 
   std::string out = "  model     " + model_words({config, dtype, scheme}) + "\n";
   out += formats_table(config, listed_sizes(config, gpus_per_group));
-  out += fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values", "in all",
-                     device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));
+  out += fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values",
+                     "in all", device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));
   for (const int size : listed_sizes(config, std::max(gpus_per_group, smallest))) {
     const MemoryParts parts = needed(size);
     const std::uint64_t cache = pass.sequence_tokens == 0 ? 0 : parts[2].second;
-    out += fmt::format("    {:<10}{:>12}{:>14}{:>18}{:>12}   {}\n", fmt::format("on {}", size), decimal_bytes(parts[0].second),
-                       decimal_bytes(sum_of(parts) - parts[0].second - cache), decimal_bytes(cache), decimal_bytes(sum_of(parts)),
-                       device_bytes == 0 ? "" : sum_of(parts) <= device_bytes ? "fits" : "does not fit");
+    out += fmt::format("    {:<10}{:>12}{:>14}{:>18}{:>12}   {}\n", fmt::format("on {}", size),
+                       decimal_bytes(parts[0].second), decimal_bytes(sum_of(parts) - parts[0].second - cache),
+                       decimal_bytes(cache), decimal_bytes(sum_of(parts)),
+                       device_bytes == 0               ? ""
+                       : sum_of(parts) <= device_bytes ? "fits"
+                                                       : "does not fit");
   }
-  out += fmt::format("  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices (f32; half of it in "
-                     "16 bit)\n", pass.tokens, pass.sequence_tokens,
-                     kv_page_bytes(config, partition_for(config, 0, 1)) / static_cast<std::uint64_t>(KvPages::kSlots));
+  out += fmt::format(
+      "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices (f32; half "
+      "of it in "
+      "16 bit)\n",
+      pass.tokens, pass.sequence_tokens,
+      kv_page_bytes(config, partition_for(config, 0, 1)) / static_cast<std::uint64_t>(KvPages::kSlots));
   out += alignment_note(config, scheme, gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1));
   if (device_bytes == 0) return out;
-  MAGISTER_CHECK(smallest != 0, ExitCode::kConfig, "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
-                 "choose a quantization, smaller passes or larger devices", kMostDevices, decimal_bytes(device_bytes), printable(section.path),
+  MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
+                 "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
+                 "choose a quantization, smaller passes or larger devices",
+                 kMostDevices, decimal_bytes(device_bytes), printable(section.path),
                  decimal_bytes(sum_of(needed(static_cast<int>(working_tp_sizes(config, kMostDevices).size())))));
   MAGISTER_CHECK(gpus_per_group == 0 || sum_of(needed(gpus_per_group)) <= device_bytes, ExitCode::kConfig,
-                 "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would fail); the smallest group that "
-                 "fits has {} devices, with {} each", gpus_per_group, decimal_bytes(sum_of(needed(gpus_per_group))), decimal_bytes(device_bytes),
-                 smallest, decimal_bytes(sum_of(needed(smallest))));
-  return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest, smallest == 1 ? "" : "s",
-                           decimal_bytes(device_bytes), decimal_bytes(sum_of(needed(smallest))));
+                 "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
+                 "fail); the smallest group that "
+                 "fits has {} devices, with {} each",
+                 gpus_per_group, decimal_bytes(sum_of(needed(gpus_per_group))), decimal_bytes(device_bytes), smallest,
+                 decimal_bytes(sum_of(needed(smallest))));
+  return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,
+                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes),
+                           decimal_bytes(sum_of(needed(smallest))));
 }
 
 }  // namespace magister

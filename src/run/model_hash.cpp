@@ -17,8 +17,10 @@ namespace magister {
 
 std::string file_sha256(const std::string& path, const StopPoll& poll) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  MAGISTER_CHECK(file != nullptr, ExitCode::kInputOutput, "{}: cannot be read ({}; its hash names the model in the results); "
-                 "check the path and its permissions", path, std::strerror(errno));
+  MAGISTER_CHECK(file != nullptr, ExitCode::kInputOutput,
+                 "{}: cannot be read ({}; its hash names the model in the results); "
+                 "check the path and its permissions",
+                 path, std::strerror(errno));
   Sha256 hash;
   std::vector<std::byte> block(4 << 20);
   while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) {
@@ -32,7 +34,8 @@ std::string file_sha256(const std::string& path, const StopPoll& poll) {
   return hash.hex();
 }
 
-std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file, const StopPoll& poll) {
+std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
+                         const StopPoll& poll) {
   std::vector<std::string> paths = file.paths();
   if (std::filesystem::is_directory(model_path)) {
     for (const char* name : {"config.json", "tokenizer.json"}) {
@@ -46,7 +49,8 @@ std::string model_sha256(const Communicator& world, const std::string& model_pat
   std::string lines;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (static_cast<int>(i % static_cast<std::size_t>(world.size())) != world.rank()) continue;
-    lines += fmt::format("{:08} {}  {}\n", i, file_sha256(paths[i], poll), std::filesystem::path(paths[i]).filename().string());
+    lines += fmt::format("{:08} {}  {}\n", i, file_sha256(paths[i], poll),
+                         std::filesystem::path(paths[i]).filename().string());
   }
   // Back into the order of the names: each line starts with its place.
   std::vector<std::string> all;

@@ -14,7 +14,8 @@ namespace magister {
 namespace {
 
 [[noreturn]] void wrong_type(const std::string& source, const char* key) {
-  fail(ExitCode::kData, "{}: {} has an unexpected type (the vocabulary cannot be read); convert the model to GGUF again",
+  fail(ExitCode::kData,
+       "{}: {} has an unexpected type (the vocabulary cannot be read); convert the model to GGUF again",
        printable(source), key);
 }
 
@@ -68,7 +69,8 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
   const auto* const model = find<std::string>(metadata, "tokenizer.ggml.model", source);
   MAGISTER_CHECK(tokens != nullptr && model != nullptr, ExitCode::kData,
                  "{}: no tokenizer.ggml.tokens or tokenizer.ggml.model in its metadata (text cannot be turned into "
-                 "tokens); use a GGUF file that holds its vocabulary", printable(source));
+                 "tokens); use a GGUF file that holds its vocabulary",
+                 printable(source));
   vocabulary.tokens = *tokens;
   vocabulary.model = *model;
   if (const auto* pre = find<std::string>(metadata, "tokenizer.ggml.pre", source)) vocabulary.pre = *pre;
@@ -77,9 +79,10 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
   }
   if (const auto* types = find<std::vector<std::int64_t>>(metadata, "tokenizer.ggml.token_type", source)) {
     for (const std::int64_t type : *types) {
-      MAGISTER_CHECK(type >= 0 && type <= 6, ExitCode::kData,
-                     "{}: token type {} in tokenizer.ggml.token_type (types are 1 to 6); convert the model to GGUF again",
-                     printable(source), type);
+      MAGISTER_CHECK(
+          type >= 0 && type <= 6, ExitCode::kData,
+          "{}: token type {} in tokenizer.ggml.token_type (types are 1 to 6); convert the model to GGUF again",
+          printable(source), type);
       vocabulary.token_types.push_back(static_cast<std::int32_t>(type));
     }
   }

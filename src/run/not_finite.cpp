@@ -15,10 +15,14 @@ std::string record_words(const ResultsFile& file, std::uint64_t sample) {
   return key.empty() || key == index ? "record " + index : fmt::format("record {} (key \"{}\")", index, printable(key));
 }
 
-void refuse_not_finite(Transformer& model, const std::string& record, std::uint64_t row, const std::vector<TokenId>& tokens) {
+void refuse_not_finite(Transformer& model, const std::string& record, std::uint64_t row,
+                       const std::vector<TokenId>& tokens) {
   const std::string where = model.first_not_finite(pack_sequences({tokens}));
-  fail(ExitCode::kData, "{}, row {}: the model's logits are not finite (NaN or infinity{}; nothing can be told from them, and nothing of this "
-       "unit is written); check {} and the dtype", record, row, where.empty() ? "" : ", first in " + where,
+  fail(ExitCode::kData,
+       "{}, row {}: the model's logits are not finite (NaN or infinity{}; nothing can be told from them, and nothing "
+       "of this "
+       "unit is written); check {} and the dtype",
+       record, row, where.empty() ? "" : ", first in " + where,
        where.empty() ? "the weights" : "the weights of " + where);
 }
 

@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "magister/core/error.h"
+#include "magister/device/gpu.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
-#include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/device_group.h"
 
@@ -50,8 +50,10 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
   if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
     const int capability = gpu_compute_capability(gpu->device);
-    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig, "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
-                   "products come with 8.9); choose bf16, or quantization: int8", gpu->device, capability / 10, capability % 10);
+    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,
+                   "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
+                   "products come with 8.9); choose bf16, or quantization: int8",
+                   gpu->device, capability / 10, capability % 10);
   }
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
@@ -65,8 +67,8 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
 
 namespace {
 
-Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization, ProcessGroup& group, ThreadPool& pool,
-                       const LoadHook& hook) {
+Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization,
+                       ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) {
   if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu, hook};
   return {model.description, *model.file, group, pool, dtype, quantization, hook};
 }
@@ -81,7 +83,8 @@ Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, c
 }
 
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
-  return [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
+  return
+      [this, tp_size](int tp_rank) { return weight_bytes(description, *file, dtype, tp_rank, tp_size, quantization); };
 }
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
@@ -92,13 +95,15 @@ MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::ui
 
 std::uint64_t OpenModel::page_bytes(int tp_size) const {
   const std::uint64_t in_f32 = kv_page_bytes(description.config, partition_for(description.config, 0, tp_size));
-  return std::max<std::uint64_t>(gpu ? in_f32 / sizeof(float) * c10::elementSize(activation_dtype(plain_dtype)) : in_f32, 1);
+  return std::max<std::uint64_t>(
+      gpu ? in_f32 / sizeof(float) * c10::elementSize(activation_dtype(plain_dtype)) : in_f32, 1);
 }
 
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
   if (!gpu || gpu->on_host()) return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
   // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
-  const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
+  const auto usable =
+      static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
   return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)));
 }
 
@@ -107,14 +112,17 @@ std::string OpenModel::layers() const {
   const char* type = quantization.type == QuantType::kInt8 ? "int8" : "int4";
   std::string text = fmt::format("layers {}:", type);
   if (products.kept > 0) text += fmt::format(" {} products with the file's own codes", products.kept);
-  if (products.made > 0) text += fmt::format("{} {} made in groups of {}", products.kept > 0 ? "," : "", products.made, quantization.group);
+  if (products.made > 0)
+    text += fmt::format("{} {} made in groups of {}", products.kept > 0 ? "," : "", products.made, quantization.group);
   return text;
 }
 
 nlohmann::ordered_json OpenModel::log_fields() const {
   const char* type = !quantization.on() ? "none" : quantization.type == QuantType::kInt8 ? "int8" : "int4";
   nlohmann::ordered_json facts = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
-  if (quantization.on()) facts.update({{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});
+  if (quantization.on())
+    facts.update(
+        {{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});
   return facts;
 }
 

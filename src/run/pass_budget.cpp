@@ -25,8 +25,10 @@ std::uint64_t peak_of_pass(Transformer& model, const LogitReducer& reducer, std:
 
 }  // namespace
 
-std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int64_t many, std::uint64_t many_bytes, std::uint64_t free) {
-  const double a_token = many_bytes > few_bytes ? static_cast<double>(many_bytes - few_bytes) / static_cast<double>(many - few) : 1.0;
+std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int64_t many, std::uint64_t many_bytes,
+                             std::uint64_t free) {
+  const double a_token =
+      many_bytes > few_bytes ? static_cast<double>(many_bytes - few_bytes) / static_cast<double>(many - few) : 1.0;
   const double once = std::max(0.0, static_cast<double>(few_bytes) - a_token * static_cast<double>(few));
   return std::max(few, static_cast<std::int64_t>(std::min(1e15, (static_cast<double>(free) - once) / a_token)));
 }
@@ -34,10 +36,12 @@ std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int
 std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t requested) {
   const std::optional<gpu::Queue>& queue = model.lm_head().gpu;
   if (!queue || queue->on_host() || requested <= kMany) return requested;
-  const std::uint64_t few = peak_of_pass(model, reducer, kFew, queue->device), many = peak_of_pass(model, reducer, kMany, queue->device);
+  const std::uint64_t few = peak_of_pass(model, reducer, kFew, queue->device),
+                      many = peak_of_pass(model, reducer, kMany, queue->device);
   const GpuAllocated allocated = gpu_allocated(queue->device);
   const std::uint64_t idle = allocated.reserved_bytes - std::min(allocated.reserved_bytes, allocated.bytes);
-  const auto free = static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(queue->device).free_bytes + idle));
+  const auto free =
+      static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(queue->device).free_bytes + idle));
   ProcessGroup& group = model.group();
   const at::Tensor mine = at::tensor({token_budget_of(kFew, few, kMany, many, free)}, at::kLong).to(group.device());
   const std::int64_t budget = (group.tp_size() == 1 ? mine : group.all_gather(mine)).min().item<std::int64_t>();

@@ -30,15 +30,22 @@ double rate(std::uint64_t amount, double seconds) { return seconds > 0 ? static_
 std::string time_left(const InFlight& in_flight, std::uint64_t units, double seconds) {
   if (in_flight.texts_done == 0 || in_flight.units_begun == 0) return "unknown";
   const double a_unit = static_cast<double>(in_flight.texts_begun) / static_cast<double>(in_flight.units_begun);
-  const double all = a_unit * static_cast<double>(units) / static_cast<double>(in_flight.groups), done = static_cast<double>(in_flight.texts_done);
+  const double all = a_unit * static_cast<double>(units) / static_cast<double>(in_flight.groups),
+               done = static_cast<double>(in_flight.texts_done);
   return format_duration(seconds * std::max(all - done, 0.0) / done);
 }
 
 }  // namespace
 
 Progress::Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live)
-    : task_(std::move(task)), total_(total), before_(before), log_(log), speaks_(speaks), live_(live),
-      begin_(Clock::now()), last_line_(begin_) {}
+    : task_(std::move(task)),
+      total_(total),
+      before_(before),
+      log_(log),
+      speaks_(speaks),
+      live_(live),
+      begin_(Clock::now()),
+      last_line_(begin_) {}
 
 Progress::~Progress() { end(); }
 
@@ -47,14 +54,18 @@ std::string Progress::line(Total done, double seconds_since_start, const InFligh
   const std::uint64_t tokens_left = total_.tokens - std::min(total_.tokens, done.tokens);
   const bool none_committed = tokens_here == 0 && in_flight.tokens > 0;
   const double tokens_per_second = rate(none_committed ? in_flight.tokens : tokens_here, seconds_since_start);
-  const double percent = total_.units == 0 ? 100.0 : 100.0 * static_cast<double>(done.units) / static_cast<double>(total_.units);
-  const std::string texts = none_committed ? fmt::format(", {} of {} texts in flight written", in_flight.texts_done, in_flight.texts_begun) : "";
-  const std::string eta = none_committed           ? time_left(in_flight, total_.units - std::min(total_.units, done.units), seconds_since_start)
-                          : tokens_left == 0          ? format_duration(0)
-                          : tokens_per_second > 0.0 ? format_duration(static_cast<double>(tokens_left) / tokens_per_second)
-                                                    : "unknown";
-  return fmt::format("{}: {}/{} units ({:.1f} %){}, {:.0f} tokens/s, ETA {}", task_, done.units, total_.units, percent, texts,
-                     tokens_per_second, eta);
+  const double percent =
+      total_.units == 0 ? 100.0 : 100.0 * static_cast<double>(done.units) / static_cast<double>(total_.units);
+  const std::string texts =
+      none_committed ? fmt::format(", {} of {} texts in flight written", in_flight.texts_done, in_flight.texts_begun)
+                     : "";
+  const std::string eta =
+      none_committed     ? time_left(in_flight, total_.units - std::min(total_.units, done.units), seconds_since_start)
+      : tokens_left == 0 ? format_duration(0)
+      : tokens_per_second > 0.0 ? format_duration(static_cast<double>(tokens_left) / tokens_per_second)
+                                : "unknown";
+  return fmt::format("{}: {}/{} units ({:.1f} %){}, {:.0f} tokens/s, ETA {}", task_, done.units, total_.units, percent,
+                     texts, tokens_per_second, eta);
 }
 
 void Progress::update(Total done, const InFlight& in_flight) {
@@ -74,7 +85,8 @@ void Progress::update(Total done, const InFlight& in_flight) {
                           {"units", total_.units},
                           {"tokens_done", done.tokens},
                           {"tokens", total_.tokens},
-                          {"tokens_per_second", rate(done.tokens - std::min(done.tokens, before_.tokens), seconds_between(begin_, now))}});
+                          {"tokens_per_second",
+                           rate(done.tokens - std::min(done.tokens, before_.tokens), seconds_between(begin_, now))}});
 }
 
 void Progress::end() {
@@ -83,7 +95,8 @@ void Progress::end() {
 
 void PhaseTimes::add(const std::string& phase, double seconds) {
   const std::lock_guard lock(mutex_);
-  const auto at = std::find_if(seconds_.begin(), seconds_.end(), [&](const auto& entry) { return entry.first == phase; });
+  const auto at =
+      std::find_if(seconds_.begin(), seconds_.end(), [&](const auto& entry) { return entry.first == phase; });
   if (at != seconds_.end()) {
     at->second += seconds;
   } else {
@@ -150,7 +163,8 @@ double imbalance(const std::vector<PhaseRow>& rows) {
 std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds) {
   std::size_t width = 5;
   for (const PhaseRow& row : rows) width = std::max(width, row.phase.size());
-  std::string table = fmt::format("{:<{}}  {:>10} {:>10} {:>10}   seconds over the ranks\n", "phase", width, "min", "mean", "max");
+  std::string table =
+      fmt::format("{:<{}}  {:>10} {:>10} {:>10}   seconds over the ranks\n", "phase", width, "min", "mean", "max");
   for (const PhaseRow& row : rows) {
     table += fmt::format("{:<{}}  {:>10.3f} {:>10.3f} {:>10.3f}\n", row.phase, width, row.min, row.mean, row.max);
   }

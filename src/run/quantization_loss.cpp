@@ -11,15 +11,15 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/device/gpu.h"
 #include "magister/engine/generator.h"
 #include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
-#include "magister/device/gpu.h"
 #include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
-#include "magister/run/run_log.h"
 #include "magister/run/results_on_disk.h"
+#include "magister/run/run_log.h"
 
 namespace magister {
 namespace {
@@ -58,7 +58,8 @@ std::vector<TokenId> targets_of(const PackedBatch& batch) {
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   std::vector<TokenId> targets(ids + 1, ids + batch.num_tokens());
   targets.push_back(-1);
-  for (std::int64_t s = 1; s <= batch.num_sequences(); ++s) targets[static_cast<std::size_t>(batch.cu_seqlens[static_cast<std::size_t>(s)] - 1)] = -1;
+  for (std::int64_t s = 1; s <= batch.num_sequences(); ++s)
+    targets[static_cast<std::size_t>(batch.cu_seqlens[static_cast<std::size_t>(s)] - 1)] = -1;
   return targets;
 }
 
@@ -82,8 +83,11 @@ struct Total {
   nlohmann::ordered_json figures() const {
     const double n = static_cast<double>(std::max<std::uint64_t>(targets, 1));
     const double without = std::exp(plain / n), with = std::exp(quantized / n);
-    nlohmann::ordered_json out = {{"tokens", rows}, {"predicted_tokens", targets}, {"perplexity_unquantized", without},
-                                  {"perplexity_quantized", with}, {"perplexity_change", with / without - 1},
+    nlohmann::ordered_json out = {{"tokens", rows},
+                                  {"predicted_tokens", targets},
+                                  {"perplexity_unquantized", without},
+                                  {"perplexity_quantized", with},
+                                  {"perplexity_change", with / without - 1},
                                   {"mean_kl_nats", kl / static_cast<double>(std::max<std::uint64_t>(rows, 1))}};
     if (prompts == 0) return out;
     out["prompts"] = prompts;
@@ -103,9 +107,11 @@ std::vector<std::vector<TokenId>> first_sequences(const ResultsFile& file, std::
     std::vector<std::uint64_t> offset(unit.samples.size() + 1);
     file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
     for (std::size_t i = 0; i + 1 < offset.size() && tokens < most; ++i) {
-      MAGISTER_CHECK(unit.rows.begin <= offset[i] && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end, ExitCode::kData,
-                     "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of the results file are "
-                     "damaged); start over with --fresh", unit.samples.begin + i, offset[i], offset[i + 1], unit.rows.begin, unit.rows.end);
+      MAGISTER_CHECK(
+          unit.rows.begin <= offset[i] && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end, ExitCode::kData,
+          "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of the results file are "
+          "damaged); start over with --fresh",
+          unit.samples.begin + i, offset[i], offset[i + 1], unit.rows.begin, unit.rows.end);
       auto count = static_cast<std::int64_t>(offset[i + 1] - offset[i]);
       if (whole && tokens > 0 && count > most - tokens) return sequences;
       if (!whole) count = std::min(count, most - tokens);
@@ -124,29 +130,38 @@ std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
   for (int shard = 0; shard < group.shards_per_rank(); ++shard) {
     const int tp_rank = group.first_tp_rank() + shard;
     const bool first = group.group_index() == 0;
-    bytes += weight_bytes(model.description, *model.file, first ? model.plain_dtype : model.dtype, tp_rank, group.tp_size(),
-                          first ? QuantScheme{} : model.quantization);
-    bytes += activation_bytes(model.description.config, partition_for(model.description.config, tp_rank, group.tp_size()), kBatchTokens,
-                              group.threads_per_shard());
+    bytes += weight_bytes(model.description, *model.file, first ? model.plain_dtype : model.dtype, tp_rank,
+                          group.tp_size(), first ? QuantScheme{} : model.quantization);
+    bytes +=
+        activation_bytes(model.description.config, partition_for(model.description.config, tp_rank, group.tp_size()),
+                         kBatchTokens, group.threads_per_shard());
   }
   return bytes;
 }
 
 // The model without quantisation on a GPU, which holds nothing else then.
 std::uint64_t needed_gpu_bytes(const GpuGroup& group, const OpenModel& model) {
-  const auto weights = [&](int shard) { return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {}); };
-  return sum_of(device_memory(model.description.config, weights, group.tp_size(), {static_cast<std::uint64_t>(kBatchTokens), 0, 0}, 0,
+  const auto weights = [&](int shard) {
+    return weight_bytes(model.description, *model.file, model.plain_dtype, shard, group.tp_size(), {});
+  };
+  return sum_of(device_memory(model.description.config, weights, group.tp_size(),
+                              {static_cast<std::uint64_t>(kBatchTokens), 0, 0}, 0,
                               GpuDemand{model.plain_dtype, false}));
 }
 
-bool memory_suffices(const Communicator& world, const GpuGroup& group, const OpenModel& model, const std::string& task) {
+bool memory_suffices(const Communicator& world, const GpuGroup& group, const OpenModel& model,
+                     const std::string& task) {
   const Communicator host = world.split_by_host();
   const std::uint64_t needed = group.on_gpu() ? needed_gpu_bytes(group, model) : host.sum(needed_bytes(group, model));
-  const std::uint64_t free = group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(host_memory().free_bytes);
+  const std::uint64_t free =
+      group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(host_memory().free_bytes);
   const bool enough = world.min(static_cast<std::uint64_t>(needed + needed / 8 <= free)) != 0;
   if (!enough) {
-    log_info("{}: the loss of quantisation is not measured: without it the model needs more memory than is free (here {} of {}); "
-             "measure it on a machine with more, or set quantization_loss to 0", task, format_bytes(needed), format_bytes(free));
+    log_info(
+        "{}: the loss of quantisation is not measured: without it the model needs more memory than is free (here {} of "
+        "{}); "
+        "measure it on a machine with more, or set quantization_loss to 0",
+        task, format_bytes(needed), format_bytes(free));
   }
   return enough;
 }
@@ -180,7 +195,8 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   }
   const bool known = context.world.rank() == 0 && is_measured(plan.path, plan.identity);
   if (context.world.max(static_cast<std::uint64_t>(known)) != 0) return std::nullopt;
-  if (!memory_suffices(context.world, group, question.model, plan.task) || group.group_index() != 0) return std::nullopt;
+  if (!memory_suffices(context.world, group, question.model, plan.task) || group.group_index() != 0)
+    return std::nullopt;
   plan.sequences = first_sequences(question.file, question.tokens, static_cast<bool>(plan.score));
   if (plan.sequences.empty()) return std::nullopt;
   return plan;
@@ -222,8 +238,10 @@ void QuantizationLoss::compare(Transformer& quantized) {
     for (std::int64_t begin = 0; begin < batches_[b].num_tokens(); begin += kRows) {
       between_();
       const std::int64_t rows = std::min(kRows, batches_[b].num_tokens() - begin);
-      const at::Tensor plain_RV = gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), group_).cpu();
-      const at::Tensor other_RV = gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), group_).cpu();
+      const at::Tensor plain_RV =
+          gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), group_).cpu();
+      const at::Tensor other_RV =
+          gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), group_).cpu();
       if (group_.tp_rank() != 0) continue;
       const auto V = static_cast<std::size_t>(plain_RV.size(1));
       const auto row_of = [V](const at::Tensor& all_RV, std::int64_t r) {
@@ -231,7 +249,8 @@ void QuantizationLoss::compare(Transformer& quantized) {
       };
       std::vector<RowLoss> losses(static_cast<std::size_t>(rows));
       pool_.run(rows, [&](std::int64_t r, int) {
-        losses[static_cast<std::size_t>(r)] = row_loss(row_of(plain_RV, r), row_of(other_RV, r), targets[static_cast<std::size_t>(begin + r)]);
+        losses[static_cast<std::size_t>(r)] =
+            row_loss(row_of(plain_RV, r), row_of(other_RV, r), targets[static_cast<std::size_t>(begin + r)]);
       });
       for (std::int64_t r = 0; r < rows; ++r) {
         const bool has_target = targets[static_cast<std::size_t>(begin + r)] >= 0;
@@ -249,11 +268,14 @@ void QuantizationLoss::compare(Transformer& quantized) {
   whole.update(figures);
   write_whole_file(plan_.path, whole.dump(2) + "\n");
   plan_.log->event("quantization_loss", whole);
-  log_info("{}: loss of quantisation over {} tokens: perplexity {:.4f} -> {:.4f} ({:+.3f} %), mean KL {:.3g} nat a token{}", plan_.task,
-           total.rows, figures["perplexity_unquantized"].get<double>(), figures["perplexity_quantized"].get<double>(),
-           100 * figures["perplexity_change"].get<double>(), figures["mean_kl_nats"].get<double>(),
-           total.prompts == 0 ? "" : fmt::format(", {} of {} verdicts changed, log-odds by {:.3g} on average", total.flips, total.prompts,
-                                                 figures["mean_abs_log_odds_change"].get<double>()));
+  log_info(
+      "{}: loss of quantisation over {} tokens: perplexity {:.4f} -> {:.4f} ({:+.3f} %), mean KL {:.3g} nat a token{}",
+      plan_.task, total.rows, figures["perplexity_unquantized"].get<double>(),
+      figures["perplexity_quantized"].get<double>(), 100 * figures["perplexity_change"].get<double>(),
+      figures["mean_kl_nats"].get<double>(),
+      total.prompts == 0 ? ""
+                         : fmt::format(", {} of {} verdicts changed, log-odds by {:.3g} on average", total.flips,
+                                       total.prompts, figures["mean_abs_log_odds_change"].get<double>()));
 }
 
 }  // namespace magister

@@ -29,8 +29,10 @@ void put_aside(const Communicator& world, const std::string& results_path) {
       const std::string aside = fmt::format("{}.previous-{}", path, number);
       std::error_code error;
       fs::rename(path, aside, error);
-      MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}; --fresh keeps earlier results); "
-                     "make the folder writable", path, aside, error.message());
+      MAGISTER_CHECK(!error, ExitCode::kInputOutput,
+                     "{}: cannot be renamed to {} ({}; --fresh keeps earlier results); "
+                     "make the folder writable",
+                     path, aside, error.message());
       sync_folder_of(aside);
       log_info("{} put aside as {}", path, aside);
     }
@@ -56,9 +58,11 @@ std::uint64_t free_bytes_for(const std::string& results_path) {
 void check_free_space(const Communicator& world, const std::string& folder, std::uint64_t bytes) {
   if (world.rank() == 0) {
     const std::uint64_t available = free_bytes_for(folder + "/x");
-    MAGISTER_CHECK(bytes + kFreeSpaceMargin <= available, ExitCode::kInputOutput,
-                   "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space, lower "
-                   "top_k or choose another output.directory", folder, available, bytes + kFreeSpaceMargin);
+    MAGISTER_CHECK(
+        bytes + kFreeSpaceMargin <= available, ExitCode::kInputOutput,
+        "{}: {} bytes are free, but the results need {} (the run would stop in its middle); free space, lower "
+        "top_k or choose another output.directory",
+        folder, available, bytes + kFreeSpaceMargin);
   }
   world.barrier();
 }

@@ -44,14 +44,17 @@ RunLog::RunLog(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a FIFO must not wait for its reader.
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   const int error = errno;
-  struct stat status {};
+  struct stat status{};
   const bool regular = descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
   if (regular) return;
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  fail(ExitCode::kInputOutput, "{}: {} (the run could not be followed or explained afterwards); move it away, make its folder "
-       "writable or choose another output.directory", printable(path),
-       error == ELOOP ? "is a symbolic link, and nothing is written through one"
-                      : status.st_mode != 0 ? "is not a regular file" : std::strerror(error));
+  fail(ExitCode::kInputOutput,
+       "{}: {} (the run could not be followed or explained afterwards); move it away, make its folder "
+       "writable or choose another output.directory",
+       printable(path),
+       error == ELOOP        ? "is a symbolic link, and nothing is written through one"
+       : status.st_mode != 0 ? "is not a regular file"
+                             : std::strerror(error));
 }
 
 RunLog::~RunLog() {
@@ -60,7 +63,7 @@ RunLog::~RunLog() {
 
 // The whole line or nothing of it: a line that a full disk cut is taken back, or the next would be glued to it.
 void RunLog::append(const std::string& line) {
-  struct stat before {};
+  struct stat before{};
   const bool known = ::fstat(descriptor_, &before) == 0;
   std::string_view rest = line;
   while (!rest.empty()) {
@@ -77,8 +80,8 @@ void RunLog::append(const std::string& line) {
     log_warning("{}: its last line is cut short and cannot be taken back: {}", printable(path_), std::strerror(errno));
   }
   if (num_lost_++ > 0) return;
-  log_warning("{}: cannot be written: {} (events are lost from here on, results are not; the run ends with {})", printable(path_),
-              std::strerror(error), static_cast<int>(ExitCode::kInputOutput));
+  log_warning("{}: cannot be written: {} (events are lost from here on, results are not; the run ends with {})",
+              printable(path_), std::strerror(error), static_cast<int>(ExitCode::kInputOutput));
 }
 
 void RunLog::event(const std::string& name, const nlohmann::ordered_json& fields) noexcept {

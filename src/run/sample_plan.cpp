@@ -35,9 +35,15 @@ constexpr std::uint64_t kBlock = 4096;  // samples in memory
 
 }  // namespace
 
-SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory, bool keeps_rows)
-    : keeps_rows_(keeps_rows), marks_assistant_(rules.marks_assistant), lengths_(spool_directory), unit_tokens_(rules.unit_tokens),
-      unit_samples_(rules.unit_samples), group_samples_(rules.group_samples), last_rank_(world.rank() + 1 == world.size()) {
+SamplePlan::SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory,
+                       bool keeps_rows)
+    : keeps_rows_(keeps_rows),
+      marks_assistant_(rules.marks_assistant),
+      lengths_(spool_directory),
+      unit_tokens_(rules.unit_tokens),
+      unit_samples_(rules.unit_samples),
+      group_samples_(rules.group_samples),
+      last_rank_(world.rank() + 1 == world.size()) {
   if (!keeps_rows) return;
   ids_ = Spool(spool_directory);
   samples_ = Spool(spool_directory);
@@ -51,22 +57,27 @@ SamplePlan SamplePlan::make(const Communicator& world, const Dataset& dataset, c
   return plan;
 }
 
-SamplePlan SamplePlan::measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
+SamplePlan SamplePlan::measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
+                               const StopSign& stop) {
   SamplePlan plan(world, rules, std::filesystem::temp_directory_path().string(), false);
   plan.read(world, dataset, rules, stop);
   return plan;
 }
 
-void SamplePlan::read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop) {
+void SamplePlan::read(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
+                      const StopSign& stop) {
   const IndexRange all = dataset.records();
-  const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size(); };
+  const auto border = [&](int rank) {
+    return all.begin + all.size() * static_cast<std::uint64_t>(rank) / world.size();
+  };
   // A fault of the data is told once, the first in the order of the records, whichever ranks found faults.
   run_agreed(world, [&] { tokenize(dataset, {border(world.rank()), border(world.rank() + 1)}, rules, stop); });
   leave_if_stopped(world, stop);
   agree(world);
 }
 
-void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant) {
+void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids,
+                            std::span<const std::uint8_t> assistant) {
   const auto length = static_cast<std::uint32_t>(ids.size());
   lengths_.append(&length, sizeof length);
   ++own_samples_;
@@ -87,25 +98,29 @@ void SamplePlan::add_sample(const Record& record, std::span<const TokenId> ids, 
 // Ends early on a rank that is asked to stop; all leave together once every rank is here.
 void SamplePlan::tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop) {
   std::vector<TokenId> ids;
-  dataset.for_each(records, [&](Record&& record) {
-    fail_point("tokenize.record");
-    if (rules.encode) {
-      for (const SampleTokens& sample : rules.encode(record)) add_samples(record, sample.ids, sample.assistant, rules);
-      return;
-    }
-    ids.clear();
-    if (rules.tokenizer == nullptr) {
-      ids = std::move(record.tokens);
-    } else {
-      rules.tokenizer->encode(record.text, EncodeOptions{}, ids);
-    }
-    add_samples(record, ids, {}, rules);
-  }, [&stop] { return stop.raised(); });
+  dataset.for_each(
+      records,
+      [&](Record&& record) {
+        fail_point("tokenize.record");
+        if (rules.encode) {
+          for (const SampleTokens& sample : rules.encode(record))
+            add_samples(record, sample.ids, sample.assistant, rules);
+          return;
+        }
+        ids.clear();
+        if (rules.tokenizer == nullptr) {
+          ids = std::move(record.tokens);
+        } else {
+          rules.tokenizer->encode(record.text, EncodeOptions{}, ids);
+        }
+        add_samples(record, ids, {}, rules);
+      },
+      [&stop] { return stop.raised(); });
 }
 
 // One sample, or as many as `overflow` makes of it.
-void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant,
-                             const SampleRules& rules) {
+void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
+                             std::span<const std::uint8_t> assistant, const SampleRules& rules) {
   MAGISTER_ASSERT(!rules.marks_assistant || assistant.size() == ids.size());
   const auto add = [&](std::uint64_t begin, std::uint64_t count) {
     add_sample(record, ids.subspan(begin, count), rules.marks_assistant ? assistant.subspan(begin, count) : assistant);
@@ -114,19 +129,23 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
   for (const TokenId id : ids) {
     MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
                    "{}: token id {} stands outside the model's vocabulary of {} (there is no embedding for it); use "
-                   "the tokenizer that belongs to the model", record.where, id, rules.vocab_size);
+                   "the tokenizer that belongs to the model",
+                   record.where, id, rules.vocab_size);
   }
-  MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData, "{}: the record has {} tokens, less than {} (nothing can follow "
-                 "it); fix or remove it", record.where, length, rules.min_length);
+  MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData,
+                 "{}: the record has {} tokens, less than {} (nothing can follow "
+                 "it); fix or remove it",
+                 record.where, length, rules.min_length);
   if (length > rules.max_length) ++num_cut;
   if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
     add(0, std::min(length, rules.max_length));
     return;
   }
   MAGISTER_CHECK(rules.overflow == Overflow::kWindow, ExitCode::kData,
-                 "{}: the record has {} tokens, more than {} {} ({}); shorten it{} {}{}", record.where, length, rules.length_key,
-                 rules.max_length, rules.may_cut ? "overflow is \"error\"" : "a prompt is never cut", rules.may_cut ? ", raise" : " or raise",
-                 rules.length_key, rules.may_cut ? " or choose overflow: truncate or window" : "");
+                 "{}: the record has {} tokens, more than {} {} ({}); shorten it{} {}{}", record.where, length,
+                 rules.length_key, rules.max_length, rules.may_cut ? "overflow is \"error\"" : "a prompt is never cut",
+                 rules.may_cut ? ", raise" : " or raise", rules.length_key,
+                 rules.may_cut ? " or choose overflow: truncate or window" : "");
   for (std::uint64_t window = 0; window < num_windows(length, rules.max_length, stride); ++window) {
     const std::uint64_t begin = window * stride;
     add(begin, std::min(rules.max_length, length - begin));

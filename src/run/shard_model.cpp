@@ -10,10 +10,15 @@
 namespace magister {
 
 ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-    : base_(run), group_(std::move(group)), speaks_(first), times_(first ? run.times : own_times_), pool_(run.group.threads_per_shard()) {
+    : base_(run),
+      group_(std::move(group)),
+      speaks_(first),
+      times_(first ? run.times : own_times_),
+      pool_(run.group.threads_per_shard()) {
   const OpenModel& source = base_.model;
   if (source.gpu) {
-    check_device_memory(base_.group, source.device_memory(group_->tp_size(), base_.pass, static_cast<std::uint64_t>(base_.cache_pages)));
+    check_device_memory(base_.group, source.device_memory(group_->tp_size(), base_.pass,
+                                                          static_cast<std::uint64_t>(base_.cache_pages)));
   }
   std::optional<QuantizationLoss> loss;
   if (base_.loss) {
@@ -26,7 +31,8 @@ ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group,
   }
   {
     const PhaseTimes::Span span(times_, "load");
-    model_.emplace(load_together("load the model", [&](const LoadHook& hook) { return source.load(*group_, pool_, hook); }));
+    model_.emplace(
+        load_together("load the model", [&](const LoadHook& hook) { return source.load(*group_, pool_, hook); }));
     model_->self_test();
   }
   if (loss) {
@@ -47,7 +53,8 @@ bool ShardModel::stop_agreed() const {
   return group_->tp_size() == 1 ? here : group_->broadcast_number(here, 0) != 0;
 }
 
-Transformer ShardModel::load_together(const char* phase, const std::function<Transformer(const LoadHook&)>& load) const {
+Transformer ShardModel::load_together(const char* phase,
+                                      const std::function<Transformer(const LoadHook&)>& load) const {
   watch(phase);
   std::optional<Transformer> model;
   try {

@@ -33,7 +33,8 @@ std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& gr
   if (group.tp_size() == 1) {
     groups.push_back(make_single_process_group());
   } else if (shares_gpus() && !nccl_shares_gpus()) {
-    groups.push_back(make_staged_process_group(group.members(), {at::kCUDA, static_cast<c10::DeviceIndex>(group.device_index())}));
+    groups.push_back(
+        make_staged_process_group(group.members(), {at::kCUDA, static_cast<c10::DeviceIndex>(group.device_index())}));
   } else {
     groups.push_back(make_nccl_process_group(group.members(), group.device_index(), group.fast_collectives()));
   }
@@ -43,7 +44,8 @@ std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& gr
 }  // namespace
 
 void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<ProcessGroup>, bool first)>& body) {
-  auto groups = group.on_gpu() ? gpu_process_groups(group) : make_cpu_process_groups(group.members(), group.shards_per_rank());
+  auto groups =
+      group.on_gpu() ? gpu_process_groups(group) : make_cpu_process_groups(group.members(), group.shards_per_rank());
   std::mutex mutex;
   std::exception_ptr first_error;
   const auto live = [&](std::size_t i) {
@@ -62,7 +64,8 @@ void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<
   if (first_error) std::rethrow_exception(first_error);
 }
 
-std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& tickets, const std::function<bool()>& stop_wanted) {
+std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& tickets,
+                                            const std::function<bool()>& stop_wanted) {
   std::int64_t index = -1;
   if (group.tp_rank() == 0) {
     if (stop_wanted()) tickets.request_stop();

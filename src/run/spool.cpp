@@ -26,7 +26,8 @@ Spool::Spool(const std::string& directory) : directory_(directory) {
   }
   MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
                  "{}: cannot make a temporary file ({}; the tokens are kept there until the results file is sized); "
-                 "make the folder writable", directory, std::strerror(errno));
+                 "make the folder writable",
+                 directory, std::strerror(errno));
   buffer_.reserve(kBufferBytes);
 }
 
@@ -35,8 +36,11 @@ Spool::~Spool() {
 }
 
 Spool::Spool(Spool&& other) noexcept
-    : directory_(std::move(other.directory_)), descriptor_(std::exchange(other.descriptor_, -1)),
-      written_(other.written_), position_(other.position_), buffer_(std::move(other.buffer_)) {}
+    : directory_(std::move(other.directory_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      written_(other.written_),
+      position_(other.position_),
+      buffer_(std::move(other.buffer_)) {}
 
 Spool& Spool::operator=(Spool&& other) noexcept {
   if (this != &other) {
@@ -58,12 +62,13 @@ void Spool::append(std::span<const std::byte> bytes) {
 void Spool::flush() {
   std::size_t done = 0;
   while (done < buffer_.size()) {
-    const ssize_t n = ::pwrite(descriptor_, buffer_.data() + done, buffer_.size() - done,
-                               static_cast<off_t>(written_ + done));
+    const ssize_t n =
+        ::pwrite(descriptor_, buffer_.data() + done, buffer_.size() - done, static_cast<off_t>(written_ + done));
     if (n < 0 && errno == EINTR) continue;
     MAGISTER_CHECK(n > 0, ExitCode::kInputOutput,
                    "{}: cannot write {} bytes of a temporary file ({}; the work needs them); free space on this file "
-                   "system", directory_, buffer_.size() - done, std::strerror(errno));
+                   "system",
+                   directory_, buffer_.size() - done, std::strerror(errno));
     done += static_cast<std::size_t>(n);
   }
   written_ += buffer_.size();
@@ -81,8 +86,10 @@ std::size_t Spool::read_at(std::uint64_t position, std::span<std::byte> out) con
   while (done < out.size()) {
     const ssize_t n = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(position + done));
     if (n < 0 && errno == EINTR) continue;
-    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput, "{}: cannot read a temporary file back ({}; what it holds is lost); check "
-                   "the disk", directory_, std::strerror(errno));
+    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
+                   "{}: cannot read a temporary file back ({}; what it holds is lost); check "
+                   "the disk",
+                   directory_, std::strerror(errno));
     if (n == 0) break;
     done += static_cast<std::size_t>(n);
   }

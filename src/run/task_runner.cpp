@@ -32,12 +32,12 @@ PlanNumbers numbers_of(const SamplePlan& plan) {
 
 // Equal for any number of ranks and any restart.
 std::string plan_sha256(const SamplePlan& plan, const SampleRules& rules) {
-  return sha256_hex(fmt::format("samples {} tokens {} units {} unit_tokens {} lengths {:016x}", plan.num_samples, plan.num_tokens,
-                                plan.num_units, rules.unit_tokens, plan.lengths_digest));
+  return sha256_hex(fmt::format("samples {} tokens {} units {} unit_tokens {} lengths {:016x}", plan.num_samples,
+                                plan.num_tokens, plan.num_units, rules.unit_tokens, plan.lengths_digest));
 }
 
-Attributes root_attributes(const Task& task, const RunContext& context, std::uint64_t format_version, const Attributes& identity,
-                           const std::string& plan) {
+Attributes root_attributes(const Task& task, const RunContext& context, std::uint64_t format_version,
+                           const Attributes& identity, const std::string& plan) {
   Attributes root = {{"format", "magister." + task.kind()},
                      {"format_version", format_version},
                      {"software", "magister"},
@@ -50,9 +50,10 @@ Attributes root_attributes(const Task& task, const RunContext& context, std::uin
 
 // What the file system must still give to a file that was made sparse. Local.
 std::uint64_t missing_bytes(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0) return 0;
-  const auto size = static_cast<std::uint64_t>(status.st_size), there = static_cast<std::uint64_t>(status.st_blocks) * 512;
+  const auto size = static_cast<std::uint64_t>(status.st_size),
+             there = static_cast<std::uint64_t>(status.st_blocks) * 512;
   return size - std::min(size, there);
 }
 
@@ -80,7 +81,9 @@ std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int nu
 }  // namespace
 
 TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks)
-    : task_(task), context_(std::move(context)), checkpoint_(task.model_section()),
+    : task_(task),
+      context_(std::move(context)),
+      checkpoint_(task.model_section()),
       layout_(sized_layout(context_, checkpoint_, task.pass_shape(), plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
@@ -91,8 +94,10 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   } else {
     for (const DeviceRow& row : plan_layout(num_ranks_, layout_)) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
   }
-  model_.shards_on_host = group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
-  partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);  // refuses what cannot be divided
+  model_.shards_on_host =
+      group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
+  partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0,
+                tp_size_);  // refuses what cannot be divided
   check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(), 0));
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
   check_first_record();
@@ -157,13 +162,15 @@ ExitCode TaskRunner::run() {
   if (is_complete(expected)) {
     // Of a run that was killed between the last two steps.
     if (job_->packs() && world.rank() == 0) remove_if_ours(working + ".partial", expected);
-    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", task_.name(), context_.results_path);
+    log_info("{}: {} is complete already; nothing to do (--fresh puts it aside and starts over)", task_.name(),
+             context_.results_path);
     return ExitCode::kDone;
   }
   refuse_foreign_pack(expected);
   const bool resumes = state_everywhere(world, working) == ResultsFile::State::kPartial;
   if (resumes) check_free_space(world, fs::path(working).parent_path().string(), missing_bytes(working + ".partial"));
-  ResultsFile file = resumes ? ResultsFile::resume(world, working, expected, context_.experiment.results_access) : create(expected);
+  ResultsFile file =
+      resumes ? ResultsFile::resume(world, working, expected, context_.experiment.results_access) : create(expected);
   const PlanNumbers numbers = stored_numbers(working + ".partial", file.num_units());
   const ExitCode code = compute(file, numbers, expected);
   return code == ExitCode::kDone ? finish(file, numbers, expected) : code;
@@ -201,8 +208,11 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   ResultsFile file = ResultsFile::create(world, path, spec, context_.experiment.results_access);
   plan.write_fixed_columns(file);
   file.freeze();
-  context_.log.event("plan", {{"task", task_.name()}, {"samples", plan.num_samples}, {"tokens", plan.num_tokens},
-                              {"units", plan.num_units}, {"bytes", bytes}});
+  context_.log.event("plan", {{"task", task_.name()},
+                              {"samples", plan.num_samples},
+                              {"tokens", plan.num_tokens},
+                              {"units", plan.num_units},
+                              {"bytes", bytes}});
   return file;
 }
 
@@ -220,9 +230,12 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   const auto num_pages = static_cast<std::int64_t>(pages);
   check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task_.pass_shape(), pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
-      context_, *group_, {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
+      context_, *group_,
+      {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
   return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.log_fields()}, [&](const UnitWork& work) {
-    const ModelRun run{*group_, file, work, model_, shared_stop(context_.stop, work.tickets), loss, times_, task_.pass_shape(), num_pages};
+    const ModelRun run{
+        *group_,  file, work, model_, shared_stop(context_.stop, work.tickets), loss, times_, task_.pass_shape(),
+        num_pages};
     job_->work(run, numbers);
   });
 }
@@ -285,7 +298,8 @@ void TaskRunner::plan_samples(PlanReport& report) {
   report.num_units = samples.num_units;
   report.num_tokens = samples.num_tokens;
   report.longest_sample = samples.longest_sample;
-  report.results_bytes = report.needed_bytes = results_bytes({results.columns, {}, samples.num_units, {}}) + results.packed_bytes;
+  report.results_bytes = report.needed_bytes =
+      results_bytes({results.columns, {}, samples.num_units, {}}) + results.packed_bytes;
   report.notes = {{"records", std::to_string(dataset_.records().size())},
                   {"longest sample", fmt::format("{} tokens", samples.longest_sample)},
                   {"longer than max_length", std::to_string(samples.num_cut)}};

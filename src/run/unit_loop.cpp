@@ -45,14 +45,18 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   const std::uint64_t num_pending = loop.file.pending_units().size();
   const bool speaks = context.world.rank() == 0;
   const std::uint64_t tokens_left = speaks ? loop.file.pending_rows() : 0;
-  nlohmann::ordered_json fields = {{"task", loop.task}, {"ranks", context.world.size()}, {"groups", loop.group.num_groups()},
-                                   {"tp_size", loop.group.tp_size()}, {"units", loop.file.num_units()},
-                                   {"pending_units", num_pending}, {"cpu", cpu_features()}};
+  nlohmann::ordered_json fields = {{"task", loop.task},
+                                   {"ranks", context.world.size()},
+                                   {"groups", loop.group.num_groups()},
+                                   {"tp_size", loop.group.tp_size()},
+                                   {"units", loop.file.num_units()},
+                                   {"pending_units", num_pending},
+                                   {"cpu", cpu_features()}};
   fields.update(loop.fields);
   context.log.event("start", fields);
   Watchdog watchdog = make_watchdog(context);
-  UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule, loop.group.group_index(),
-                      loop.group.num_groups());
+  UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
+                      loop.group.group_index(), loop.group.num_groups());
   Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
   InFlight in_flight;
   const std::function<void()> tell = [&] {
@@ -81,8 +85,8 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report_phases(context.world, loop.times, loop.task, done.tokens_done, wall_seconds, context.log);
   if (finished) return ExitCode::kDone;
-  log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task, num_pending - done.units_done,
-           loop.file.num_units());
+  log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task,
+           num_pending - done.units_done, loop.file.num_units());
   return ExitCode::kStopped;
 }
 

@@ -26,7 +26,8 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
       {"cuda_runtime", cuda_runtime_version()},
       {"cuda_driver", cuda_driver_version()},
       {"nccl", nccl_version()},
-      {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
+      {"nlohmann_json",
+       fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
   };
   const std::string built_with = MAGISTER_BUILT_WITH;
   for (std::size_t begin = 0; begin < built_with.size();) {

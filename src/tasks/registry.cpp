@@ -23,8 +23,8 @@ constexpr TaskKind kTaskKinds[] = {
      [](ConfigNode& node, const ExperimentConfig& experiment) {
        return make_generate(read_generate_config(node, experiment));
      }},
-    {"judge",
-     [](ConfigNode& node, const ExperimentConfig& experiment) { return make_judge(read_judge_config(node, experiment)); }},
+    {"judge", [](ConfigNode& node,
+                 const ExperimentConfig& experiment) { return make_judge(read_judge_config(node, experiment)); }},
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace magister {
 namespace {
 
 constexpr std::uint64_t kEmpty = ~0ull;
-constexpr std::size_t kShortSymbols = 24;      // n * n / 2 look-ups below a heap's cost
+constexpr std::size_t kShortSymbols = 24;  // n * n / 2 look-ups below a heap's cost
 constexpr std::size_t kCachedPieceBytes = 32;
 constexpr std::size_t kCacheEntries = 1 << 15;  // a few MB a thread
 
@@ -81,9 +81,10 @@ Bpe::Bpe(std::unordered_map<std::string, TokenId> vocab, const std::vector<std::
     const auto& [left, right] = merges[rank];
     const auto id_of = [&](const std::string& token) {
       const auto found = vocab_.find(token);
-      MAGISTER_CHECK(found != vocab_.end(), ExitCode::kData, "{}: merge {} (\"{}\" and \"{}\") names \"{}\", which is not in the "
-                     "vocabulary (texts could not be encoded as the model was trained); fetch the file again", source, rank,
-                     printable(left), printable(right), printable(token));
+      MAGISTER_CHECK(found != vocab_.end(), ExitCode::kData,
+                     "{}: merge {} (\"{}\" and \"{}\") names \"{}\", which is not in the "
+                     "vocabulary (texts could not be encoded as the model was trained); fetch the file again",
+                     source, rank, printable(left), printable(right), printable(token));
       return found->second;
     };
     const std::uint64_t key = key_of(id_of(left), id_of(right));

@@ -38,12 +38,12 @@ class Bpe {
   void merge_short(std::vector<TokenId>& symbols) const;
   void merge_long(std::vector<TokenId>& symbols) const;
 
-  std::unordered_map<std::string, TokenId> vocab_;       // stand-ins
-  std::unordered_map<std::string, TokenId> whole_;       // raw bytes, with ignore_merges only
-  std::array<TokenId, 256> byte_ids_{};                  // -1: the vocabulary has no token for this byte
-  std::vector<std::pair<std::uint64_t, Merge>> table_;   // open addressing by (left, right)
+  std::unordered_map<std::string, TokenId> vocab_;      // stand-ins
+  std::unordered_map<std::string, TokenId> whole_;      // raw bytes, with ignore_merges only
+  std::array<TokenId, 256> byte_ids_{};                 // -1: the vocabulary has no token for this byte
+  std::vector<std::pair<std::uint64_t, Merge>> table_;  // open addressing by (left, right)
   std::uint64_t mask_ = 0;
-  std::uint64_t serial_ = 0;                             // names this vocabulary in the threads' caches
+  std::uint64_t serial_ = 0;  // names this vocabulary in the threads' caches
 };
 
 }  // namespace magister

@@ -51,18 +51,25 @@ Value list_of(const jinja::Runtime& runtime, const Json& json, int depth) {
 Value value_of(const jinja::Runtime& runtime, const Json& json, int depth) {
   if (depth >= jinja::kMaxDepth) runtime.refuse("variables nested deeper than {}", jinja::kMaxDepth);
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.get<std::int64_t>());
+    case Json::value_t::boolean:
+      return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.get<std::int64_t>());
     case Json::value_t::number_unsigned:
       if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         runtime.refuse("the number {} does not fit 64 bits with a sign", json.get<std::uint64_t>());
       }
       return Value::integer(json.get<std::int64_t>());
-    case Json::value_t::number_float: return Value::real(json.get<double>());
-    case Json::value_t::string: return text_of(runtime, json.get_ref<const std::string&>());
-    case Json::value_t::array: return list_of(runtime, json, depth);
-    case Json::value_t::object: return dict_of(runtime, json, depth);
-    default: return Value::none();
+    case Json::value_t::number_float:
+      return Value::real(json.get<double>());
+    case Json::value_t::string:
+      return text_of(runtime, json.get_ref<const std::string&>());
+    case Json::value_t::array:
+      return list_of(runtime, json, depth);
+    case Json::value_t::object:
+      return dict_of(runtime, json, depth);
+    default:
+      return Value::none();
   }
 }
 
@@ -99,10 +106,11 @@ ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& source) {
   const std::size_t bad = find_invalid_utf8(text);
-  MAGISTER_CHECK(bad == text.size(), ExitCode::kData, "{}: not valid UTF-8 at byte {} (it cannot be read); fetch the file again",
-                 source, bad);
+  MAGISTER_CHECK(bad == text.size(), ExitCode::kData,
+                 "{}: not valid UTF-8 at byte {} (it cannot be read); fetch the file again", source, bad);
   MAGISTER_CHECK(text.size() <= kMaxTemplateBytes, ExitCode::kData,
-                 "{}: {} bytes (no chat template is longer than {}); fetch the file again", source, text.size(), kMaxTemplateBytes);
+                 "{}: {} bytes (no chat template is longer than {}); fetch the file again", source, text.size(),
+                 kMaxTemplateBytes);
   auto program = std::make_unique<Program>();
   program->source = source;
   program->block = jinja::parse_template(text, source);
@@ -117,7 +125,8 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& variables, const
   if (!options.strict) {  // the reference always names these three
     if (!variables.contains("tools")) scope->names.emplace_back("tools", Value::none());
     if (!variables.contains("documents")) scope->names.emplace_back("documents", Value::none());
-    if (!variables.contains("add_generation_prompt")) scope->names.emplace_back("add_generation_prompt", Value::boolean(false));
+    if (!variables.contains("add_generation_prompt"))
+      scope->names.emplace_back("add_generation_prompt", Value::boolean(false));
   }
   for (const auto& [name, value] : variables.items()) {
     if (name != "messages" || !value.is_array() || options.strict) {
@@ -139,17 +148,20 @@ std::optional<std::string> chat_template_from_config(std::string_view tokenizer_
   } catch (const Json::exception& error) {
     fail(ExitCode::kData, "{}: is not valid JSON ({}); fetch the file again", source, printable(error.what()));
   }
-  MAGISTER_CHECK(config.is_object(), ExitCode::kData, "{}: is no JSON object (it names no template); fetch the file again", source);
+  MAGISTER_CHECK(config.is_object(), ExitCode::kData,
+                 "{}: is no JSON object (it names no template); fetch the file again", source);
   if (!config.contains("chat_template") || config["chat_template"].is_null()) return std::nullopt;
   const Json& field = config["chat_template"];
   if (field.is_string()) return field.get<std::string>();
   MAGISTER_CHECK(field.is_array(), ExitCode::kData,
-                 "{}: chat_template is neither text nor a list of named ones (it cannot be used); fetch the file again", source);
+                 "{}: chat_template is neither text nor a list of named ones (it cannot be used); fetch the file again",
+                 source);
   for (const Json& entry : field) {
-    const bool good = entry.is_object() && entry.contains("name") && entry["name"].is_string() && entry.contains("template") &&
-                      entry["template"].is_string();
-    MAGISTER_CHECK(good, ExitCode::kData,
-                   "{}: a chat_template in the list has no name or no template (it cannot be used); fetch the file again", source);
+    const bool good = entry.is_object() && entry.contains("name") && entry["name"].is_string() &&
+                      entry.contains("template") && entry["template"].is_string();
+    MAGISTER_CHECK(
+        good, ExitCode::kData,
+        "{}: a chat_template in the list has no name or no template (it cannot be used); fetch the file again", source);
     if (entry["name"].get_ref<const std::string&>() == name) return entry["template"].get<std::string>();
   }
   return std::nullopt;

@@ -47,16 +47,20 @@ Pattern::Pattern(const std::string& pattern, const std::string& source) : code_(
   int error = 0;
   PCRE2_SIZE at = 0;
   const std::string rewritten = rewrite_spaces(pattern);
-  MAGISTER_CHECK(pattern.size() <= 65536, ExitCode::kData, "{}: a pattern has {} bytes (no tokenizer's has); fetch the file "
-                 "again", source, pattern.size());
+  MAGISTER_CHECK(pattern.size() <= 65536, ExitCode::kData,
+                 "{}: a pattern has {} bytes (no tokenizer's has); fetch the file "
+                 "again",
+                 source, pattern.size());
   code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK, &error, &at, nullptr));
   code_->source = source;
   if (code_->code == nullptr) {
     PCRE2_UCHAR text[256] = {};
     pcre2_get_error_message(error, text, sizeof text);
-    fail(ExitCode::kData, "{}: the pattern \"{}\" cannot be compiled: {} at {} (the text cannot be split as the model needs); "
-         "fetch the file again", source, printable(pattern), reinterpret_cast<const char*>(text), at);
+    fail(ExitCode::kData,
+         "{}: the pattern \"{}\" cannot be compiled: {} at {} (the text cannot be split as the model needs); "
+         "fetch the file again",
+         source, printable(pattern), reinterpret_cast<const char*>(text), at);
   }
   pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE);
 }
@@ -70,8 +74,10 @@ void Pattern::find_all(std::string_view text, std::vector<Match>& matches) const
     const int found = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                   PCRE2_NO_UTF_CHECK, data.get(), nullptr);
     if (found == PCRE2_ERROR_NOMATCH) return;
-    MAGISTER_CHECK(found > 0, ExitCode::kData, "{}: its pattern gives up on a text of {} bytes at byte {} (PCRE2 error {}; the "
-                   "text cannot be split as the model needs); shorten the record", code_->source, text.size(), at, found);
+    MAGISTER_CHECK(found > 0, ExitCode::kData,
+                   "{}: its pattern gives up on a text of {} bytes at byte {} (PCRE2 error {}; the "
+                   "text cannot be split as the model needs); shorten the record",
+                   code_->source, text.size(), at, found);
     const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
     if (place[1] > place[0]) {
       matches.push_back({place[0], place[1]});

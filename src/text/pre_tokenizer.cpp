@@ -8,8 +8,7 @@
 
 namespace magister {
 
-const char* const kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const char* const kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 const char* const kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 const char* const kQwen2Pattern =
@@ -41,17 +40,25 @@ void apply(std::string_view text, const std::vector<Match>& matches, SplitBehavi
       case SplitBehavior::kRemoved:
         if (!part.match) joined.push_back(part);
         break;
-      case SplitBehavior::kIsolated: joined.push_back(part); break;
+      case SplitBehavior::kIsolated:
+        joined.push_back(part);
+        break;
       case SplitBehavior::kContiguous:
-        if (!first && joined.back().match == part.match) joined.back().end = part.end;
-        else joined.push_back(part);
+        if (!first && joined.back().match == part.match)
+          joined.back().end = part.end;
+        else
+          joined.push_back(part);
         break;
       case SplitBehavior::kMergedWithPrevious:
-        if (part.match && !previous_was_match && !first) joined.back().end = part.end;
-        else joined.push_back(part);
+        if (part.match && !previous_was_match && !first)
+          joined.back().end = part.end;
+        else
+          joined.push_back(part);
         previous_was_match = part.match;
         break;
-      case SplitBehavior::kMergedWithNext: joined.push_back(part); break;
+      case SplitBehavior::kMergedWithNext:
+        joined.push_back(part);
+        break;
     }
   }
   if (behavior == SplitBehavior::kMergedWithNext) {

@@ -20,20 +20,24 @@ void Tokenizer::Model::finish() {
   constexpr TokenId kMaxId = 1 << 24;  // no vocabulary is that large; ids become sizes below
   TokenId highest = -1;
   const auto see = [&](TokenId id, const std::string& text) {
-    MAGISTER_CHECK(id >= 0 && id <= kMaxId, ExitCode::kData, "{}: token \"{}\" has the id {} (ids go from 0 to {}); fetch the "
-                   "file again", source, printable(text), id, kMaxId);
+    MAGISTER_CHECK(id >= 0 && id <= kMaxId, ExitCode::kData,
+                   "{}: token \"{}\" has the id {} (ids go from 0 to {}); fetch the "
+                   "file again",
+                   source, printable(text), id, kMaxId);
     highest = std::max(highest, id);
   };
   for (const auto& [text, id] : bpe->vocab()) see(id, text);
   for (const AddedToken& token : added) see(token.id, token.content);
-  MAGISTER_CHECK(highest >= 0, ExitCode::kData, "{}: the vocabulary is empty (nothing can be encoded); fetch the file again",
-                 source);
+  MAGISTER_CHECK(highest >= 0, ExitCode::kData,
+                 "{}: the vocabulary is empty (nothing can be encoded); fetch the file again", source);
   bytes_of_id.assign(static_cast<std::size_t>(highest) + 1, {});
   special_id.assign(bytes_of_id.size(), false);
   std::vector<bool> taken(bytes_of_id.size(), false);
   for (const auto& [text, id] : bpe->vocab()) {
-    MAGISTER_CHECK(!taken[static_cast<std::size_t>(id)], ExitCode::kData, "{}: id {} belongs to two tokens, one is \"{}\" (texts "
-                   "could not be decoded); fetch the file again", source, id, printable(text));
+    MAGISTER_CHECK(!taken[static_cast<std::size_t>(id)], ExitCode::kData,
+                   "{}: id {} belongs to two tokens, one is \"{}\" (texts "
+                   "could not be decoded); fetch the file again",
+                   source, id, printable(text));
     taken[static_cast<std::size_t>(id)] = true;
     std::string& bytes = bytes_of_id[static_cast<std::size_t>(id)];
     if (!bytes_of_token(text, bytes)) bytes = text;
@@ -82,8 +86,9 @@ std::string without_guards(std::string_view text) {
 
 // Calls rest(text) for what lies between added tokens and token(index) for each of them.
 template <typename Rest, typename Token>
-void cut_at_added_tokens(const std::vector<AddedToken>& added, const std::vector<std::vector<std::size_t>>& by_first_byte,
-                         bool take_special, std::string_view text, const Rest& rest, const Token& token) {
+void cut_at_added_tokens(const std::vector<AddedToken>& added,
+                         const std::vector<std::vector<std::size_t>>& by_first_byte, bool take_special,
+                         std::string_view text, const Rest& rest, const Token& token) {
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const AddedToken* found = nullptr;
@@ -128,8 +133,10 @@ void cut_at_added_tokens(const std::vector<AddedToken>& added, const std::vector
 
 void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& ids) const {
   const std::size_t bad = find_invalid_utf8(text);
-  MAGISTER_CHECK(bad == text.size(), ExitCode::kData, "a text is not valid UTF-8 at byte {} (its tokens would be guessed); "
-                 "convert it to UTF-8", bad);
+  MAGISTER_CHECK(bad == text.size(), ExitCode::kData,
+                 "a text is not valid UTF-8 at byte {} (its tokens would be guessed); "
+                 "convert it to UTF-8",
+                 bad);
   const Model& model = *model_;
   if (options.add_special_tokens) ids.insert(ids.end(), model.prefix.begin(), model.prefix.end());
   const auto take = [&](std::size_t index) { ids.push_back(model.added[index].id); };
@@ -187,8 +194,10 @@ std::string Tokenizer::guard_special_tokens(std::string_view text) const {
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
   std::string bytes;
   for (const TokenId id : ids) {
-    MAGISTER_CHECK(id >= 0 && id < vocab_size(), ExitCode::kData, "token id {} stands outside the vocabulary of {} (it has no "
-                   "text); use the tokenizer that made the ids", id, vocab_size());
+    MAGISTER_CHECK(id >= 0 && id < vocab_size(), ExitCode::kData,
+                   "token id {} stands outside the vocabulary of {} (it has no "
+                   "text); use the tokenizer that made the ids",
+                   id, vocab_size());
     if (skip_special_tokens && model_->special_id[static_cast<std::size_t>(id)]) continue;
     bytes += model_->bytes_of_id[static_cast<std::size_t>(id)];
   }

@@ -56,17 +56,22 @@ const PreType& pre_type_of(const std::string& name, const std::string& source) {
     if (type.name == name) return type;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", type.name);
   }
-  fail(ExitCode::kData, "{}: its pre-tokenizer \"{}\" is not known here (texts could not be split as the model was trained; known "
-       "are {}); use a file with one of them, or the model's folder with its tokenizer.json", source, printable(name), known);
+  fail(ExitCode::kData,
+       "{}: its pre-tokenizer \"{}\" is not known here (texts could not be split as the model was trained; known "
+       "are {}); use a file with one of them, or the model's folder with its tokenizer.json",
+       source, printable(name), known);
 }
 
 std::unique_ptr<PreTokenizer> pre_tokenizer_for(PreType::Cut cut, const std::string& source) {
   const auto split = [&](const char* pattern) { return make_split(pattern, SplitBehavior::kIsolated, false, source); };
   std::vector<std::unique_ptr<PreTokenizer>> steps;
   switch (cut) {
-    case PreType::Cut::kGpt2: return split(kGpt2Pattern);
-    case PreType::Cut::kLlama3: return split(kLlama3Pattern);
-    case PreType::Cut::kQwen2: return split(kQwen2Pattern);
+    case PreType::Cut::kGpt2:
+      return split(kGpt2Pattern);
+    case PreType::Cut::kLlama3:
+      return split(kLlama3Pattern);
+    case PreType::Cut::kQwen2:
+      return split(kQwen2Pattern);
     case PreType::Cut::kDigitsGpt2:
       steps.push_back(make_digits(true));
       steps.push_back(split(kGpt2Pattern));
@@ -87,10 +92,13 @@ void warn_of_missing_pre(const std::string& source) {
   static std::set<std::string> warned;
   const std::lock_guard lock(mutex);
   if (!warned.insert(source).second) return;
-  log_warning("{}: NO PRE-TOKENIZER IS NAMED in its metadata (tokenizer.ggml.pre is missing, as old converters left it). Texts are "
-              "split by llama.cpp's \"default\" rule, which is probably not the one that the model was trained with: token ids, "
-              "and with them all results, may be wrong; convert the model to GGUF again, or use its folder with tokenizer.json",
-              source);
+  log_warning(
+      "{}: NO PRE-TOKENIZER IS NAMED in its metadata (tokenizer.ggml.pre is missing, as old converters left it). Texts "
+      "are "
+      "split by llama.cpp's \"default\" rule, which is probably not the one that the model was trained with: token "
+      "ids, "
+      "and with them all results, may be wrong; convert the model to GGUF again, or use its folder with tokenizer.json",
+      source);
 }
 
 std::string digest(const GgufVocabulary& vocabulary, bool add_bos, bool add_eos) {
@@ -109,8 +117,10 @@ std::string digest(const GgufVocabulary& vocabulary, bool add_bos, bool add_eos)
 // A merge is "left right"; the texts themselves hold no space.
 std::pair<std::string, std::string> parse_merge(const std::string& merge, const std::string& source) {
   const std::size_t space = merge.find(' ', 1);
-  MAGISTER_CHECK(space != std::string::npos && space + 1 < merge.size(), ExitCode::kData, "{}: merge \"{}\" is not a pair (two texts "
-                 "with a space between are expected); fetch the file again", source, printable(merge));
+  MAGISTER_CHECK(space != std::string::npos && space + 1 < merge.size(), ExitCode::kData,
+                 "{}: merge \"{}\" is not a pair (two texts "
+                 "with a space between are expected); fetch the file again",
+                 source, printable(merge));
   return {merge.substr(0, space), merge.substr(space + 1)};
 }
 
@@ -119,11 +129,13 @@ std::pair<std::string, std::string> parse_merge(const std::string& merge, const 
 Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::string& path) {
   const std::string source = printable(path);
   constexpr std::int32_t kControl = 3, kUserDefined = 4;
-  MAGISTER_CHECK(vocabulary.model == "gpt2", ExitCode::kData, "{}: its tokenizer model is \"{}\" (only byte-level BPE, \"gpt2\", "
-                 "is read here); use a model with such a vocabulary", source, printable(vocabulary.model));
-  MAGISTER_CHECK(vocabulary.token_types.empty() || vocabulary.token_types.size() == vocabulary.tokens.size(), ExitCode::kData,
-                 "{}: {} tokens, but {} token types (the vocabulary is damaged); fetch the file again", source,
-                 vocabulary.tokens.size(), vocabulary.token_types.size());
+  MAGISTER_CHECK(vocabulary.model == "gpt2", ExitCode::kData,
+                 "{}: its tokenizer model is \"{}\" (only byte-level BPE, \"gpt2\", "
+                 "is read here); use a model with such a vocabulary",
+                 source, printable(vocabulary.model));
+  MAGISTER_CHECK(vocabulary.token_types.empty() || vocabulary.token_types.size() == vocabulary.tokens.size(),
+                 ExitCode::kData, "{}: {} tokens, but {} token types (the vocabulary is damaged); fetch the file again",
+                 source, vocabulary.tokens.size(), vocabulary.token_types.size());
   auto model = std::make_unique<Model>();
   model->source = source;
   if (vocabulary.pre.empty()) warn_of_missing_pre(source);
@@ -134,10 +146,14 @@ Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::stri
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::string& text = vocabulary.tokens[i];
     const auto id = static_cast<TokenId>(i);
-    MAGISTER_CHECK(find_invalid_utf8(text) == text.size(), ExitCode::kData, "{}: token {} is not valid UTF-8 (the vocabulary is "
-                   "damaged); fetch the file again", source, i);
-    MAGISTER_CHECK(vocab.emplace(text, id).second, ExitCode::kData, "{}: token \"{}\" is there twice, as {} and {} (which one is "
-                   "meant?); fetch the file again", source, printable(text), vocab.at(text), i);
+    MAGISTER_CHECK(find_invalid_utf8(text) == text.size(), ExitCode::kData,
+                   "{}: token {} is not valid UTF-8 (the vocabulary is "
+                   "damaged); fetch the file again",
+                   source, i);
+    MAGISTER_CHECK(vocab.emplace(text, id).second, ExitCode::kData,
+                   "{}: token \"{}\" is there twice, as {} and {} (which one is "
+                   "meant?); fetch the file again",
+                   source, printable(text), vocab.at(text), i);
     const std::int32_t type = vocabulary.token_types.empty() ? 1 : vocabulary.token_types[i];
     if (type != kControl && type != kUserDefined) continue;
     AddedToken token;
@@ -152,9 +168,10 @@ Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::stri
   model->sha256 = digest(vocabulary, add_bos, add_eos);
   model->finish();
   const auto token_for = [&](std::int64_t id, const char* what) {
-    MAGISTER_CHECK(id >= 0 && id < static_cast<std::int64_t>(vocabulary.tokens.size()), ExitCode::kData, "{}: {} is asked for, but "
-                   "its id is {} of {} tokens (the vocabulary is damaged); fetch the file again", source, what, id,
-                   vocabulary.tokens.size());
+    MAGISTER_CHECK(id >= 0 && id < static_cast<std::int64_t>(vocabulary.tokens.size()), ExitCode::kData,
+                   "{}: {} is asked for, but "
+                   "its id is {} of {} tokens (the vocabulary is damaged); fetch the file again",
+                   source, what, id, vocabulary.tokens.size());
     return static_cast<TokenId>(id);
   };
   if (add_bos) model->prefix.push_back(token_for(vocabulary.bos_id, "a BOS token"));

@@ -41,7 +41,8 @@ class Node {
   std::vector<Node> list() const {
     need(value_.is_array(), "list");
     std::vector<Node> nodes;
-    for (std::size_t i = 0; i < value_.size(); ++i) nodes.emplace_back(value_[i], fmt::format("{}[{}]", path_, i), source_);
+    for (std::size_t i = 0; i < value_.size(); ++i)
+      nodes.emplace_back(value_[i], fmt::format("{}[{}]", path_, i), source_);
     return nodes;
   }
   std::string text() const {
@@ -66,7 +67,9 @@ class Node {
     for (const auto& [key, ignored] : value_.items()) {
       bool found = key == "type";
       for (const char* name : known) found = found || key == name;
-      if (!found) refuse("has the key \"{}\", which is not known here (it could change the tokens); use a supported tokenizer", printable(key));
+      if (!found)
+        refuse("has the key \"{}\", which is not known here (it could change the tokens); use a supported tokenizer",
+               printable(key));
     }
   }
 
@@ -78,11 +81,11 @@ class Node {
 
 json parse(std::string_view text, const std::string& source) {
   const std::size_t bad = find_invalid_utf8(text);
-  MAGISTER_CHECK(bad == text.size(), ExitCode::kData, "{}: not valid UTF-8 at byte {} (it cannot be read); fetch the file again",
-                 source, bad);
+  MAGISTER_CHECK(bad == text.size(), ExitCode::kData,
+                 "{}: not valid UTF-8 at byte {} (it cannot be read); fetch the file again", source, bad);
   const auto look = [&](int depth, json::parse_event_t, json&) {
-    MAGISTER_CHECK(depth <= kMaxDepth, ExitCode::kData, "{}: nested deeper than {} (no tokenizer is); fetch the file again",
-                   source, kMaxDepth);
+    MAGISTER_CHECK(depth <= kMaxDepth, ExitCode::kData,
+                   "{}: nested deeper than {} (no tokenizer is); fetch the file again", source, kMaxDepth);
     return true;
   };
   try {
@@ -130,10 +133,13 @@ void read_pre_tokenizer(const Node& node, PreTokenizerParts& parts) {
     node.only({"pattern", "behavior", "invert"});
     const Node pattern = node.at("pattern");
     pattern.only({"String", "Regex"});
-    if (pattern.has("String") == pattern.has("Regex")) pattern.refuse("needs either String or Regex; fetch the file again");
-    const std::string expression = pattern.has("Regex") ? pattern.at("Regex").text() : escape_pattern(pattern.at("String").text());
+    if (pattern.has("String") == pattern.has("Regex"))
+      pattern.refuse("needs either String or Regex; fetch the file again");
+    const std::string expression =
+        pattern.has("Regex") ? pattern.at("Regex").text() : escape_pattern(pattern.at("String").text());
     if (expression.empty()) pattern.refuse("is empty (it matches nothing); fetch the file again");
-    parts.steps.push_back(make_split(expression, read_behavior(node.at("behavior")), node.flag("invert", false), node.source()));
+    parts.steps.push_back(
+        make_split(expression, read_behavior(node.at("behavior")), node.flag("invert", false), node.source()));
   } else if (type == "Digits") {
     node.only({"individual_digits"});
     parts.steps.push_back(make_digits(node.flag("individual_digits", false)));
@@ -142,13 +148,17 @@ void read_pre_tokenizer(const Node& node, PreTokenizerParts& parts) {
     parts.byte_level = true;
     parts.add_prefix_space = node.flag("add_prefix_space", true);
     if (parts.add_prefix_space && !parts.steps.empty()) {
-      node.refuse("add_prefix_space after other steps (each piece would get a space) is not known here; use a supported tokenizer");
+      node.refuse(
+          "add_prefix_space after other steps (each piece would get a space) is not known here; use a supported "
+          "tokenizer");
     }
     if (node.flag("use_regex", true)) {
       parts.steps.push_back(make_split(kGpt2Pattern, SplitBehavior::kIsolated, false, node.source()));
     }
   } else {
-    node.refuse("pre-tokenizer \"{}\" is not known here (Sequence, Split, Digits and ByteLevel are); use a supported tokenizer", printable(type));
+    node.refuse(
+        "pre-tokenizer \"{}\" is not known here (Sequence, Split, Digits and ByteLevel are); use a supported tokenizer",
+        printable(type));
   }
 }
 
@@ -183,14 +193,16 @@ std::unique_ptr<Bpe> read_model(const Node& node) {
   node.only({"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
              "ignore_merges", "vocab", "merges"});
   for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
-    const bool empty_text = node.has(key) && node.value()[key].is_string() && node.value()[key].get<std::string>().empty();
+    const bool empty_text =
+        node.has(key) && node.value()[key].is_string() && node.value()[key].get<std::string>().empty();
     // An unknown token is never needed where every byte has its own token; that is checked below.
     if (node.has(key) && !empty_text && std::string_view(key) != "unk_token") {
       node.at(key).refuse("is set, which is not known here (byte-level BPE has none); use a supported tokenizer");
     }
   }
   for (const char* key : {"fuse_unk", "byte_fallback"}) {
-    if (node.flag(key, false)) node.at(key).refuse("is true, which is not known here (byte-level BPE needs none); use a supported tokenizer");
+    if (node.flag(key, false))
+      node.at(key).refuse("is true, which is not known here (byte-level BPE needs none); use a supported tokenizer");
   }
   std::unordered_map<std::string, TokenId> vocab;
   const Node entries = node.at("vocab");
@@ -199,7 +211,9 @@ std::unique_ptr<Bpe> read_model(const Node& node) {
   if (vocab.empty()) entries.refuse("is empty (nothing can be encoded); fetch the file again");
   if (node.has("unk_token")) {
     for (const std::string& byte : byte_characters()) {
-      if (!vocab.contains(byte)) node.at("unk_token").refuse("is set and not every byte has a token, which is not known here; use a supported tokenizer");
+      if (!vocab.contains(byte))
+        node.at("unk_token")
+            .refuse("is set and not every byte has a token, which is not known here; use a supported tokenizer");
     }
   }
   std::vector<std::pair<std::string, std::string>> merges;
@@ -217,7 +231,8 @@ void read_template(const Node& node, Affixes& affixes) {
   for (const Node& piece : node.at("single").list()) {
     piece.only({"SpecialToken", "Sequence"});
     if (piece.has("Sequence")) {
-      if (after_text || piece.at("Sequence").at("id").text() != "A") piece.refuse("a template with more than one text is not known here; use a supported tokenizer");
+      if (after_text || piece.at("Sequence").at("id").text() != "A")
+        piece.refuse("a template with more than one text is not known here; use a supported tokenizer");
       after_text = true;
       continue;
     }
@@ -238,7 +253,10 @@ void read_post_processor(const Node& node, Affixes& affixes) {
     node.only({"processors"});
     for (const Node& step : node.at("processors").list()) read_post_processor(step, affixes);
   } else {
-    node.refuse("post-processor \"{}\" is not known here (TemplateProcessing, ByteLevel and Sequence are); use a supported tokenizer", printable(type));
+    node.refuse(
+        "post-processor \"{}\" is not known here (TemplateProcessing, ByteLevel and Sequence are); use a supported "
+        "tokenizer",
+        printable(type));
   }
 }
 
@@ -258,13 +276,15 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::strin
   const json content = parse(tokenizer_json, source);
   const Node root(content, "", source);
   // Truncation and padding are the caller's choice at run time, not the vocabulary's: max_length rules here.
-  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  root.only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+             "decoder", "model"});
   auto model = std::make_unique<Model>();
   model->source = source;
   if (root.has("normalizer")) model->nfc = read_normalizer(root.at("normalizer"));
   PreTokenizerParts parts;
   if (root.has("pre_tokenizer")) read_pre_tokenizer(root.at("pre_tokenizer"), parts);
-  if (!parts.byte_level) root.refuse("has no ByteLevel pre-tokenizer (only byte-level BPE is read here); use a supported tokenizer");
+  if (!parts.byte_level)
+    root.refuse("has no ByteLevel pre-tokenizer (only byte-level BPE is read here); use a supported tokenizer");
   model->add_prefix_space = parts.add_prefix_space;
   if (!parts.steps.empty()) model->pre_tokenizer = make_sequence(std::move(parts.steps));
   if (root.has("added_tokens")) {
@@ -280,7 +300,10 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, const std::strin
   model->finish();
   for (const auto& ids : {model->prefix, model->suffix}) {
     for (const TokenId id : ids) {
-      if (id >= static_cast<TokenId>(model->bytes_of_id.size())) root.at("post_processor").refuse("adds the id {}, outside the vocabulary of {}; fetch the file again", id, model->bytes_of_id.size());
+      if (id >= static_cast<TokenId>(model->bytes_of_id.size()))
+        root.at("post_processor")
+            .refuse("adds the id {}, outside the vocabulary of {}; fetch the file again", id,
+                    model->bytes_of_id.size());
     }
   }
   return Tokenizer(std::move(model));

@@ -22,7 +22,9 @@ inline CodePoint code_point_at(std::string_view text, std::size_t at) {
   if (first < 0xF0) {
     return {static_cast<char32_t>((first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F)), 3};
   }
-  return {static_cast<char32_t>((first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F)), 4};
+  return {
+      static_cast<char32_t>((first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F)),
+      4};
 }
 
 void append_utf8(std::string& text, char32_t code_point);

@@ -16,10 +16,22 @@ Sign sign_of(char32_t c) {
   const bool only_looks = (c >= 0xFE00 && c <= 0xFE0F) || (c >= 0xE0100 && c <= 0xE01EF) || c == 0x20E3;
   if (only_looks) return Sign::kNone;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM: case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_NO: case UTF8PROC_CATEGORY_PC: return Sign::kWord;
-    case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME: return Sign::kMark;
-    default: return Sign::kNone;
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+    case UTF8PROC_CATEGORY_PC:
+      return Sign::kWord;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+      return Sign::kMark;
+    default:
+      return Sign::kNone;
   }
 }
 
@@ -49,6 +61,8 @@ bool word_begins_at(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-bool is_whole_word(std::string_view text, std::size_t at, std::size_t size) { return !word_ends_at(text, at) && !word_begins_at(text, at + size); }
+bool is_whole_word(std::string_view text, std::size_t at, std::size_t size) {
+  return !word_ends_at(text, at) && !word_begins_at(text, at + size);
+}
 
 }  // namespace magister

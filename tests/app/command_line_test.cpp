@@ -13,7 +13,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 TEST(CommandLine, ReadsCommandsOptionsAndOverrides) {
-  const CommandLine run = parse_command_line({"run", "a.yaml", "seed=-1", "--fresh", "tasks.0.dataset.path=[a, b]", "--max-wall", "01:02:03"});
+  const CommandLine run = parse_command_line(
+      {"run", "a.yaml", "seed=-1", "--fresh", "tasks.0.dataset.path=[a, b]", "--max-wall", "01:02:03"});
   EXPECT_EQ(run.command, "run");
   EXPECT_EQ(run.positional("FILE.yaml"), "a.yaml");
   EXPECT_EQ(run.rest("key.path=value"), (Words{"seed=-1", "tasks.0.dataset.path=[a, b]"}));
@@ -27,8 +28,10 @@ TEST(CommandLine, ReadsCommandsOptionsAndOverrides) {
   EXPECT_EQ(parse_command_line({"bench", "sgemm"}).positional("MODEL"), "");
   EXPECT_TRUE(parse_command_line({"--version", "--json"}).has("--json"));
   EXPECT_EQ(parse_command_line({"--completion", "zsh"}).option("--completion"), "zsh");
-  for (const Words& help : {Words{"--help"}, Words{"-h"}, Words{"help"}}) EXPECT_EQ(parse_command_line(help).command, "--help");
-  for (const Words& help : {Words{"run", "--help"}, Words{"run", "a.yaml", "-h"}, Words{"--help", "run"}, Words{"help", "run"}}) {
+  for (const Words& help : {Words{"--help"}, Words{"-h"}, Words{"help"}})
+    EXPECT_EQ(parse_command_line(help).command, "--help");
+  for (const Words& help :
+       {Words{"run", "--help"}, Words{"run", "a.yaml", "-h"}, Words{"--help", "run"}, Words{"help", "run"}}) {
     EXPECT_EQ(parse_command_line(help).command, "--help");
     EXPECT_EQ(parse_command_line(help).positional("COMMAND"), "run");
   }
@@ -78,7 +81,9 @@ TEST(CommandLine, RefusesInOneMessage) {
 
 TEST(CommandLine, RefusesNumbersOutOfRange) {
   for (const char* text : {"0", "-1", "x", "8x", "", "1e3", "99999999999999999999"}) {
-    EXPECT_THROW(parse_command_line({"plan", "a.yaml", std::string("--ranks=") + text}).number("--ranks", 1, 1, 100), Error) << text;
+    EXPECT_THROW(parse_command_line({"plan", "a.yaml", std::string("--ranks=") + text}).number("--ranks", 1, 1, 100),
+                 Error)
+        << text;
   }
 }
 
@@ -99,7 +104,8 @@ TEST(Manual, KnowsTheWholeTable) {
       everywhere(option.name);
       EXPECT_NE(own.find(option.help), std::string::npos);
     }
-    for (const PositionalEntry& positional : command.positionals) EXPECT_NE(own.find(positional.help), std::string::npos);
+    for (const PositionalEntry& positional : command.positionals)
+      EXPECT_NE(own.find(positional.help), std::string::npos);
   }
   for (const OptionEntry& option : global_options()) {
     everywhere(option.name);

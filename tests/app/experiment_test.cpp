@@ -73,7 +73,8 @@ TEST(Experiment, ResolvedReadsBackTheSame) {
       "layout: {gpus_per_group: 2, devices: [0, 3], shards_per_rank: 1}\n"
       "run: {max_wall: 01:30:00, schedule: static, watchdog_seconds: 0.5}\n"
       "tasks:\n"
-      "- task: teacher_logits\n  name: a\n  dataset: {path: [\"*.jsonl\", b.txt], tokens: ids, key: id, limit: 10}\n  slice: 3/8\n"
+      "- task: teacher_logits\n  name: a\n  dataset: {path: [\"*.jsonl\", b.txt], tokens: ids, key: id, limit: 10}\n  "
+      "slice: 3/8\n"
       "  max_length: 16\n  overflow: window\n  stride: 4\n  top_k: 1\n  logprob_dtype: f16\n  unit_tokens: 1\n"
       "- {task: teacher_logits, name: b, model: {path: other}, dataset: {path: x.txt, text: body}}\n";
   const std::string once = resolved(full);
@@ -131,7 +132,9 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"seed=-1"}, "seed: ", "-1 is out of range"},
       {{"model.dtype=fp32"}, "model.dtype: ", "did you mean f32?"},
       {{"model.quantization=int5"}, "model.quantization: ", "did you mean"},
-      {{"model.quantization=int4", "model.quantization_group=48"}, "model.quantization_group: ", "48 is not possible (known: auto, 0, 32, 64, 128)"},
+      {{"model.quantization=int4", "model.quantization_group=48"},
+       "model.quantization_group: ",
+       "48 is not possible (known: auto, 0, 32, 64, 128)"},
       {{"model.quantization_group=32"}, "model.quantization_group: ", "without a quantization"},
       {{"layout.gpus_per_group=0"}, "layout.gpus_per_group: ", "0 is out of range"},
       {{"layout.devices=gpu"}, "layout.devices: ", "a list of GPUs such as [0, 1]"},
@@ -155,7 +158,9 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"tasks.0.max_length=0"}, "tasks.0.max_length: ", "0 is out of range"},
       {{"tasks.0.overflow=cut"}, "tasks.0.overflow: ", "known: truncate, window, error"},
       {{"tasks.0.stride=5"}, "tasks.0.stride: ", "stride without"},
-      {{"tasks.0.overflow=window", "tasks.0.max_length=8", "tasks.0.stride=9"}, "tasks.0.stride: ", "9 is more than max_length 8"},
+      {{"tasks.0.overflow=window", "tasks.0.max_length=8", "tasks.0.stride=9"},
+       "tasks.0.stride: ",
+       "9 is more than max_length 8"},
       {{"tasks.0.top_k=0"}, "tasks.0.top_k: ", "0 is out of range"},
       {{"tasks.0.top_k=all"}, "tasks.0.top_k: ", "\"all\" is not a whole number"},
       {{"tasks.0.logprob_dtype=f64"}, "tasks.0.logprob_dtype: ", "known: f32, f16"},
@@ -180,15 +185,17 @@ TEST(Experiment, NamesWhatIsWrong) {
 
 // Whatever the other keys of the section say, the answer names all keys that may stand there.
 TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
-  const std::string tasks = "name: a\nmodel: {path: m}\ntasks:\n"
-                            "  - {task: teacher_logits, dataset: {path: d}}\n"
-                            "  - {task: generate, name: b, dataset: {path: d}}\n"
-                            "  - {task: judge, name: c, dataset: {path: d}}\n";
+  const std::string tasks =
+      "name: a\nmodel: {path: m}\ntasks:\n"
+      "  - {task: teacher_logits, dataset: {path: d}}\n"
+      "  - {task: generate, name: b, dataset: {path: d}}\n"
+      "  - {task: judge, name: c, dataset: {path: d}}\n";
   struct Case {
     std::string override, answer, known;
   };
   const std::vector<Case> cases = {
-      {"tasks.0.dataset.mesages=x", "did you mean messages?", "known here: path, text, tokens, messages, special_tokens, key, limit"},
+      {"tasks.0.dataset.mesages=x", "did you mean messages?",
+       "known here: path, text, tokens, messages, special_tokens, key, limit"},
       {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
       {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},
       {"model.quantization_grup=32", "did you mean quantization_group?", "quantization_loss"},
@@ -228,8 +235,10 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
 TEST(Experiment, KeysUnderAConditionSayWhich) {
   const std::string judged = "name: a\nmodel: {path: m}\ntasks:\n  - {task: judge, dataset: {path: d}}\n";
   for (const auto& [override, words] : std::vector<std::pair<std::string, std::string>>{
-           {"tasks.0.max_new_tokens=4", "is given without `method: decode`"}, {"tasks.0.read=word", "is given without `method: decode`"},
-           {"model.quantization_group=32", "a group is given without a quantization"}, {"model.quantization_loss=9", "a loss is asked for without"}}) {
+           {"tasks.0.max_new_tokens=4", "is given without `method: decode`"},
+           {"tasks.0.read=word", "is given without `method: decode`"},
+           {"model.quantization_group=32", "a group is given without a quantization"},
+           {"model.quantization_loss=9", "a loss is asked for without"}}) {
     const std::string message = refusal(judged, {override});
     EXPECT_NE(message.find(words), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
@@ -237,7 +246,8 @@ TEST(Experiment, KeysUnderAConditionSayWhich) {
   const std::string plain = resolved(judged);
   EXPECT_EQ(plain.find("max_new_tokens"), std::string::npos) << plain;
   EXPECT_EQ(plain.find("quantization_group"), std::string::npos) << plain;
-  EXPECT_NE(refusal(kGood, {"tasks.0.dataset.special_tokens=text"}).find("is given without `messages`"), std::string::npos);
+  EXPECT_NE(refusal(kGood, {"tasks.0.dataset.special_tokens=text"}).find("is given without `messages`"),
+            std::string::npos);
 }
 
 TEST(Experiment, NamesPlacesInTheFile) {
@@ -246,10 +256,13 @@ TEST(Experiment, NamesPlacesInTheFile) {
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - task: teacher_logits\n"),
             "e.yaml:4:5: tasks.0.dataset.path: the key is missing (there is no default for it); add it with a text");
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - {dataset: {path: d}}\n"),
-            "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with one of teacher_logits, generate, judge");
+            "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with one of "
+            "teacher_logits, generate, judge");
   const std::string twice = refusal(kGood + "  - {task: teacher_logits, dataset: {path: d}}\n");
   EXPECT_TRUE(twice.starts_with("e.yaml:8:5: tasks.1.name: the name teacher is taken by tasks.0")) << twice;
-  const std::string many = refusal("name: a b\nmodel: {pth: m}\nlayout: {devices: gpus}\ntasks:\n  - task: teacher_logits\n    topk: 5\n    dataset: {path: 3, limit: yes}\n");
+  const std::string many = refusal(
+      "name: a b\nmodel: {pth: m}\nlayout: {devices: gpus}\ntasks:\n  - task: teacher_logits\n    topk: 5\n    "
+      "dataset: {path: 3, limit: yes}\n");
   EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 5) << many;
 }
 
@@ -257,7 +270,8 @@ TEST(Experiment, WallTimes) {
   EXPECT_EQ(parse_wall_time("00:00:01"), 1.0);
   EXPECT_EQ(parse_wall_time("1:02:03"), 3723.0);
   EXPECT_EQ(parse_wall_time("123:00:00"), 442800.0);
-  for (const char* bad : {"", "1", "1:2", "01:02", "00:00:00", "1:2:3", "1:60:00", "1:00:60", "a:00:00", "-1:00:00", "1:00:00:00", " 1:00:00"}) {
+  for (const char* bad : {"", "1", "1:2", "01:02", "00:00:00", "1:2:3", "1:60:00", "1:00:60", "a:00:00", "-1:00:00",
+                          "1:00:00:00", " 1:00:00"}) {
     EXPECT_FALSE(parse_wall_time(bad)) << bad;
   }
 }

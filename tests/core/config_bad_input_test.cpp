@@ -66,12 +66,16 @@ const std::string kGood = "name: a\nmodel: {path: m}\ntasks:\n  - paths: [x]\n";
 struct Case {
   const char* what;
   std::string text;
-  std::vector<std::string> expected;  // each: the beginning of one line up to " ... ", then a part of its rest after "|"
+  std::vector<std::string>
+      expected;  // each: the beginning of one line up to " ... ", then a part of its rest after "|"
 };
 
 std::string tail_of(std::string text) { return kGood + text; }
-std::string deep_list(int depth) { return tail_of("layout: " + std::string(depth, '[') + std::string(depth, ']') + "\n"); }
+std::string deep_list(int depth) {
+  return tail_of("layout: " + std::string(depth, '[') + std::string(depth, ']') + "\n");
+}
 
+// clang-format off: a table
 const std::vector<Case>& cases() {
   static const std::vector<Case> cases = {
       // The text itself.
@@ -192,6 +196,7 @@ const std::vector<Case>& cases() {
   };
   return cases;
 }
+// clang-format on
 
 TEST(ConfigBadInput, NamesPlaceKeyAndReason) {
   for (const Case& one : cases()) {
@@ -233,8 +238,9 @@ TEST(ConfigBadInput, ManyKeysInOneMapAreNotQuadratic) {
 
 // Whatever the bytes, the answer is a reading or a configuration error; never another exception, a crash or a hang.
 TEST(ConfigBadInput, DamagedTextsAreReadOrRefused) {
-  const std::string base = "name: a # c\nseed: 12\nmodel:\n  path: \"m\\n\"\n  dtype: 'f32'\nlayout: {devices: [0, 1], verify: true}\n"
-                           "tasks:\n- paths: |\n    x\n    y\n  top_k: 3\n";
+  const std::string base =
+      "name: a # c\nseed: 12\nmodel:\n  path: \"m\\n\"\n  dtype: 'f32'\nlayout: {devices: [0, 1], verify: true}\n"
+      "tasks:\n- paths: |\n    x\n    y\n  top_k: 3\n";
   const std::string alphabet = "\n\n  \t:-?,[]{}#&*!|>'\"%@`~<=\\x0\r\x01\x7F\xC2\xFF\xE6";
   std::uint64_t state = 42;
   const auto draw = [&state](std::size_t below) {

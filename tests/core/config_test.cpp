@@ -54,7 +54,8 @@ TEST(Config, DefaultsAndValues) {
   EXPECT_EQ(plain.scale, 0.1);
   EXPECT_TRUE(plain.verify);
   EXPECT_FALSE(plain.group);
-  EXPECT_EQ(plain.resolved, "name: a\nseed: 7\nmodel:\n  dtype: auto\n  scale: 0.1\n  verify: true\nlayout:\n  group: auto\n");
+  EXPECT_EQ(plain.resolved,
+            "name: a\nseed: 7\nmodel:\n  dtype: auto\n  scale: 0.1\n  verify: true\nlayout:\n  group: auto\n");
 
   const Everything full = read(
       "# comment\nname: 'yes'\nseed: -3   # comment\nmodel: {dtype: f32, scale: 1e-5, verify: false}\r\n"
@@ -72,9 +73,7 @@ TEST(Config, DefaultsAndValues) {
             "  devices: [0, 2]\ntasks:\n  - paths: [\"a b\", \"c\\\"d\"]\n    limit: 0\n");
 }
 
-TEST(Config, ByteOrderMarkAndWindowsLinesAreRead) {
-  EXPECT_EQ(read("\xEF\xBB\xBFname: a\r\nseed: 3\r\n").seed, 3);
-}
+TEST(Config, ByteOrderMarkAndWindowsLinesAreRead) { EXPECT_EQ(read("\xEF\xBB\xBFname: a\r\nseed: 3\r\n").seed, 3); }
 
 TEST(Config, OverridesWinInOrder) {
   const std::string text = "name: a\nseed: 1\ntasks: [{paths: x}]\n";
@@ -91,15 +90,66 @@ TEST(Config, OverridesWinInOrder) {
 }
 
 TEST(Config, ResolvedReadsBackTheSame) {
-  const std::vector<std::string> names = {"a",       "yes",   "No",   "null", "~",     "1",          "010",   "1e5",  "0x1F",  ".5",   ".inf",
-                                          "-x",      "- x",   "a b",  "a: b", "a #b",  "#a",         "*",     "&a",   "!a",    "|",    ">",
-                                          "@a",      "`a",    "%a",   "{a}",  "[a]",   "a,b",        "'",     "\"",   "\\",    "a\nb", "a\tb",
-                                          "日本語",  "1:30",  "2024-01-01", ".deps/m.gguf", "../x", "./x", "...",  "---",   "=",    "<<",
-                                          "../*.jsonl", "true", "TRUE", "on", "Y", "é", "a\\nb", "😀", "/abs/path-1_2.x", "auto", " a ", "?"};
+  const std::vector<std::string> names = {"a",
+                                          "yes",
+                                          "No",
+                                          "null",
+                                          "~",
+                                          "1",
+                                          "010",
+                                          "1e5",
+                                          "0x1F",
+                                          ".5",
+                                          ".inf",
+                                          "-x",
+                                          "- x",
+                                          "a b",
+                                          "a: b",
+                                          "a #b",
+                                          "#a",
+                                          "*",
+                                          "&a",
+                                          "!a",
+                                          "|",
+                                          ">",
+                                          "@a",
+                                          "`a",
+                                          "%a",
+                                          "{a}",
+                                          "[a]",
+                                          "a,b",
+                                          "'",
+                                          "\"",
+                                          "\\",
+                                          "a\nb",
+                                          "a\tb",
+                                          "日本語",
+                                          "1:30",
+                                          "2024-01-01",
+                                          ".deps/m.gguf",
+                                          "../x",
+                                          "./x",
+                                          "...",
+                                          "---",
+                                          "=",
+                                          "<<",
+                                          "../*.jsonl",
+                                          "true",
+                                          "TRUE",
+                                          "on",
+                                          "Y",
+                                          "é",
+                                          "a\\nb",
+                                          "😀",
+                                          "/abs/path-1_2.x",
+                                          "auto",
+                                          " a ",
+                                          "?"};
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     std::string quoted = "\"";
-    for (const char c : name) quoted += c == '"' || c == '\\' ? std::string("\\") + c : c == '\n' ? "\\n" : std::string(1, c);
+    for (const char c : name)
+      quoted += c == '"' || c == '\\' ? std::string("\\") + c : c == '\n' ? "\\n" : std::string(1, c);
     quoted += "\"";
     const Everything first = read("name: " + quoted + "\ntasks: [{paths: [" + quoted + "]}]\n");
     ASSERT_EQ(first.name, name);
@@ -160,7 +210,8 @@ TEST(Config, SurrogatePairsAreRead) {
 }
 
 TEST(Config, HalfASurrogatePairIsRefused) {
-  for (const char* bad : {"\\ud83d", "\\ude00", "\\ude00\\ud83d", "\\ud83d\\ud83d", "\\ud83d x\\ude00", "\\ud83d\\\\ude00"}) {
+  for (const char* bad :
+       {"\\ud83d", "\\ude00", "\\ude00\\ud83d", "\\ud83d\\ud83d", "\\ud83d x\\ude00", "\\ud83d\\\\ude00"}) {
     EXPECT_THROW(read(std::string("name: \"") + bad + "\"\n"), Error) << bad;
   }
 }
@@ -210,7 +261,8 @@ TEST(Config, ReadsAreDeclarations) {
 }
 
 TEST(Config, ReadFileRefusesWhatIsNoFile) {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("magister_config_{}", getpid());
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("magister_config_{}", getpid());
   std::filesystem::create_directories(folder);
   const auto refused = [](const std::string& path) {
     try {

@@ -12,7 +12,9 @@ namespace {
 TEST(Printable, EscapesWhatATerminalWouldObey) {
   EXPECT_EQ(printable("plain é 日本 😀"), "plain é 日本 😀");
   EXPECT_EQ(printable("a\nb\x1B[31m\x7F"), "a\\x0Ab\\x1B[31m\\x7F");
-  EXPECT_EQ(printable("\xC2\x9B" "31m"), "\\xC2\\x9B31m");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\xC2\\x9B31m");
   EXPECT_EQ(printable("\xFF\xC0\xAF"), "\\xFF\\xC0\\xAF");
   EXPECT_EQ(printable("cut\xE6\x97"), "cut\\xE6\\x97");
   EXPECT_EQ(printable(std::string(300, 'a')), std::string(200, 'a') + "...");
@@ -40,7 +42,8 @@ TEST(Utf8, AcceptsEveryCodePointOnce) {
     } else if (c < 0x800) {
       text = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
     } else if (c < 0x10000) {
-      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+              static_cast<char>(0x80 | (c & 63))};
     } else {
       text = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
               static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
@@ -65,7 +68,9 @@ TEST(NearestName, FindsSlips) {
 TEST(TerminalSafe, EscapesControlCharactersAndKeepsLines) {
   EXPECT_EQ(terminal_safe("a\x1B[31m\r\x07\x7F b"), "a\\x1B[31m\\x0D\\x07\\x7F b");
   EXPECT_EQ(terminal_safe("two\nlines\tand a tab"), "two\nlines\tand a tab");
-  EXPECT_EQ(terminal_safe("\xC2\x9B" "31m \xFF \xC3\xA9"), "\\xC2\\x9B31m \\xFF \xC3\xA9");
+  EXPECT_EQ(terminal_safe("\xC2\x9B"
+                          "31m \xFF \xC3\xA9"),
+            "\\xC2\\x9B31m \\xFF \xC3\xA9");
   EXPECT_EQ(terminal_safe(std::string("a\0b", 3)), "a\\x00b");
 }
 

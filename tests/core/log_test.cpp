@@ -41,7 +41,9 @@ TEST_F(Log, ControlCharactersNeverLeave) {
   testing::internal::CaptureStderr();
   set_log_identity(0, 1);
   open_rank_log(folder_);
-  const std::string foreign = "x\x1B]0;title\x07\xC2\x9B" "2Jy";
+  const std::string foreign =
+      "x\x1B]0;title\x07\xC2\x9B"
+      "2Jy";
   log_info("{}", foreign);
   log_warning("{}\nsecond line", foreign);
   log_local(LogLevel::kError, "{}", foreign);
@@ -76,7 +78,8 @@ TEST_F(Log, EveryRankWritesItsFile) {
   log_local(LogLevel::kInfo, "unit {}", 3);
   const std::string text = file_text(folder_ / "logs" / "rank-0012.log");
   const std::string stamp = R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d )";
-  EXPECT_TRUE(std::regex_match(text, std::regex(stamp + "info world\n" + stamp + "debug detail\n" + stamp + "info unit 3\n")))
+  EXPECT_TRUE(
+      std::regex_match(text, std::regex(stamp + "info world\n" + stamp + "debug detail\n" + stamp + "info unit 3\n")))
       << text;
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_THROW(open_rank_log("/proc/nowhere"), Error);
@@ -87,7 +90,9 @@ TEST_F(Log, ThreadsDoNotMixTheirLines) {
   testing::internal::CaptureStderr();
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([t] { for (int i = 0; i < 200; ++i) log_info("{}", std::string(100, static_cast<char>('a' + t))); });
+    threads.emplace_back([t] {
+      for (int i = 0; i < 200; ++i) log_info("{}", std::string(100, static_cast<char>('a' + t)));
+    });
   }
   for (std::thread& thread : threads) thread.join();
   std::istringstream lines(testing::internal::GetCapturedStderr());

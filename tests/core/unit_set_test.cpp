@@ -60,7 +60,8 @@ TEST(UnitSet, AHundredMillionUnitsAreSmall) {
   EXPECT_LT(UnitSet::all(kUnits).to_bytes().size(), 400'000u);
   // A run that was stopped: done up to some place, and around it what 500 groups had in their hands.
   const UnitSet stopped(kUnits, [](std::uint64_t first, std::span<std::uint8_t> flags) {
-    for (std::size_t i = 0; i < flags.size(); ++i) flags[i] = first + i < 40'000'000 || (first + i < 40'001'000 && i % 2 == 0);
+    for (std::size_t i = 0; i < flags.size(); ++i)
+      flags[i] = first + i < 40'000'000 || (first + i < 40'001'000 && i % 2 == 0);
   });
   EXPECT_EQ(stopped.size(), kUnits - 40'000'500);
   EXPECT_LT(stopped.to_bytes().size(), 410'000u);

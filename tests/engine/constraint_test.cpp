@@ -23,12 +23,13 @@ class Masks : public testing::Test {
   static constexpr std::int64_t kVocab = 300;
   Masks() {
     for (int byte = 0; byte < 256; ++byte) tokens_.push_back(std::string(1, static_cast<char>(byte)));
-    tokens_.insert(tokens_.end(), {"", "", "", "ab", "ba", "abc", "\": ", ", ", "{\"", "tr", "true", "12", "\xA9 x", "ca", "caf\xC3",
-                                   "aa"});
+    tokens_.insert(tokens_.end(), {"", "", "", "ab", "ba", "abc", "\": ", ", ", "{\"", "tr", "true", "12", "\xA9 x",
+                                   "ca", "caf\xC3", "aa"});
   }
   std::unique_ptr<Constraint> compile(Kind kind, const std::string& text, std::vector<std::string> choices = {}) {
     const std::vector<TokenId> ends{kEnd};
-    return std::make_unique<Constraint>(ConstraintRule{kind, text, std::move(choices), "constraint.test"}, tokens_, ends, kVocab);
+    return std::make_unique<Constraint>(ConstraintRule{kind, text, std::move(choices), "constraint.test"}, tokens_,
+                                        ends, kVocab);
   }
   static bool has(std::span<const std::uint64_t> mask, TokenId id) {
     const auto i = static_cast<std::size_t>(id);
@@ -57,7 +58,8 @@ class Masks : public testing::Test {
       for (TokenId id = 0; id < kVocab; ++id) {
         ConstraintState other(constraint);
         for (const TokenId token : written) EXPECT_TRUE(other.accept(token));
-        const bool real = id < static_cast<TokenId>(tokens_.size()) && (id == kEnd || !tokens_[static_cast<std::size_t>(id)].empty());
+        const bool real =
+            id < static_cast<TokenId>(tokens_.size()) && (id == kEnd || !tokens_[static_cast<std::size_t>(id)].empty());
         EXPECT_EQ(has(mask, id), real && other.accept(id)) << "token " << id << " after \"" << text << "\"";
         if (has(mask, id)) allowed.push_back(id);
       }
@@ -86,7 +88,8 @@ TEST_F(Masks, ChoicesAllowThePrefixesOfWhatIsLeft) {
     for (const TokenId token : written) ASSERT_TRUE(state.accept(token));
     const auto mask = state.allowed();
     for (TokenId id = 0; id < kVocab; ++id) {
-      const std::string longer = text + (id < static_cast<TokenId>(tokens_.size()) ? tokens_[static_cast<std::size_t>(id)] : "");
+      const std::string longer =
+          text + (id < static_cast<TokenId>(tokens_.size()) ? tokens_[static_cast<std::size_t>(id)] : "");
       bool want = id == kEnd && std::find(choices.begin(), choices.end(), text) != choices.end();
       for (const std::string& choice : choices) want |= longer.size() > text.size() && choice.starts_with(longer);
       ASSERT_EQ(has(mask, id), want) << "token " << id << " after \"" << text << "\"";
@@ -101,10 +104,12 @@ TEST_F(Masks, ChoicesAllowThePrefixesOfWhatIsLeft) {
 }
 
 TEST_F(Masks, TryingEveryTokenGivesTheSameMask) {
-  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "array", "items":
+  const std::string schema =
+      R"({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "array", "items":
     {"type": "integer"}, "maxItems": 2}, "ab": {"enum": ["caf\u00e9 x", 12, null]}}, "required": ["a", "b", "ab"]})";
-  for (const auto& constraint : {compile(Kind::kJsonSchema, schema), compile(Kind::kRegex, "(ab|ba)+[^a]?caf. x|[0-9]{1,3}"),
-                                 compile(Kind::kGrammar, "root ::= \"(\" root \")\" | \"ab\"")}) {
+  for (const auto& constraint :
+       {compile(Kind::kJsonSchema, schema), compile(Kind::kRegex, "(ab|ba)+[^a]?caf. x|[0-9]{1,3}"),
+        compile(Kind::kGrammar, "root ::= \"(\" root \")\" | \"ab\"")}) {
     for (std::uint32_t seed = 1; seed < 5; ++seed) walk(*constraint, seed, 24);
   }
 }
@@ -151,11 +156,16 @@ TEST_F(Masks, TextsAreUtf8) {
     EXPECT_FALSE(state.accept(0xA0));
     EXPECT_TRUE(state.accept(first + 4));
   }
-  for (const auto& [lead, least, most] : std::vector<std::array<int, 3>>{{0xC3, 0x80, 0xBF}, {0xE0, 0xA0, 0xBF}, {0xE1, 0x80, 0xBF},
-                                                                         {0xF0, 0x90, 0xBF}, {0xF1, 0x80, 0xBF}, {0xF4, 0x80, 0x8F}}) {
+  for (const auto& [lead, least, most] : std::vector<std::array<int, 3>>{{0xC3, 0x80, 0xBF},
+                                                                         {0xE0, 0xA0, 0xBF},
+                                                                         {0xE1, 0x80, 0xBF},
+                                                                         {0xF0, 0x90, 0xBF},
+                                                                         {0xF1, 0x80, 0xBF},
+                                                                         {0xF4, 0x80, 0x8F}}) {
     ConstraintState state(*constraint);
     ASSERT_TRUE(state.accept(lead));
-    for (TokenId id = 0; id < 256; ++id) EXPECT_EQ(has(state.allowed(), id), id >= least && id <= most) << lead << " " << id;
+    for (TokenId id = 0; id < 256; ++id)
+      EXPECT_EQ(has(state.allowed(), id), id >= least && id <= most) << lead << " " << id;
   }
   ConstraintState state(*constraint);
   for (const TokenId id : {0x00, 0x80, 0xBF, 0xC0, 0xC1, 0xF5, 0xFF}) EXPECT_FALSE(has(state.allowed(), id));
@@ -176,7 +186,8 @@ TEST_F(Masks, RefusesWhatIsNoRule) {
   EXPECT_NE(message(Kind::kRegex, "[^]]a").find("begins a class"), std::string::npos);
   EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": \"objekt\"}"), "accepted");
   EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": "), "accepted");
-  EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": \"number\", \"multipleOf\": 0.1}").find("multipleOf"), std::string::npos);
+  EXPECT_NE(message(Kind::kJsonSchema, "{\"type\": \"number\", \"multipleOf\": 0.1}").find("multipleOf"),
+            std::string::npos);
   EXPECT_NE(message(Kind::kGrammar, "root ::= other"), "accepted");
   EXPECT_NE(message(Kind::kGrammar, "start ::= \"a\""), "accepted");
   EXPECT_NE(message(Kind::kGrammar, "root ::= root \"a\"").find("no token may begin"), std::string::npos);

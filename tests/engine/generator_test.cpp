@@ -62,7 +62,9 @@ class Writing : public testing::Test {
   std::uint64_t texts_a_prompt_ = 1;
   std::int64_t top_logprobs_ = 0;
 
-  virtual Transformer load(ProcessGroup& group, ThreadPool& pool) { return {description_, file_, group, pool, at::kFloat}; }
+  virtual Transformer load(ProcessGroup& group, ThreadPool& pool) {
+    return {description_, file_, group, pool, at::kFloat};
+  }
 
   Texts write(GeneratorLimits limits, ProcessGroup& group, int threads, Generator::Counts* counts = nullptr) {
     limits.top_logprobs = top_logprobs_;
@@ -133,11 +135,13 @@ class Writing : public testing::Test {
 
 TEST_F(Writing, EqualsWholePassesToTheBit) {
   const Texts want = write_plainly();
-  EXPECT_TRUE(std::any_of(want.begin(), want.end(), [](const auto& t) { return t.second.finish_reason == FinishReason::kStop; }));
-  EXPECT_TRUE(std::any_of(want.begin(), want.end(), [](const auto& t) { return t.second.finish_reason == FinishReason::kLength; }));
-  for (const GeneratorLimits& limits : {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{32, 512, 100, false},
-                                        GeneratorLimits{1, 1000, 100, true}, GeneratorLimits{3, 7, 100, true},
-                                        GeneratorLimits{32, 100000, 64, true}}) {
+  EXPECT_TRUE(std::any_of(want.begin(), want.end(),
+                          [](const auto& t) { return t.second.finish_reason == FinishReason::kStop; }));
+  EXPECT_TRUE(std::any_of(want.begin(), want.end(),
+                          [](const auto& t) { return t.second.finish_reason == FinishReason::kLength; }));
+  for (const GeneratorLimits& limits :
+       {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{32, 512, 100, false}, GeneratorLimits{1, 1000, 100, true},
+        GeneratorLimits{3, 7, 100, true}, GeneratorLimits{32, 100000, 64, true}}) {
     expect_equal(write(limits), want);
   }
   expect_equal(write({32, 512, 100, true}, nullptr, 3), want);
@@ -165,20 +169,24 @@ TEST_F(Writing, PreemptionChangesNothing) {
 // Token i is two letters; texts are words of four letters joined by "zb", and end with token 299.
 TEST_F(Writing, ConstrainedTextsAreTheSameUnderPreemptionAndShards) {
   std::vector<std::string> bytes;
-  for (int i = 0; i < 290; ++i) bytes.push_back({static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26)});
+  for (int i = 0; i < 290; ++i)
+    bytes.push_back({static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26)});
   const std::vector<TokenId> ends{299};
-  const Constraint constraint({ConstraintRule::Kind::kRegex, "[a-k]{4}(zb[a-k]{4}){15,25}", {}, "test"}, bytes, ends, 300);
+  const Constraint constraint({ConstraintRule::Kind::kRegex, "[a-k]{4}(zb[a-k]{4}){15,25}", {}, "test"}, bytes, ends,
+                              300);
   stop_after_ = 1000;
   top_logprobs_ = 3;
   requests_.clear();
   for (std::uint64_t record = 0; record < 6; ++record) {
-    requests_.push_back({record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), record == 5 ? 20 : 90, &constraint});
+    requests_.push_back(
+        {record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), record == 5 ? 20 : 90, &constraint});
   }
   const Texts want = write_plainly();
   for (const auto& [key, text] : want) {
     EXPECT_EQ(text.finish_reason, key.first == 5 ? FinishReason::kLength : FinishReason::kStop);
     EXPECT_EQ(text.tokens.back() == 299, key.first != 5);
-    for (std::size_t i = 2; i + 1 < text.tokens.size(); i += 3) EXPECT_EQ(bytes[static_cast<std::size_t>(text.tokens[i])], "zb");
+    for (std::size_t i = 2; i + 1 < text.tokens.size(); i += 3)
+      EXPECT_EQ(bytes[static_cast<std::size_t>(text.tokens[i])], "zb");
     EXPECT_EQ(text.top_ids.size(), 3 * text.tokens.size());
   }
   Generator::Counts counts;
@@ -187,7 +195,8 @@ TEST_F(Writing, ConstrainedTextsAreTheSameUnderPreemptionAndShards) {
   auto groups = make_thread_process_groups(2);
   std::vector<Texts> texts(2);
   std::vector<std::thread> threads;
-  for (std::size_t s = 0; s < 2; ++s) threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
+  for (std::size_t s = 0; s < 2; ++s)
+    threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
   for (auto& thread : threads) thread.join();
   expect_equal(texts[1], texts[0]);
   for (const auto& [key, text] : want) EXPECT_EQ(texts[0].at(key).tokens, text.tokens);
@@ -206,9 +215,11 @@ class WritingOnAGpu : public Writing {
 TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
   // Emulated threads are slow: five prompts, three of them with a beginning in common, and short texts.
   std::erase_if(requests_, [](const GenerationRequest& request) { return request.record > 4 || request.record == 1; });
-  for (GenerationRequest& request : requests_) request.max_new_tokens = std::min<std::int64_t>(request.max_new_tokens, 5);
+  for (GenerationRequest& request : requests_)
+    request.max_new_tokens = std::min<std::int64_t>(request.max_new_tokens, 5);
   const Texts alone = write({1, 1000, 100, false});
-  for (const GeneratorLimits& limits : {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{3, 7, 100, true}, GeneratorLimits{32, 100000, 64, false}}) {
+  for (const GeneratorLimits& limits : {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{3, 7, 100, true},
+                                        GeneratorLimits{32, 100000, 64, false}}) {
     expect_equal(write(limits), alone);
   }
   const Texts plain = write_plainly();  // the CPU's path in f32
@@ -221,15 +232,17 @@ TEST_F(WritingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
     }
     worst = std::max(worst, std::abs(static_cast<double>(alone.at(key).logprobs.front()) - text.logprobs.front()));
   }
-  std::printf("first tokens: %zu of %zu are others than in f32, largest difference %.4f\n", others, plain.size(), worst);
-  EXPECT_LE(others, 3u);  // measured 2: bf16 moves a draw over a border once in about ten
+  std::printf("first tokens: %zu of %zu are others than in f32, largest difference %.4f\n", others, plain.size(),
+              worst);
+  EXPECT_LE(others, 3u);   // measured 2: bf16 moves a draw over a border once in about ten
   EXPECT_LT(worst, 0.15);  // 48 wide: bf16 rounds coarsely
 }
 
 // More texts at once than a decode product takes rows.
 TEST_F(WritingOnAGpu, MoreTextsThanAProductTakesChangeNothing) {
   requests_.clear();
-  for (std::uint64_t record = 0; record < 66; ++record) requests_.push_back({record, 0, {static_cast<TokenId>(record), 9}, 2});
+  for (std::uint64_t record = 0; record < 66; ++record)
+    requests_.push_back({record, 0, {static_cast<TokenId>(record), 9}, 2});
   const std::vector<GenerationRequest> all = requests_;
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
     dtype_ = dtype;
@@ -273,7 +286,8 @@ TEST_F(Writing, TextsOfOnePromptComputeItOnceWhateverItsLength) {
     std::vector<GenerationRequest> all;
     for (const std::uint64_t length : {1, 2, 47, 48, 49, 96, 97, 143}) {
       GenerationRequest request{length, 0, {}, 4};
-      for (std::uint64_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>((length * 101 + i * 7919) % 300));
+      for (std::uint64_t i = 0; i < length; ++i)
+        request.prompt.push_back(static_cast<TokenId>((length * 101 + i * 7919) % 300));
       all.push_back(request);
     }
     return all;
@@ -345,13 +359,15 @@ TEST_F(Writing, ShardsWriteTheSame) {
     auto groups = make_thread_process_groups(shards);
     std::vector<Texts> texts(static_cast<std::size_t>(shards));
     std::vector<std::thread> threads;
-    for (int s = 0; s < shards; ++s) threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
+    for (int s = 0; s < shards; ++s)
+      threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
     for (auto& thread : threads) thread.join();
     expect_equal(texts[1], texts[0]);
     // Sums over shards round otherwise; the texts of so few tokens do not differ, the log-probabilities by little.
     for (const auto& [key, text] : want) {
       EXPECT_EQ(texts[0].at(key).tokens, text.tokens);
-      for (std::size_t i = 0; i < text.logprobs.size(); ++i) EXPECT_NEAR(texts[0].at(key).logprobs[i], text.logprobs[i], 1e-4);
+      for (std::size_t i = 0; i < text.logprobs.size(); ++i)
+        EXPECT_NEAR(texts[0].at(key).logprobs[i], text.logprobs[i], 1e-4);
     }
   }
 }
@@ -372,7 +388,8 @@ TEST_F(Writing, LastRowsOfPrompts) {
 
 // However a row is kept or drawn, one column that is not finite ends it, and the error names whose row it was.
 TEST_F(Writing, ARowThatIsNotFiniteIsRefused) {
-  file_.values("model.embed_tokens.weight")[250][3] = std::numeric_limits<float>::quiet_NaN();  // tied: also row 250 of the head
+  file_.values("model.embed_tokens.weight")[250][3] =
+      std::numeric_limits<float>::quiet_NaN();  // tied: also row 250 of the head
   requests_ = {{7, 2, {1, 2, 3}, 4}};
   const auto message = [&] {
     try {
@@ -461,8 +478,10 @@ TEST_F(Drawing, GreedyTakesTheLowestOfEquals) {
   EXPECT_EQ(sample_token(logits, {}, {}, {.temperature = 0}, {}).id, 1);
 }
 TEST_F(Drawing, NothingIsDrawnFromARowThatIsNotFinite) {
-  for (const float fault : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-    for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 2}, SamplingParams{.top_p = 0.5}}) {
+  for (const float fault : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+    for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 2},
+                                         SamplingParams{.top_p = 0.5}}) {
       std::vector<float> logits = logits_;
       logits[3] = fault;
       const SampledToken token = sample_token(logits, history_, {}, params, {});
@@ -492,7 +511,8 @@ TEST(MostProbable, EqualsASort) {
 TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
   const double base = keyed_uniform({1, 2, 3, 4});
   EXPECT_EQ(base, keyed_uniform({1, 2, 3, 4}));
-  for (const DrawKey& other : {DrawKey{2, 2, 3, 4}, DrawKey{1, 3, 3, 4}, DrawKey{1, 2, 4, 4}, DrawKey{1, 2, 3, 5}, DrawKey{2, 1, 3, 4}}) {
+  for (const DrawKey& other :
+       {DrawKey{2, 2, 3, 4}, DrawKey{1, 3, 3, 4}, DrawKey{1, 2, 4, 4}, DrawKey{1, 2, 3, 5}, DrawKey{2, 1, 3, 4}}) {
     EXPECT_NE(base, keyed_uniform(other));
   }
 }

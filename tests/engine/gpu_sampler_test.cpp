@@ -1,7 +1,5 @@
 // The device sampler on the host, thread by thread, against sample_token(): equal when greedy, and for draws equal but where
 // the uniform lies at a boundary between two tokens, which the definition in double below decides.
-#include "engine/gpu/sample_kernel.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "magister/engine/sampler.h"
+#include "engine/gpu/sample_kernel.h"
 #include "magister/device/launch.h"
+#include "magister/engine/sampler.h"
 
 namespace magister::gpu {
 namespace {
@@ -44,8 +43,11 @@ std::vector<SampledToken> on_device(const Rows& rows, const SamplingParams& para
   for (std::int64_t r = 0; r < rows.R; ++r) uniform[static_cast<std::size_t>(r)] = keyed_uniform(key_of(r));
   std::vector<std::int32_t> ids(uniform.size(), -7);
   std::vector<float> logprobs(uniform.size(), NAN);
-  const SampleRows kernel{rows.logits.data(), rows.V, uniform.data(), ids.data(), logprobs.data(), static_cast<int>(rows.V),
-                          params.temperature, static_cast<int>(params.top_k), params.top_p, params.min_p};
+  const SampleRows kernel{rows.logits.data(), rows.V,
+                          uniform.data(),     ids.data(),
+                          logprobs.data(),    static_cast<int>(rows.V),
+                          params.temperature, static_cast<int>(params.top_k),
+                          params.top_p,       params.min_p};
   launch(kernel, kernel.shape(rows.R), Queue{});
   std::vector<SampledToken> tokens;
   for (std::size_t r = 0; r < ids.size(); ++r) tokens.push_back({ids[r], logprobs[r]});
@@ -72,11 +74,15 @@ Distribution distribution(const std::vector<float>& row, const SamplingParams& p
   std::iota(result.ids.begin(), result.ids.end(), 0);
   std::vector<TokenId>& ids = result.ids;
   if (params.top_k > 0 || params.top_p < 1) {
-    const auto better = [&](TokenId a, TokenId b) { return x[static_cast<std::size_t>(a)] > x[static_cast<std::size_t>(b)]; };
+    const auto better = [&](TokenId a, TokenId b) {
+      return x[static_cast<std::size_t>(a)] > x[static_cast<std::size_t>(b)];
+    };
     std::stable_sort(ids.begin(), ids.end(), better);
   }
   if (params.top_k > 0) ids.resize(std::min(ids.size(), static_cast<std::size_t>(params.top_k)));
-  const auto sum = [&] { return std::accumulate(ids.begin(), ids.end(), 0.0, [&](double s, TokenId id) { return s + weight(id); }); };
+  const auto sum = [&] {
+    return std::accumulate(ids.begin(), ids.end(), 0.0, [&](double s, TokenId id) { return s + weight(id); });
+  };
   if (params.top_p < 1) {
     const double needed = params.top_p * sum();
     double mass = 0;
@@ -107,7 +113,8 @@ int differing(const Rows& rows, const SamplingParams& params) {
     if (params.temperature == 0) continue;
     const Distribution exact = distribution(rows.row(r), params);
     const double uniform = keyed_uniform(key_of(r));
-    EXPECT_TRUE(exact.at(uniform - 1e-6) == token.id || exact.at(uniform + 1e-6) == token.id) << "row " << r << ": " << token.id;
+    EXPECT_TRUE(exact.at(uniform - 1e-6) == token.id || exact.at(uniform + 1e-6) == token.id)
+        << "row " << r << ": " << token.id;
   }
   return count;
 }
@@ -125,9 +132,16 @@ TEST_P(Sampler, GreedyTakesTheHighestLogitAndOfEqualOnesTheLowestId) {
 }
 
 TEST_P(Sampler, DrawsAreThoseOfTheCpu) {
-  const std::vector<SamplingParams> all = {
-      {}, {.temperature = 0.7}, {.min_p = 0.05}, {.top_k = 1}, {.top_k = 20}, {.top_k = 5000}, {.top_p = 0.9}, {.top_p = 0.001},
-      {.temperature = 1.3, .top_k = 50, .top_p = 0.95, .min_p = 0.02}, {.temperature = 0.6, .top_p = 0.8, .min_p = 0.1}};
+  const std::vector<SamplingParams> all = {{},
+                                           {.temperature = 0.7},
+                                           {.min_p = 0.05},
+                                           {.top_k = 1},
+                                           {.top_k = 20},
+                                           {.top_k = 5000},
+                                           {.top_p = 0.9},
+                                           {.top_p = 0.001},
+                                           {.temperature = 1.3, .top_k = 50, .top_p = 0.95, .min_p = 0.02},
+                                           {.temperature = 0.6, .top_p = 0.8, .min_p = 0.1}};
   int count = 0, rows = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     count += differing(random_rows(60, i % 2 == 0 ? 500 : 777, static_cast<unsigned>(10 + i)), all[i]);
@@ -140,7 +154,8 @@ TEST_P(Sampler, NothingIsDrawnFromARowThatIsNotFinite) {
   for (const float fault : {NAN, INFINITY, -INFINITY}) {
     Rows rows = random_rows(3, 500, 3);
     rows.logits[500 + 333] = fault;  // row 1
-    for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 5}, SamplingParams{.top_p = 0.5}}) {
+    for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 5},
+                                         SamplingParams{.top_p = 0.5}}) {
       const std::vector<SampledToken> got = on_device(rows, params);
       EXPECT_EQ(got[1].id, -1);
       EXPECT_TRUE(std::isnan(got[1].logprob));
@@ -157,11 +172,13 @@ TEST_P(Sampler, FullBinsAreLookedIntoFinerAndFinerUpToEqualTokens) {
     rows.logits[static_cast<std::size_t>(8000 + v)] = 0.25f + static_cast<float>(v * 37 % 4000) * 0x1p-22f;
     rows.logits[static_cast<std::size_t>(12000 + v)] = static_cast<float>(v % 7) * 0x1p-60f;  // below every bin's width
   }
-  for (const SamplingParams& params : std::vector<SamplingParams>{{}, {.top_k = 3000}, {.top_p = 0.7}, {.top_k = 2500, .top_p = 0.9}}) {
+  for (const SamplingParams& params :
+       std::vector<SamplingParams>{{}, {.top_k = 3000}, {.top_p = 0.7}, {.top_k = 2500, .top_p = 0.9}}) {
     const std::vector<SampledToken> got = on_device(rows, params);
     for (std::int64_t r = 0; r < 3; ++r) {
       std::vector<float> row = rows.row(r);
-      EXPECT_EQ(got[static_cast<std::size_t>(r)].id, sample_token(row, {}, {}, params, key_of(r)).id) << r << ": " << params.top_k;
+      EXPECT_EQ(got[static_cast<std::size_t>(r)].id, sample_token(row, {}, {}, params, key_of(r)).id)
+          << r << ": " << params.top_k;
     }
     EXPECT_GE(got[3].id, 0);
     EXPECT_NEAR(got[3].logprob, -std::log(4000.0f), 1e-4f);
@@ -172,7 +189,8 @@ TEST_P(Sampler, TokensThatAreOutAreNeverDrawn) {
   Rows rows{2, 600, std::vector<float>(1200, -1e30f)};
   rows.logits[77] = 3.0f;
   rows.logits[600 + 5] = rows.logits[600 + 590] = -2.0f;
-  for (const SamplingParams& params : std::vector<SamplingParams>{{.temperature = 0}, {}, {.top_k = 40}, {.top_p = 0.99}, {.min_p = 0.1}}) {
+  for (const SamplingParams& params :
+       std::vector<SamplingParams>{{.temperature = 0}, {}, {.top_k = 40}, {.top_p = 0.99}, {.min_p = 0.1}}) {
     EXPECT_EQ(differing(rows, params), 0);
     EXPECT_EQ(on_device(rows, params)[0].id, 77);
   }
@@ -181,7 +199,8 @@ TEST_P(Sampler, TokensThatAreOutAreNeverDrawn) {
 // The block of a large vocabulary, with rows that keep to 16 bytes and rows that do not.
 TEST_P(Sampler, LargeVocabularies) {
   for (const std::int64_t V : {20000, 20001}) {
-    for (const SamplingParams& params : std::vector<SamplingParams>{{.temperature = 0}, {}, {.top_k = 50, .top_p = 0.9}}) {
+    for (const SamplingParams& params :
+         std::vector<SamplingParams>{{.temperature = 0}, {}, {.top_k = 50, .top_p = 0.9}}) {
       EXPECT_EQ(differing(random_rows(7, V, 3), params), 0);
     }
   }

@@ -26,11 +26,14 @@ struct Problem {
   }
   LmHead head(std::int64_t begin, std::int64_t end) const {
     if (on_gpu) {
-      return {{weight_VD.narrow(0, begin, end - begin), {}}, {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)},
-              weight_VD.size(0), gpu::Queue{}};
+      return {{weight_VD.narrow(0, begin, end - begin), {}},
+              {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)},
+              weight_VD.size(0),
+              gpu::Queue{}};
     }
     return {pack({weight_VD.narrow(0, begin, end - begin).contiguous(), {}}),
-            {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)}, weight_VD.size(0)};
+            {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)},
+            weight_VD.size(0)};
   }
   LmHead head() const { return head(0, weight_VD.size(0)); }
 };
@@ -50,7 +53,8 @@ ReducedLogits reduce_sharded(const Problem& problem, const std::vector<std::int6
   for (auto& thread : threads) thread.join();
   for (int s = 1; s < shards; ++s) {
     EXPECT_TRUE(at::equal(results[s].top_id_Tk, results[0].top_id_Tk)) << "shards disagree";
-    EXPECT_TRUE(at::allclose(results[s].logsumexp_T, results[0].logsumexp_T, 0, 0, /*equal_nan=*/true)) << "shards disagree";
+    EXPECT_TRUE(at::allclose(results[s].logsumexp_T, results[0].logsumexp_T, 0, 0, /*equal_nan=*/true))
+        << "shards disagree";
   }
   return results[0];
 }
@@ -126,7 +130,9 @@ TEST_P(Head, EqualRoundedLogprobsAreOrderedById) {
   for (int t = 0; t < 60; ++t) {
     for (int i = 1; i < 32; ++i) {
       EXPECT_GE(logprob[t][i - 1], logprob[t][i]);
-      if (logprob[t][i - 1] == logprob[t][i]) { EXPECT_LT(id[t][i - 1], id[t][i]) << t << " " << i; }
+      if (logprob[t][i - 1] == logprob[t][i]) {
+        EXPECT_LT(id[t][i - 1], id[t][i]) << t << " " << i;
+      }
     }
   }
 }
@@ -190,8 +196,10 @@ TEST_P(Head, ARowThatIsNotFiniteIsSeenWhereverItsFaultStands) {
         const ReducedLogits got = reduce_sharded(problem, borders, 5);
         for (std::int64_t t = 0; t < 4; ++t) {
           const bool bad = column >= 0 || t == 3;
-          EXPECT_EQ(std::isfinite(got.logsumexp_T[t].item<float>()), !bad) << "column " << column << ", row " << t << ", " << fault;
-          EXPECT_EQ(std::isfinite(got.entropy_T[t].item<float>()), !bad) << "column " << column << ", row " << t << ", " << fault;
+          EXPECT_EQ(std::isfinite(got.logsumexp_T[t].item<float>()), !bad)
+              << "column " << column << ", row " << t << ", " << fault;
+          EXPECT_EQ(std::isfinite(got.entropy_T[t].item<float>()), !bad)
+              << "column " << column << ", row " << t << ", " << fault;
         }
       }
     }

@@ -21,9 +21,11 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 // Runs a kernel on a queue over copies of the tensors on its device; -> all of them, on the CPU again.
-Tensors run_on(const Queue& queue, const Tensors& inputs, const std::function<void(const Tensors&, const Queue&)>& body) {
+Tensors run_on(const Queue& queue, const Tensors& inputs,
+               const std::function<void(const Tensors&, const Queue&)>& body) {
   Tensors there;
-  for (const at::Tensor& tensor : inputs) there.push_back(tensor.to(device_of(queue), /*non_blocking=*/false, /*copy=*/true));
+  for (const at::Tensor& tensor : inputs)
+    there.push_back(tensor.to(device_of(queue), /*non_blocking=*/false, /*copy=*/true));
   body(there, queue);
   for (at::Tensor& tensor : there) tensor = tensor.cpu();
   return there;
@@ -36,7 +38,8 @@ Both on_both(const Tensors& inputs, const std::function<void(const Tensors&, con
   Both both{run_on(Queue{}, inputs, body), run_on(gpu_queue(), inputs, body)};
   const Tensors again = run_on(gpu_queue(), inputs, body);
   for (std::size_t i = 0; i < again.size(); ++i) {
-    EXPECT_TRUE(at::equal(again[i].view(at::kByte), both.device[i].view(at::kByte))) << "tensor " << i << " differs in a second run";
+    EXPECT_TRUE(at::equal(again[i].view(at::kByte), both.device[i].view(at::kByte)))
+        << "tensor " << i << " differs in a second run";
   }
   return both;
 }
@@ -44,7 +47,9 @@ Both on_both(const Tensors& inputs, const std::function<void(const Tensors&, con
 template <typename A>
 constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
 template <typename A>
-A* data(const at::Tensor& tensor) { return static_cast<A*>(tensor.data_ptr()); }
+A* data(const at::Tensor& tensor) {
+  return static_cast<A*>(tensor.data_ptr());
+}
 
 double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
@@ -68,7 +73,8 @@ TYPED_TEST_SUITE(Elementwise, Types);
 TYPED_TEST(Elementwise, EmbedRowsHasEqualBits) {
   using A = TypeParam;
   for (const std::int64_t D : {1, 40, 576, 4099}) {
-    const Tensors inputs = {at::randn({10, D}).to(kType<A>), at::tensor({5, 4, 14, 15, 9}, at::kInt), at::full({5, D}, NAN)};
+    const Tensors inputs = {at::randn({10, D}).to(kType<A>), at::tensor({5, 4, 14, 15, 9}, at::kInt),
+                            at::full({5, D}, NAN)};
     const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
       const EmbedRows<A> kernel{data<A>(t[0]), data<std::int32_t>(t[1]), data<float>(t[2]), D, 5, 15};
       launch(kernel, kernel.shape(5), queue);
@@ -81,7 +87,8 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
   using A = TypeParam;
   for (const bool with_delta : {false, true}) {
     for (const std::int64_t D : {33, 576, 8192}) {
-      const Tensors inputs = {at::randn({7, D}), at::randn({7, D}).to(kType<A>), at::rand({D}) + 0.5, at::zeros({7, D}, kType<A>)};
+      const Tensors inputs = {at::randn({7, D}), at::randn({7, D}).to(kType<A>), at::rand({D}) + 0.5,
+                              at::zeros({7, D}, kType<A>)};
       const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
         const A* delta = with_delta ? data<A>(t[1]) : nullptr;
         const AddRmsNorm<A> kernel{data<float>(t[0]), delta, data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
@@ -98,14 +105,30 @@ TYPED_TEST(Elementwise, RotateHeads) {
   constexpr std::int64_t T = 9, P = 4;
   for (const auto& [H, K, E] : std::vector<std::array<std::int64_t, 3>>{{3, 2, 16}, {5, 1, 80}, {8, 2, 128}}) {
     const at::Tensor angle = at::rand({T, E / 2}) * 6, pages = at::zeros({P, K, 48, E}, kType<A>);
-    const Tensors inputs = {at::randn({T, H + 2 * K, E}).to(kType<A>), at::cos(angle), at::sin(angle), at::randint(0, T, {T}, at::kInt),
-                            at::rand({E}) + 0.5, at::rand({E}) + 0.5, pages, pages,
+    const Tensors inputs = {at::randn({T, H + 2 * K, E}).to(kType<A>),
+                            at::cos(angle),
+                            at::sin(angle),
+                            at::randint(0, T, {T}, at::kInt),
+                            at::rand({E}) + 0.5,
+                            at::rand({E}) + 0.5,
+                            pages,
+                            pages,
                             at::randperm(P * 48, at::kLong).narrow(0, 0, T).clone()};
     for (const bool norms : {false, true}) {
       const Both both = on_both(inputs, [&, H = H, K = K, E = E](const Tensors& t, const Queue& queue) {
-        const RotateHeads<A> kernel{data<A>(t[0]), data<float>(t[1]), data<float>(t[2]), data<std::int32_t>(t[3]),
-                                    norms ? data<float>(t[4]) : nullptr, norms ? data<float>(t[5]) : nullptr, data<A>(t[6]), data<A>(t[7]),
-                                    data<std::int64_t>(t[8]), H, K, E, 1e-6f};
+        const RotateHeads<A> kernel{data<A>(t[0]),
+                                    data<float>(t[1]),
+                                    data<float>(t[2]),
+                                    data<std::int32_t>(t[3]),
+                                    norms ? data<float>(t[4]) : nullptr,
+                                    norms ? data<float>(t[5]) : nullptr,
+                                    data<A>(t[6]),
+                                    data<A>(t[7]),
+                                    data<std::int64_t>(t[8]),
+                                    H,
+                                    K,
+                                    E,
+                                    1e-6f};
         launch(kernel, kernel.shape(T), queue);
       });
       expect_close<A>(both.device[0], both.host[0]);
@@ -161,7 +184,8 @@ TEST_P(Products, DecodeProduct) {
   const at::Tensor wanted = at::linear(x.to(at::kDouble), s.value_NK, bias.to(at::kDouble));
   EXPECT_LE(((all.to(at::kDouble) - wanted).abs() / size).max().item<double>(), 3e-6);
   for (const int M : {1, 5, 13, 20, 64}) {
-    EXPECT_TRUE(at::equal(product(s, c, x.narrow(0, 0, M), bias, true, gpu_queue()), all.narrow(0, 0, M))) << M << " rows";
+    EXPECT_TRUE(at::equal(product(s, c, x.narrow(0, 0, M), bias, true, gpu_queue()), all.narrow(0, 0, M)))
+        << M << " rows";
   }
   const at::Tensor one = product(s, c, x.narrow(0, 41, 1).clone(), bias, false, gpu_queue());
   EXPECT_TRUE(at::equal(one[0], all[41].to(at::kBFloat16)));
@@ -202,17 +226,20 @@ class Attention : public testing::TestWithParam<AttentionCase> {
   void check(double limit) {
     const AttentionCase& c = GetParam();
     const PagedCache<A> cache(c, {1, 48, 193, 401}, 10);
-    const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3}, visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
+    const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3},
+                                    visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
     const auto R = static_cast<std::int64_t>(sequence_R.size());
     const at::Tensor qkv = at::randn({R, (c.H + 2 * c.K) * c.E}).to(PagedCache<A>::kType);
     const at::Tensor host = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401));
     const at::Tensor device = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue());
     EXPECT_LE(largest_difference(device, host), limit * host.to(at::kDouble).abs().max().template item<double>());
-    EXPECT_TRUE(at::equal(device, cache.attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue()))) << "a second run";
+    EXPECT_TRUE(at::equal(device, cache.attend(qkv, sequence_R, visible_R, attention_chunks(401), gpu_queue())))
+        << "a second run";
     for (std::int64_t r = 0; r + 1 < R; ++r) {
       const auto i = static_cast<std::size_t>(r);
       const int more = attention_chunks(visible_R[i]) + 1;
-      const at::Tensor alone = cache.attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]}, more, gpu_queue());
+      const at::Tensor alone =
+          cache.attend(qkv.narrow(0, r, 1).clone(), {sequence_R[i]}, {visible_R[i]}, more, gpu_queue());
       EXPECT_TRUE(at::equal(alone[0], device[r])) << r;
     }
   }
@@ -224,23 +251,29 @@ INSTANTIATE_TEST_SUITE_P(All, Attention, testing::ValuesIn(attention_cases()), a
 // Candidates, maximum and target have equal bits; sums over the row have the GPU's expf.
 TEST(Head, ReduceLogits) {
   at::manual_seed(13);
-  for (const auto& [v, kept] : std::vector<std::array<std::int64_t, 2>>{{1, 0}, {37, 5}, {1024, 64}, {2500, 1000}, {32003, 70}}) {
+  for (const auto& [v, kept] :
+       std::vector<std::array<std::int64_t, 2>>{{1, 0}, {37, 5}, {1024, 64}, {2500, 1000}, {32003, 70}}) {
     constexpr std::int64_t R = 5, begin = 11;
     at::Tensor logits = at::randn({R, v}) * 5;
-    logits[1] = at::arange(v, at::kFloat) * 1e-3;                       // every column enters
-    logits[2].fill_(0.25);                                              // ties: the lower ids
-    logits[3].narrow(0, v / 2, v - v / 2).fill_(-INFINITY);             // padding of a vocabulary
+    logits[1] = at::arange(v, at::kFloat) * 1e-3;            // every column enters
+    logits[2].fill_(0.25);                                   // ties: the lower ids
+    logits[3].narrow(0, v / 2, v - v / 2).fill_(-INFINITY);  // padding of a vocabulary
     const std::int64_t W = ReduceLogits::kNumbers + kept;
-    const Tensors inputs = {logits, at::tensor({11, 10 + static_cast<int>(v), -1, 12, 5}, at::kInt), at::zeros({R, W}, at::kLong)};
+    const Tensors inputs = {logits, at::tensor({11, 10 + static_cast<int>(v), -1, 12, 5}, at::kInt),
+                            at::zeros({R, W}, at::kLong)};
     const Both both = on_both(inputs, [&, v = v, kept = kept](const Tensors& t, const Queue& queue) {
-      const ReduceLogits kernel{data<float>(t[0]), data<std::int32_t>(t[1]), data<std::int64_t>(t[2]), v, begin, W, static_cast<int>(kept)};
+      const ReduceLogits kernel{data<float>(t[0]),     data<std::int32_t>(t[1]), data<std::int64_t>(t[2]), v, begin, W,
+                                static_cast<int>(kept)};
       launch(kernel, kernel.shape(R), queue);
     });
     const at::Tensor &device = both.device[2], &host = both.host[2];
-    for (const std::int64_t exact : {0, 3}) EXPECT_TRUE(at::equal(device.select(1, exact), host.select(1, exact))) << v << " " << exact;
-    EXPECT_TRUE(at::equal(device.narrow(1, ReduceLogits::kNumbers, kept), host.narrow(1, ReduceLogits::kNumbers, kept))) << v;
+    for (const std::int64_t exact : {0, 3})
+      EXPECT_TRUE(at::equal(device.select(1, exact), host.select(1, exact))) << v << " " << exact;
+    EXPECT_TRUE(at::equal(device.narrow(1, ReduceLogits::kNumbers, kept), host.narrow(1, ReduceLogits::kNumbers, kept)))
+        << v;
     for (const std::int64_t sum : {1, 2}) {
-      const at::Tensor a = device.select(1, sum).contiguous().view(at::kDouble), b = host.select(1, sum).contiguous().view(at::kDouble);
+      const at::Tensor a = device.select(1, sum).contiguous().view(at::kDouble),
+                       b = host.select(1, sum).contiguous().view(at::kDouble);
       EXPECT_LE(((a - b).abs() / (b.abs() + 1e-3)).max().item<double>(), 1e-5) << v << " " << sum;
     }
   }
@@ -254,7 +287,8 @@ TEST(Sampler, SampleRows) {
     int top_k;
     double top_p, min_p;
   };
-  const std::vector<Draw> draws = {{0, 0, 1, 0}, {1, 0, 1, 0}, {0.7, 40, 1, 0}, {1.3, 0, 0.9, 0}, {1, 50, 0.8, 0}, {1, 0, 1, 0.05}};
+  const std::vector<Draw> draws = {{0, 0, 1, 0},     {1, 0, 1, 0},    {0.7, 40, 1, 0},
+                                   {1.3, 0, 0.9, 0}, {1, 50, 0.8, 0}, {1, 0, 1, 0.05}};
   for (const std::int64_t V : {5, 1003, 20011}) {
     constexpr std::int64_t R = 7;
     at::Tensor logits = at::randn({R, V}) * 3;
@@ -262,11 +296,15 @@ TEST(Sampler, SampleRows) {
     const Tensors inputs = {logits, at::rand({R}, at::kDouble), at::full({R}, -7, at::kInt), at::zeros({R})};
     for (const Draw& draw : draws) {
       const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
-        const SampleRows kernel{data<float>(t[0]), V, data<double>(t[1]), data<std::int32_t>(t[2]), data<float>(t[3]), static_cast<int>(V),
-                                draw.temperature, draw.top_k, draw.top_p, draw.min_p};
+        const SampleRows kernel{data<float>(t[0]),  V,
+                                data<double>(t[1]), data<std::int32_t>(t[2]),
+                                data<float>(t[3]),  static_cast<int>(V),
+                                draw.temperature,   draw.top_k,
+                                draw.top_p,         draw.min_p};
         launch(kernel, kernel.shape(R), queue);
       });
-      EXPECT_TRUE(at::equal(both.device[2], both.host[2])) << V << " " << draw.temperature << " " << draw.top_k << " " << draw.top_p;
+      EXPECT_TRUE(at::equal(both.device[2], both.host[2]))
+          << V << " " << draw.temperature << " " << draw.top_k << " " << draw.top_p;
       EXPECT_LE(largest_difference(both.device[3], both.host[3]), 1e-5) << V;
     }
   }

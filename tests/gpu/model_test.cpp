@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "gpu/gpu_under_test.h"
-#include "magister/engine/logit_reducer.h"
 #include "magister/device/upload.h"
+#include "magister/engine/logit_reducer.h"
 #include "magister/model/cpu/quantize.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/gpu_linear.h"
@@ -64,8 +64,9 @@ struct Model {
 
   // Without a queue: on the CPU.
   Model(const ModelDescription& description, at::ScalarType dtype, const QuantScheme& scheme, const gpu::Queue* queue)
-      : file(description, kGain), transformer(queue == nullptr ? Transformer(description, file, *group, pool, dtype, scheme)
-                                                        : Transformer(description, file, *group, pool, dtype, scheme, *queue)) {}
+      : file(description, kGain),
+        transformer(queue == nullptr ? Transformer(description, file, *group, pool, dtype, scheme)
+                                     : Transformer(description, file, *group, pool, dtype, scheme, *queue)) {}
 
   at::Tensor logprobs(const at::Tensor& hidden_TD) { return at::log_softmax(transformer.logits(hidden_TD).cpu(), -1); }
   at::Tensor whole() { return logprobs(transformer.forward(pack_sequences(texts()))); }
@@ -113,7 +114,8 @@ void expect_texts_alone_have_equal_bits(Model& model) {
   std::int64_t row = 0;
   for (const std::vector<TokenId>& text : texts()) {
     const auto length = static_cast<std::int64_t>(text.size());
-    EXPECT_TRUE(at::equal(model.transformer.forward(pack_sequences({text})), all_TD.narrow(0, row, length))) << length << " tokens";
+    EXPECT_TRUE(at::equal(model.transformer.forward(pack_sequences({text})), all_TD.narrow(0, row, length)))
+        << length << " tokens";
     row += length;
   }
 }
@@ -132,7 +134,8 @@ at::Tensor through_a_cache(Model& model) {
   std::int32_t num_pages = 0;
   for (std::size_t s = 0; s < S; ++s) {
     if (s > 0) first_row[s] = first_row[s - 1] + static_cast<std::int64_t>(sequences[s - 1].size());
-    for (std::size_t j = 0; j < sequences[s].size(); j += KvPages::kSlots) pages[s].insert(pages[s].begin(), num_pages++);
+    for (std::size_t j = 0; j < sequences[s].size(); j += KvPages::kSlots)
+      pages[s].insert(pages[s].begin(), num_pages++);
   }
   KvCache cache = model.transformer.make_cache(num_pages);
   at::Tensor logprobs_TV = at::full({first_row[S - 1] + static_cast<std::int64_t>(sequences[S - 1].size()), 1003}, NAN);
@@ -153,7 +156,8 @@ at::Tensor through_a_cache(Model& model) {
     }
     if (parts.empty()) continue;
     PackedBatch batch = pack_sequences(parts, past);
-    batch.is_decode_S.assign(parts.size(), pass > 0 && pass < 7);  // single rows through the decode kernels, and on a GPU as a graph
+    batch.is_decode_S.assign(parts.size(),
+                             pass > 0 && pass < 7);  // single rows through the decode kernels, and on a GPU as a graph
     const at::Tensor hidden = model.transformer.forward(batch, slots, cache);
     logprobs_TV.index_copy_(0, at::tensor(rows, at::kLong), model.logprobs(hidden));
   }
@@ -177,14 +181,16 @@ INSTANTIATE_TEST_SUITE_P(All, GpuPasses,
 
 // Against the CPU with the same codes, so that only the arithmetic differs. On the GPU the activations are bf16.
 TEST(GpuQuantized, Int8AndInt4AreTheCpus) {
-  for (const QuantScheme scheme : {QuantScheme{QuantType::kInt8, 0}, QuantScheme{QuantType::kInt8, 32}, QuantScheme{QuantType::kInt4, 32},
-                                   QuantScheme{QuantType::kInt4, 128}}) {
+  for (const QuantScheme scheme : {QuantScheme{QuantType::kInt8, 0}, QuantScheme{QuantType::kInt8, 32},
+                                   QuantScheme{QuantType::kInt4, 32}, QuantScheme{QuantType::kInt4, 128}}) {
     Model model = on_gpu(small_model("llama"), at::kBFloat16, scheme);
     model.transformer.self_test();
     const at::Tensor whole = model.whole();
-    EXPECT_LE(largest_difference(whole, reference("llama", scheme)), 0.05) << scheme.bits() << " bits in groups of " << scheme.group;
+    EXPECT_LE(largest_difference(whole, reference("llama", scheme)), 0.05)
+        << scheme.bits() << " bits in groups of " << scheme.group;
     EXPECT_TRUE(at::equal(model.whole(), whole));
-    EXPECT_LE(largest_difference(through_a_cache(model), reference("llama", scheme)), 0.05) << scheme.bits() << " bits, cached";
+    EXPECT_LE(largest_difference(through_a_cache(model), reference("llama", scheme)), 0.05)
+        << scheme.bits() << " bits, cached";
   }
 }
 
@@ -216,15 +222,16 @@ TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
     for (const char* kind : {"bf16", "fp8"}) {
       if (kind[0] == 'f') gpu::to_fp8(linear, queue);
       gpu::find_tile_sizes(linear, at::kBFloat16, queue);
-      std::printf("   %s, %d x %d: sizes like %d rows: %s; like %d: %s\n", kind, N, K, static_cast<int>(gpu::kPromptTile),
-                  fmt::format("{}", fmt::join(linear.prompt_tiles, " ")).c_str(), static_cast<int>(gpu::kPassTile),
-                  fmt::format("{}", fmt::join(linear.pass_tiles, " ")).c_str());
+      std::printf("   %s, %d x %d: sizes like %d rows: %s; like %d: %s\n", kind, N, K,
+                  static_cast<int>(gpu::kPromptTile), fmt::format("{}", fmt::join(linear.prompt_tiles, " ")).c_str(),
+                  static_cast<int>(gpu::kPassTile), fmt::format("{}", fmt::join(linear.pass_tiles, " ")).c_str());
       const at::Tensor x_MK = at::randn({5003, linear.inputs}, bf16);
       for (const gpu::TileSizes& sizes : {linear.prompt_tiles, linear.pass_tiles}) {
         const at::Tensor whole = product_in_tiles(linear, x_MK, sizes, queue);
         for (const auto& [first, rows] : {std::pair{0, 1}, {700, 257}, {1, 2048}, {2500, 2503}}) {
           const at::Tensor some = product_in_tiles(linear, x_MK.narrow(0, first, rows), sizes, queue);
-          EXPECT_TRUE(at::equal(some, whole.narrow(0, first, rows))) << kind << " " << N << " x " << K << ": " << rows << " rows from " << first;
+          EXPECT_TRUE(at::equal(some, whole.narrow(0, first, rows)))
+              << kind << " " << N << " x " << K << ": " << rows << " rows from " << first;
         }
       }
     }
@@ -256,7 +263,8 @@ TEST(GpuHead, ReducesAsALogSoftmaxDoes) {
     EXPECT_LE(largest_difference(kept.top_logprob_Tk, best), 2e-5);
     EXPECT_LE(largest_difference(kept.top_logprob_Tk, wanted.gather(1, kept.top_id_Tk.to(at::kLong))), 2e-5);
     EXPECT_LE(largest_difference(kept.target_logprob_T, wanted.select(1, 5)), 2e-5);
-    const ReducedLogits part = reducer.reduce(hidden.narrow(0, 100, 50), std::span(targets).first(50));  // of another tile
+    const ReducedLogits part =
+        reducer.reduce(hidden.narrow(0, 100, 50), std::span(targets).first(50));  // of another tile
     EXPECT_TRUE(at::equal(part.top_logprob_Tk, kept.top_logprob_Tk.narrow(0, 100, 50)));
     EXPECT_TRUE(at::equal(part.logsumexp_T, kept.logsumexp_T.narrow(0, 100, 50)));
     const ReducedLogits again = reducer.reduce(hidden, targets);

@@ -28,8 +28,9 @@ TEST(Crc32c, KnownVectors) {
   std::reverse(block.begin(), block.end());
   EXPECT_EQ(crc32c(0, block), 0x113FDB5Cu);
   // An iSCSI read command of RFC 3720.
-  const unsigned char command[48] = {0x01, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x14, 0, 0, 0, 0, 0, 0x04, 0,
-                                     0, 0, 0, 0x14, 0, 0, 0, 0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0};
+  const unsigned char command[48] = {0x01, 0xc0, 0, 0, 0, 0, 0,    0, 0,    0, 0, 0,    0, 0, 0, 0,
+                                     0x14, 0,    0, 0, 0, 0, 0x04, 0, 0,    0, 0, 0x14, 0, 0, 0, 0x18,
+                                     0x28, 0,    0, 0, 0, 0, 0,    0, 0x02, 0, 0, 0,    0, 0, 0, 0};
   EXPECT_EQ(crc32c(0, std::as_bytes(std::span(command))), 0xD9963A56u);
 }
 

@@ -1,5 +1,7 @@
 // Data sets over 1, 2 and 4 ranks: every record once and in order whatever the blocks, slices and limits; sha256 equal to
 // that of the bytes; every kind of bad line by file, line and reason; what is no file. Rank 0 writes, all ranks read.
+#include "magister/io/dataset/dataset.h"
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +13,6 @@
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
-#include "magister/io/dataset/dataset.h"
 
 namespace magister {
 namespace {
@@ -39,7 +40,8 @@ class DatasetTest : public ::testing::Test {
   std::vector<std::string> texts(const Dataset& dataset) { return texts(dataset, dataset.records()); }
 
   // The error of open() and of reading everything; the code and message must be the same on every rank.
-  void expect_refused(const std::string& name, const std::vector<std::string>& paths, ExitCode code, const std::string& wanted) {
+  void expect_refused(const std::string& name, const std::vector<std::string>& paths, ExitCode code,
+                      const std::string& wanted) {
     SCOPED_TRACE(name);
     std::string message = "nothing";
     try {
@@ -88,8 +90,10 @@ TEST_F(DatasetTest, EveryRecordOnceWhateverTheBlocks) {
   EXPECT_EQ(dataset.sha256(), sha256_hex(bytes));
   ASSERT_EQ(dataset.num_source_records(), lines.size());
   EXPECT_EQ(dataset.records(), (IndexRange{0, lines.size()}));
-  const std::uint64_t begin = lines.size() * static_cast<std::uint64_t>(world_.rank()) / static_cast<std::uint64_t>(world_.size());
-  const std::uint64_t end = lines.size() * static_cast<std::uint64_t>(world_.rank() + 1) / static_cast<std::uint64_t>(world_.size());
+  const std::uint64_t begin =
+      lines.size() * static_cast<std::uint64_t>(world_.rank()) / static_cast<std::uint64_t>(world_.size());
+  const std::uint64_t end =
+      lines.size() * static_cast<std::uint64_t>(world_.rank() + 1) / static_cast<std::uint64_t>(world_.size());
   std::uint64_t next = begin;
   dataset.for_each({begin, end}, [&](Record&& record) {
     ASSERT_EQ(record.source_index, next);
@@ -99,7 +103,8 @@ TEST_F(DatasetTest, EveryRecordOnceWhateverTheBlocks) {
     ++next;
   });
   EXPECT_EQ(next, end);
-  for (const std::uint64_t i : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{9'999}, std::uint64_t{10'000}, std::uint64_t{10'001}, std::uint64_t{19'999}}) {
+  for (const std::uint64_t i : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{9'999}, std::uint64_t{10'000},
+                                std::uint64_t{10'001}, std::uint64_t{19'999}}) {
     EXPECT_TRUE(texts(dataset, {i, i + 1}) == std::vector<std::string>{lines[i]}) << i;
     EXPECT_TRUE(texts(dataset, {i, i}).empty());
   }
@@ -129,8 +134,9 @@ TEST_F(DatasetTest, FilesAreJoinedInOrder) {
   write("c.jsonl", "{\"text\":\"3\"}\n{\"text\":\"4\"}");
   const Dataset dataset = open({folder_ / "b?.txt", folder_ / "empty.txt", folder_ / "c.jsonl"});
   EXPECT_EQ(texts(dataset), (std::vector<std::string>{"0", "1", "2", "3", "4"}));
-  EXPECT_EQ(dataset.sha256(), sha256_hex(sha256_hex("0") + "  b0.txt\n" + sha256_hex("1\n2\n") + "  b1.txt\n" + sha256_hex("") +
-                                         "  empty.txt\n" + sha256_hex("{\"text\":\"3\"}\n{\"text\":\"4\"}") + "  c.jsonl\n"));
+  EXPECT_EQ(dataset.sha256(),
+            sha256_hex(sha256_hex("0") + "  b0.txt\n" + sha256_hex("1\n2\n") + "  b1.txt\n" + sha256_hex("") +
+                       "  empty.txt\n" + sha256_hex("{\"text\":\"3\"}\n{\"text\":\"4\"}") + "  c.jsonl\n"));
   std::vector<std::string> places;
   dataset.for_each({2, 4}, [&](Record&& record) { places.push_back(record.where); });
   EXPECT_EQ(places, (std::vector<std::string>{folder_ / "b1.txt:2", folder_ / "c.jsonl:1"}));
@@ -178,9 +184,10 @@ TEST_F(DatasetTest, NoRecordsAtAll) {
 TEST_F(DatasetTest, FieldsKeysAndTokens) {
   config_.text_field = "body";
   config_.key_field = "id";
-  const std::string path = write("f.jsonl",
-      "\xEF\xBB\xBF{\"id\":\"a\",\"body\":\"x\\ny\",\"more\":{\"body\":[{\"id\":1}]}}\r\n"
-      "{\"body\":\"\",\"id\":-7}\n {\"id\":18446744073709551615,\"body\":\"\\ud83d\\ude00\"}\t");
+  const std::string path =
+      write("f.jsonl",
+            "\xEF\xBB\xBF{\"id\":\"a\",\"body\":\"x\\ny\",\"more\":{\"body\":[{\"id\":1}]}}\r\n"
+            "{\"body\":\"\",\"id\":-7}\n {\"id\":18446744073709551615,\"body\":\"\\ud83d\\ude00\"}\t");
   std::vector<std::string> keys, bodies;
   open({path}).for_each({0, 3}, [&](Record&& record) {
     keys.push_back(record.key);
@@ -237,7 +244,8 @@ TEST_F(DatasetTest, BadLinesAreNamed) {
   expect_bad_line("escape on the terminal", "{\"\\u001b[2J\":1,\"\\u001b[2J\":1}", "\\x1B[2J");
   config_.max_line_bytes = 50;
   expect_bad_line("long line", "{\"id\":1,\"text\":\"" + std::string(100, 'x') + "\"}", "longer than 50 bytes");
-  expect_bad_line("long line without end", "{\"id\":1,\"text\":\"" + std::string(3'000'000, 'x'), "longer than 50 bytes");
+  expect_bad_line("long line without end", "{\"id\":1,\"text\":\"" + std::string(3'000'000, 'x'),
+                  "longer than 50 bytes");
 }
 
 TEST_F(DatasetTest, BadTokensAreNamed) {
@@ -303,7 +311,8 @@ TEST_F(DatasetTest, ChangesDuringTheRunAreSeen) {
 
 TEST(ScanShares, EveryBlockOnceAndLevel) {
   constexpr std::uint64_t B = kDataBlockBytes;
-  for (const auto& files : std::vector<std::vector<std::uint64_t>>{{}, {0}, {1}, {100 * B}, {100 * B, 1, 0, 3 * B + 1}, {B, B, B, B, B}, {1000 * B, 900 * B}}) {
+  for (const auto& files : std::vector<std::vector<std::uint64_t>>{
+           {}, {0}, {1}, {100 * B}, {100 * B, 1, 0, 3 * B + 1}, {B, B, B, B, B}, {1000 * B, 900 * B}}) {
     std::uint64_t blocks = 0;
     for (const std::uint64_t bytes : files) blocks += (bytes + B - 1) / B;
     for (const int size : {1, 2, 3, 8, 1000}) {

@@ -10,8 +10,8 @@
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
-#include "magister/io/dataset/dataset.h"
 #include "magister/io/checkpoint/tensor_file.h"
+#include "magister/io/dataset/dataset.h"
 
 namespace {
 
@@ -30,25 +30,29 @@ std::string hex(const std::string& bytes) {
 
 // Invalid UTF-8 must reach the test, so texts go in hexadecimal digits.
 json shown(const magister::MetadataValue& value) {
-  return std::visit([](const auto& held) -> json {
-    using Held = std::decay_t<decltype(held)>;
-    if constexpr (std::is_same_v<Held, std::string>) return {{"text", hex(held)}};
-    if constexpr (std::is_same_v<Held, std::vector<std::string>>) {
-      json list = json::array();
-      for (const std::string& text : held) list.push_back(hex(text));
-      return {{"texts", list}};
-    }
-    return {{"value", held}};
-  }, value);
+  return std::visit(
+      [](const auto& held) -> json {
+        using Held = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<Held, std::string>) return {{"text", hex(held)}};
+        if constexpr (std::is_same_v<Held, std::vector<std::string>>) {
+          json list = json::array();
+          for (const std::string& text : held) list.push_back(hex(text));
+          return {{"texts", list}};
+        }
+        return {{"value", held}};
+      },
+      value);
 }
 
 int list(const std::string& path, bool with_content) {
   const auto begin = std::chrono::steady_clock::now();
   const auto file = TensorFile::open(path);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  json out = {{"seconds", seconds.count()}, {"tensors", json::array()}, {"metadata", json::object()}, {"paths", file->paths()}};
+  json out = {
+      {"seconds", seconds.count()}, {"tensors", json::array()}, {"metadata", json::object()}, {"paths", file->paths()}};
   if (with_content) {
-    for (const auto& info : file->tensors()) out["tensors"].push_back({info.name, to_string(info.type), info.shape, info.num_bytes});
+    for (const auto& info : file->tensors())
+      out["tensors"].push_back({info.name, to_string(info.type), info.shape, info.num_bytes});
     for (const auto& [key, value] : file->metadata()) out["metadata"][key] = shown(value);
   }
   std::cout << out.dump() << "\n";
@@ -122,12 +126,17 @@ int records(const std::string& settings_text) {
   dataset.for_each(dataset.records(), [&](magister::Record&& record) {
     ++count;
     if (quiet) return;
-    std::cout << json({record.source_index, hex(record.key), hex(record.text), record.tokens, record.where}).dump() << "\n";
+    std::cout << json({record.source_index, hex(record.key), hex(record.text), record.tokens, record.where}).dump()
+              << "\n";
   });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::cout << json({{"records", dataset.num_source_records()}, {"visited", count}, {"sha256", dataset.sha256()},
-                     {"open_seconds", open_seconds.count()}, {"seconds", seconds.count()},
-                     {"peak", status_bytes("VmHWM")}}) << "\n";
+  std::cout << json({{"records", dataset.num_source_records()},
+                     {"visited", count},
+                     {"sha256", dataset.sha256()},
+                     {"open_seconds", open_seconds.count()},
+                     {"seconds", seconds.count()},
+                     {"peak", status_bytes("VmHWM")}})
+            << "\n";
   return 0;
 }
 

@@ -2,9 +2,9 @@
 #include "magister/io/results/results_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,7 +104,8 @@ class ResultsFileTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   // On rank 0, where the work of checking is done; a Communicator alone keeps the others out of it.
-  void expect_refusal(ExitCode code, const std::string& words, const std::function<void(const Communicator&)>& call) const {
+  void expect_refusal(ExitCode code, const std::string& words,
+                      const std::function<void(const Communicator&)>& call) const {
     if (speaks()) {
       const Communicator alone;
       try {
@@ -214,7 +215,8 @@ TEST_F(ResultsFileTest, NothingToDoIsAFileToo) {
 
 TEST_F(ResultsFileTest, AHoleIsNeverComplete) {
   ResultsFile file = create();
-  expect_refusal(ExitCode::kInternal, "unit 0 is not committed", [&](const Communicator& alone) { file.complete(alone); });
+  expect_refusal(ExitCode::kInternal, "unit 0 is not committed",
+                 [&](const Communicator& alone) { file.complete(alone); });
   EXPECT_EQ(ResultsFile::state_on_disk(path_), ResultsFile::State::kPartial);
 }
 
@@ -228,16 +230,20 @@ TEST_F(ResultsFileTest, AStaleCreatingFileIsThrownAway) {
 
 TEST_F(ResultsFileTest, ModeIs0640AsFarAsTheUmaskAllows) {
   const mode_t before = ::umask(0077);
-  { const ResultsFile file = create(); }
+  {
+    const ResultsFile file = create();
+  }
   ::umask(before);
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::stat((path_ + ".partial").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   world_.barrier();
   if (speaks()) fs::remove(path_ + ".partial");
   world_.barrier();
   const mode_t second = ::umask(0);
-  { const ResultsFile file = create(); }
+  {
+    const ResultsFile file = create();
+  }
   ::umask(second);
   ASSERT_EQ(::stat((path_ + ".partial").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0640u);
@@ -249,31 +255,38 @@ TEST_F(ResultsFileTest, PreallocatedBlocksAreThereAtOnce) {
     if (column.extent == Extent::kRows) column.num_rows = 1 << 20;
   }
   const auto blocks = [&] {
-    struct stat status {};
+    struct stat status{};
     EXPECT_EQ(::stat((path_ + ".creating").c_str(), &status), 0);
     world_.barrier();
     return static_cast<std::uint64_t>(status.st_blocks) * 512;
   };
-  { const ResultsFile sparse = ResultsFile::create(world_, path_, spec); EXPECT_LT(blocks(), 1u << 20); }
+  {
+    const ResultsFile sparse = ResultsFile::create(world_, path_, spec);
+    EXPECT_LT(blocks(), 1u << 20);
+  }
   world_.barrier();
   spec.preallocate = true;
-  { const ResultsFile full = ResultsFile::create(world_, path_, spec); EXPECT_GT(blocks(), 17u << 20); }
+  {
+    const ResultsFile full = ResultsFile::create(world_, path_, spec);
+    EXPECT_GT(blocks(), 17u << 20);
+  }
 }
 
 TEST_F(ResultsFileTest, WhatDoesNotFitTheDiskIsRefusedBeforeAnythingIsMade) {
   ResultsSpec spec = small_spec();
   spec.columns[3].num_rows = 1ull << 50;
-  expect_refusal(ExitCode::kInputOutput, "are free", [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
+  expect_refusal(ExitCode::kInputOutput, "are free",
+                 [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
   EXPECT_FALSE(fs::exists(path_ + ".creating"));
   world_.barrier();
   spec.columns[3].num_rows = ~0ull / 2;
-  expect_refusal(ExitCode::kData, "does not fit 64 bits", [&](const Communicator& alone) {
-    ResultsFile::create(alone, path_, spec);
-  });
+  expect_refusal(ExitCode::kData, "does not fit 64 bits",
+                 [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
 }
 
 TEST_F(ResultsFileTest, ALongExperimentHasRoom) {
-  for (const std::size_t length : {std::size_t{64'000}, std::size_t{64'001}, std::size_t{70'000}, std::size_t{3} << 20}) {
+  for (const std::size_t length :
+       {std::size_t{64'000}, std::size_t{64'001}, std::size_t{70'000}, std::size_t{3} << 20}) {
     ResultsSpec spec = small_spec();
     const AttributeValue text = std::string(length, 'x');
     spec.attributes.emplace_back("experiment", text);
@@ -288,15 +301,15 @@ TEST_F(ResultsFileTest, ALongExperimentHasRoom) {
   // Every other attribute is of this program's making.
   ResultsSpec spec = small_spec();
   spec.attributes.emplace_back("verdicts", std::string(70'000, 'x'));
-  expect_refusal(ExitCode::kConfig, "attribute verdicts has 70000 bytes", [&](const Communicator& alone) {
-    ResultsFile::create(alone, path_, spec);
-  });
+  expect_refusal(ExitCode::kConfig, "attribute verdicts has 70000 bytes",
+                 [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
 }
 
 TEST_F(ResultsFileTest, AnErrorWhileCreatingLeavesNothing) {
   ResultsSpec spec = small_spec();
   spec.attributes.emplace_back("verdicts", std::string(70'000, 'x'));  // fails in the middle of the layout
-  expect_refusal(ExitCode::kConfig, "verdicts", [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
+  expect_refusal(ExitCode::kConfig, "verdicts",
+                 [&](const Communicator& alone) { ResultsFile::create(alone, path_, spec); });
   EXPECT_FALSE(fs::exists(path_ + ".creating"));
   world_.barrier();
   // Between create() and freeze(), on whichever rank: the one that leaves takes the name along.
@@ -318,7 +331,7 @@ TEST_F(ResultsFileTest, AnErrorWhileCreatingLeavesNothing) {
 // What a lock of another open file runs into: 0 = nothing, else errno.
 int error_of_exclusive_lock(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR);
-  struct flock whole {};
+  struct flock whole{};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   const int error = ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
@@ -350,27 +363,29 @@ TEST_F(ResultsFileTest, OtherThingsInThePlaceOfTheFile) {
     const std::string place = path_ + suffix;
     if (speaks()) fs::create_directory(place);
     world_.barrier();
-    expect_refusal(ExitCode::kInputOutput, "is a folder", [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
+    expect_refusal(ExitCode::kInputOutput, "is a folder",
+                   [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
     if (speaks()) {
       fs::remove(place);
       fs::create_symlink(folder_ / "elsewhere.h5", place);
     }
     world_.barrier();
-    expect_refusal(ExitCode::kInputOutput, "symbolic link", [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
+    expect_refusal(ExitCode::kInputOutput, "symbolic link",
+                   [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
     if (speaks()) {
       fs::remove(place);
       ASSERT_EQ(::mkfifo(place.c_str(), 0600), 0);
     }
     world_.barrier();
-    expect_refusal(ExitCode::kInputOutput, "no regular file", [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
+    expect_refusal(ExitCode::kInputOutput, "no regular file",
+                   [&](const Communicator&) { ResultsFile::state_on_disk(path_); });
     if (speaks()) fs::remove(place);
     world_.barrier();
   }
   if (speaks()) fs::create_symlink(folder_ / "elsewhere.h5", path_ + ".creating");
   world_.barrier();
-  expect_refusal(ExitCode::kInputOutput, "symbolic link", [&](const Communicator& alone) {
-    ResultsFile::create(alone, path_, small_spec());
-  });
+  expect_refusal(ExitCode::kInputOutput, "symbolic link",
+                 [&](const Communicator& alone) { ResultsFile::create(alone, path_, small_spec()); });
   EXPECT_FALSE(fs::exists(folder_ / "elsewhere.h5"));
 }
 
@@ -384,17 +399,17 @@ TEST_F(ResultsFileTest, CompleteNeverReplacesAFile) {
 }
 
 TEST_F(ResultsFileTest, OtherAttributesAreRefusedByName) {
-  { const ResultsFile file = create(); }
+  {
+    const ResultsFile file = create();
+  }
   Attributes other = kIdentity;
   other[0].second = std::string("decaf");
-  expect_refusal(ExitCode::kConfig, "its config_sha256 is c0ffee, this run's is decaf", [&](const Communicator& alone) {
-    ResultsFile::resume(alone, path_, other);
-  });
+  expect_refusal(ExitCode::kConfig, "its config_sha256 is c0ffee, this run's is decaf",
+                 [&](const Communicator& alone) { ResultsFile::resume(alone, path_, other); });
   other = kIdentity;
   other.emplace_back("seed", std::uint64_t{3});
-  expect_refusal(ExitCode::kConfig, "its seed is absent, this run's is 3", [&](const Communicator& alone) {
-    ResultsFile::resume(alone, path_, other);
-  });
+  expect_refusal(ExitCode::kConfig, "its seed is absent, this run's is 3",
+                 [&](const Communicator& alone) { ResultsFile::resume(alone, path_, other); });
 }
 
 TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
@@ -448,9 +463,8 @@ TEST_F(ResultsFileTest, LockIsGoneAfterItsLastHolder) {
     const ResultsLock lock(world_, path_);
     EXPECT_TRUE(fs::exists(path_ + ".lock"));
     // A second run of this host: another open file, so flock tells them apart even in this process.
-    expect_refusal(ExitCode::kInputOutput, "another run holds it: process", [&](const Communicator& alone) {
-      const ResultsLock second(alone, path_);
-    });
+    expect_refusal(ExitCode::kInputOutput, "another run holds it: process",
+                   [&](const Communicator& alone) { const ResultsLock second(alone, path_); });
   }
   world_.barrier();
   EXPECT_FALSE(fs::exists(path_ + ".lock"));

@@ -42,7 +42,9 @@ std::uint64_t length_of(std::uint64_t sample) { return sample % 7 == 3 ? 0 : mix
 std::int32_t token_of(std::uint64_t sample, std::uint64_t position) {
   return static_cast<std::int32_t>(mix(sample * 1000 + position) % kVocabulary);
 }
-std::string key_of(std::uint64_t sample) { return sample % 5 == 2 ? "café-数" + std::to_string(sample) : "s" + std::to_string(sample); }
+std::string key_of(std::uint64_t sample) {
+  return sample % 5 == 2 ? "café-数" + std::to_string(sample) : "s" + std::to_string(sample);
+}
 
 struct Plan {
   IndexRange records;
@@ -88,24 +90,28 @@ ResultsSpec spec_of(const Options& options, const Plan& plan) {
   const std::uint64_t n = plan.num_samples(), T = plan.offset.back(), k = number(options, "k", 4);
   const ColumnType logprob = number(options, "half", 0) ? ColumnType::kF16 : ColumnType::kF32;
   ResultsSpec spec;
-  spec.columns = {{"/samples/key", ColumnType::kUtf8, n, plan.key_bytes, "the record's key", "", Extent::kSamples},
-                  {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record", "", Extent::kSamples},
-                  {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of sample i", "", Extent::kFixed},
-                  {"/tokens/id", ColumnType::kI32, T, 0, "the tokens", "", Extent::kRows},
-                  {"/teacher/top_id", ColumnType::kI32, T, k, "the most probable next tokens", "", Extent::kRows},
-                  {"/teacher/top_logprob", logprob, T, k, "their log-probabilities", "nat", Extent::kRows},
-                  {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp", "nat", Extent::kRows},
-                  {"/teacher/target_logprob", ColumnType::kF32, T, 0, "of the token that follows", "nat", Extent::kRows},
-                  {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy", "nat", Extent::kRows},
-                  {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - kept mass", "", Extent::kRows}};
+  spec.columns = {
+      {"/samples/key", ColumnType::kUtf8, n, plan.key_bytes, "the record's key", "", Extent::kSamples},
+      {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record", "", Extent::kSamples},
+      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of sample i", "", Extent::kFixed},
+      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens", "", Extent::kRows},
+      {"/teacher/top_id", ColumnType::kI32, T, k, "the most probable next tokens", "", Extent::kRows},
+      {"/teacher/top_logprob", logprob, T, k, "their log-probabilities", "nat", Extent::kRows},
+      {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp", "nat", Extent::kRows},
+      {"/teacher/target_logprob", ColumnType::kF32, T, 0, "of the token that follows", "nat", Extent::kRows},
+      {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy", "nat", Extent::kRows},
+      {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - kept mass", "", Extent::kRows}};
   spec.num_units = plan.unit_begin.size() - 1;
   spec.default_plot_column = "/teacher/entropy";
   spec.preallocate = number(options, "preallocate", 0) != 0;
   std::string yaml = "name: x\ntasks:\n  - task: teacher_logits\n    top_k: 4\n";
   if (options.count("slice")) yaml += "    slice: " + options.at("slice") + "\n";
   if (options.count("yaml_bytes")) yaml += "    prompt: " + std::string(number(options, "yaml_bytes", 0), 'p') + "\n";
-  spec.attributes = {{"format", "magister.teacher_logits"}, {"format_version", std::uint64_t{1}}, {"software", "magister"},
-                     {"software_version", "0.1.0"},         {"experiment", yaml}};
+  spec.attributes = {{"format", "magister.teacher_logits"},
+                     {"format_version", std::uint64_t{1}},
+                     {"software", "magister"},
+                     {"software_version", "0.1.0"},
+                     {"experiment", yaml}};
   for (const auto& entry : identity(options, plan)) spec.attributes.push_back(entry);
   spec.attributes.emplace_back("plan_sha256", fmt::format("{:016x}", mix(T * 1000 + n)));
   spec.attributes.emplace_back("num_samples", n);
@@ -171,11 +177,13 @@ void compute(ResultsFile& file, const Unit& unit, const Plan& plan, const Option
   Rows rows;
   for (std::uint64_t i = unit.samples.begin; i < unit.samples.end; ++i) {
     const std::uint64_t sample = plan.records.begin + i;
-    for (std::uint64_t p = 0; p < length_of(sample); ++p) add_row(rows, sample, p, length_of(sample), number(options, "k", 4));
+    for (std::uint64_t p = 0; p < length_of(sample); ++p)
+      add_row(rows, sample, p, length_of(sample), number(options, "k", 4));
   }
   if (number(options, "half", 0)) {
     std::vector<std::uint16_t> half;
-    for (const float value : rows.top) half.push_back(static_cast<std::uint16_t>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)));
+    for (const float value : rows.top)
+      half.push_back(static_cast<std::uint16_t>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)));
     put(file, "/teacher/top_logprob", unit.rows.begin, half);
   } else {
     put(file, "/teacher/top_logprob", unit.rows.begin, rows.top);

@@ -33,7 +33,8 @@ class ScratchFolder {
   const std::string& path() const { return path_; }
   // Rank 0 writes.
   std::string write(const std::string& name, std::string_view bytes) const {
-    if (is_owner_) std::ofstream(*this / name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (is_owner_)
+      std::ofstream(*this / name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     return *this / name;
   }
 

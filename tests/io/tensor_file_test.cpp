@@ -1,5 +1,7 @@
 // Damaged and hostile tensor files: each is refused with the right exit code, by a message that names what is wrong, in
 // bounded time and memory. Files are written byte by byte; the good one from which each case departs is read first.
+#include "magister/io/checkpoint/tensor_file.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +13,6 @@
 
 #include "io/scratch_folder.h"
 #include "magister/core/error.h"
-#include "magister/io/checkpoint/tensor_file.h"
 
 namespace magister {
 namespace {
@@ -31,10 +32,10 @@ struct Gguf {
   std::string magic = "GGUF";
   std::uint32_t version = 3;
   std::string num_tensors = raw<std::uint64_t>(2), num_pairs = raw<std::uint64_t>(2);
-  std::string pairs = text("general.architecture") + raw(kText) + text("llama") + text("general.alignment") + raw(kU32) +
-                      raw<std::uint32_t>(32);
-  std::string first = tensor("a", {32, 2}, 8, 0);           // Q8_0: 68 bytes
-  std::string second = tensor("b", {3, 5}, 0, 96);          // F32: 60 bytes
+  std::string pairs = text("general.architecture") + raw(kText) + text("llama") + text("general.alignment") +
+                      raw(kU32) + raw<std::uint32_t>(32);
+  std::string first = tensor("a", {32, 2}, 8, 0);   // Q8_0: 68 bytes
+  std::string second = tensor("b", {3, 5}, 0, 96);  // F32: 60 bytes
   std::size_t data_bytes = 96 + 60;
 
   static std::string tensor(const std::string& name, const std::vector<std::uint64_t>& dimensions, std::uint32_t type,
@@ -122,7 +123,10 @@ TEST(TensorFile, ReadsTheGoodFiles) {
   ASSERT_EQ(other->tensors().size(), 2u);
   EXPECT_EQ(other->find("b")->type, StorageType::kBF16);
   EXPECT_EQ(TensorFile::open(folder.write("none.safetensors", safetensors("{}", 0)))->tensors().size(), 0u);
-  EXPECT_EQ(TensorFile::open(folder.write("spaces.safetensors", safetensors(std::string(kGoodHeader) + "   ")))->tensors().size(), 2u);
+  EXPECT_EQ(TensorFile::open(folder.write("spaces.safetensors", safetensors(std::string(kGoodHeader) + "   ")))
+                ->tensors()
+                .size(),
+            2u);
 }
 
 TEST(TensorFile, RefusesBadGgufHeaders) {
@@ -134,41 +138,68 @@ TEST(TensorFile, RefusesBadGgufHeaders) {
       gguf_case("big endian", "big-endian", [](Gguf& f) { f.version = 3u << 24; }),
       gguf_case("2^63 tensors", "number of tensors", [](Gguf& f) { f.num_tensors = raw(kHuge); }),
       gguf_case("2^64-1 pairs", "number of metadata pairs", [](Gguf& f) { f.num_pairs = raw(~0ull); }),
-      gguf_case("one tensor too many", "ends at byte", [](Gguf& f) { f.num_tensors = raw<std::uint64_t>(3); f.data_bytes = 0; }),
+      gguf_case("one tensor too many", "ends at byte",
+                [](Gguf& f) {
+                  f.num_tensors = raw<std::uint64_t>(3);
+                  f.data_bytes = 0;
+                }),
       gguf_case("key of 2^63 bytes", "a metadata key", [](Gguf& f) { f.add_pair(raw(kHuge)); }),
       gguf_case("empty key", "keys 1 to", [](Gguf& f) { f.add_pair(text("") + raw(kBool) + "\1"); }),
-      gguf_case("key twice", "there twice", [](Gguf& f) { f.add_pair(text("general.alignment") + raw(kU32) + raw(32)); }),
+      gguf_case("key twice", "there twice",
+                [](Gguf& f) { f.add_pair(text("general.alignment") + raw(kU32) + raw(32)); }),
       gguf_case("metadata type 13", "type 13", [](Gguf& f) { f.add_pair(text("k") + raw(13)); }),
-      gguf_case("text of 2^63 bytes", "a metadata text", [](Gguf& f) { f.add_pair(text("k") + raw(kText) + raw(kHuge)); }),
-      gguf_case("text of 2^64-1 bytes", "a metadata text", [](Gguf& f) { f.add_pair(text("k") + raw(kText) + raw(~0ull)); }),
-      gguf_case("list of 2^63 texts", "metadata list", [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(kText) + raw(kHuge)); }),
-      gguf_case("list of 2^62 i32", "metadata list", [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(kI32) + raw(kHuge / 2)); }),
-      gguf_case("list of lists", "list of type 9", [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(kList) + raw(1ull)); }),
-      gguf_case("list of type 77", "list of type 77", [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(77) + raw(1ull)); }),
+      gguf_case("text of 2^63 bytes", "a metadata text",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kText) + raw(kHuge)); }),
+      gguf_case("text of 2^64-1 bytes", "a metadata text",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kText) + raw(~0ull)); }),
+      gguf_case("list of 2^63 texts", "metadata list",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(kText) + raw(kHuge)); }),
+      gguf_case("list of 2^62 i32", "metadata list",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(kI32) + raw(kHuge / 2)); }),
+      gguf_case("list of lists", "list of type 9",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(kList) + raw(1ull)); }),
+      gguf_case("list of type 77", "list of type 77",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(77) + raw(1ull)); }),
       gguf_case("truth value 2", "truth value of 2", [](Gguf& f) { f.add_pair(text("k") + raw(kBool) + "\2"); }),
-      gguf_case("u64 list above i64", "2^63 - 1", [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(10) + raw(1ull) + raw(~0ull)); }),
+      gguf_case("u64 list above i64", "2^63 - 1",
+                [](Gguf& f) { f.add_pair(text("k") + raw(kList) + raw(10) + raw(1ull) + raw(~0ull)); }),
       gguf_case("control characters in a key", "\\x1B", [](Gguf& f) { f.add_pair(text("k\033[2J") + raw(99)); }),
       gguf_case("alignment 0", "alignment", [](Gguf& f) { f.pairs.replace(f.pairs.size() - 4, 4, raw(0)); }),
       gguf_case("alignment 24", "alignment", [](Gguf& f) { f.pairs.replace(f.pairs.size() - 4, 4, raw(24)); }),
       gguf_case("alignment 2^30", "alignment", [](Gguf& f) { f.pairs.replace(f.pairs.size() - 4, 4, raw(1 << 30)); }),
-      gguf_case("alignment as text", "alignment", [](Gguf& f) {
-        f.pairs = text("x") + raw(kBool) + "\1" + text("general.alignment") + raw(kText) + text("32"); }),
-      gguf_case("one of three parts", "one of 3 parts", [](Gguf& f) { f.add_pair(text("split.count") + raw(kU32) + raw(3)); }),
+      gguf_case("alignment as text", "alignment",
+                [](Gguf& f) {
+                  f.pairs = text("x") + raw(kBool) + "\1" + text("general.alignment") + raw(kText) + text("32");
+                }),
+      gguf_case("one of three parts", "one of 3 parts",
+                [](Gguf& f) { f.add_pair(text("split.count") + raw(kU32) + raw(3)); }),
       gguf_case("no dimensions", "0 dimensions", [](Gguf& f) { f.first = Gguf::tensor("a", {}, 0, 0); }),
       gguf_case("five dimensions", "5 dimensions", [](Gguf& f) { f.first = Gguf::tensor("a", {2, 2, 2, 2, 2}, 0, 0); }),
       gguf_case("2^32-1 dimensions", "4294967295 dimensions", [](Gguf& f) { f.first = text("a") + raw(~0u); }),
       gguf_case("dimension 2^63", "dimension of", [](Gguf& f) { f.first = Gguf::tensor("a", {kHuge}, 0, 0); }),
-      gguf_case("product beyond 64 bits", "64 bits", [](Gguf& f) { f.first = Gguf::tensor("a", {1ull << 40, 1 << 20, 32}, 0, 0); }),
-      gguf_case("bytes beyond 64 bits", "64 bits", [](Gguf& f) { f.first = Gguf::tensor("a", {1ull << 40, 1 << 22}, 28, 0); }),
+      gguf_case("product beyond 64 bits", "64 bits",
+                [](Gguf& f) { f.first = Gguf::tensor("a", {1ull << 40, 1 << 20, 32}, 0, 0); }),
+      gguf_case("bytes beyond 64 bits", "64 bits",
+                [](Gguf& f) { f.first = Gguf::tensor("a", {1ull << 40, 1 << 22}, 28, 0); }),
       gguf_case("type 99", "ggml type 99", [](Gguf& f) { f.first = Gguf::tensor("a", {32}, 99, 0); }),
       gguf_case("Q3_K by name", "ggml type 11", [](Gguf& f) { f.first = Gguf::tensor("a", {256}, 11, 0); }),
-      gguf_case("half a block", "whole number of Q8_0 blocks", [](Gguf& f) { f.first = Gguf::tensor("a", {48, 2}, 8, 0); }),
+      gguf_case("half a block", "whole number of Q8_0 blocks",
+                [](Gguf& f) { f.first = Gguf::tensor("a", {48, 2}, 8, 0); }),
       gguf_case("name twice", "there twice", [](Gguf& f) { f.second = Gguf::tensor("a", {3, 5}, 0, 96); }),
       gguf_case("empty name", "name of 0 bytes", [](Gguf& f) { f.second = Gguf::tensor("", {3, 5}, 0, 96); }),
-      gguf_case("name of 600 bytes", "name of 600 bytes", [](Gguf& f) { f.second = Gguf::tensor(std::string(600, 'n'), {3, 5}, 0, 96); }),
+      gguf_case("name of 600 bytes", "name of 600 bytes",
+                [](Gguf& f) { f.second = Gguf::tensor(std::string(600, 'n'), {3, 5}, 0, 96); }),
       gguf_case("overlap", "overlap", [](Gguf& f) { f.second = Gguf::tensor("b", {3, 5}, 0, 64); }),
-      gguf_case("hole", "hole", [](Gguf& f) { f.second = Gguf::tensor("b", {3, 5}, 0, 128); f.data_bytes += 32; }),
-      gguf_case("not aligned", "alignment", [](Gguf& f) { f.second = Gguf::tensor("b", {3, 5}, 0, 97); f.data_bytes += 32; }),
+      gguf_case("hole", "hole",
+                [](Gguf& f) {
+                  f.second = Gguf::tensor("b", {3, 5}, 0, 128);
+                  f.data_bytes += 32;
+                }),
+      gguf_case("not aligned", "alignment",
+                [](Gguf& f) {
+                  f.second = Gguf::tensor("b", {3, 5}, 0, 97);
+                  f.data_bytes += 32;
+                }),
       gguf_case("offset 2^64-32", "was expected", [](Gguf& f) { f.second = Gguf::tensor("b", {3, 5}, 0, ~31ull); }),
       gguf_case("data cut short", "the file has", [](Gguf& f) { f.data_bytes -= 1; }),
       gguf_case("no data", "the file has", [](Gguf& f) { f.data_bytes = 0; }),
@@ -186,17 +217,23 @@ TEST(TensorFile, RefusesBadGgufHeaders) {
 TEST(TensorFile, HoldsItsMemoryBudget) {
   std::vector<Case> cases;
   cases.push_back(gguf_case("30 million empty texts", "MiB of memory", [](Gguf& f) {
-    f.add_pair(text("k") + raw(kList) + raw(kText) + raw<std::uint64_t>(30'000'000) + std::string(240'000'000, '\0')); }));
-  cases.push_back(gguf_case("one text of 200 MB", "MiB of memory", [](Gguf& f) { f.add_pair(text("k") + raw(kText) + text(std::string(200'000'000, 'x'))); }));
+    f.add_pair(text("k") + raw(kList) + raw(kText) + raw<std::uint64_t>(30'000'000) + std::string(240'000'000, '\0'));
+  }));
+  cases.push_back(gguf_case("one text of 200 MB", "MiB of memory",
+                            [](Gguf& f) { f.add_pair(text("k") + raw(kText) + text(std::string(200'000'000, 'x'))); }));
   cases.push_back(gguf_case("ten million tensors", "says it holds", [](Gguf& f) {
-    f.num_tensors = raw<std::uint64_t>(700'000); f.data_bytes = 30'000'000; }));
+    f.num_tensors = raw<std::uint64_t>(700'000);
+    f.data_bytes = 30'000'000;
+  }));
   expect_all_refused("large.gguf", cases);
   const std::string million(10'000'000, '[');
-  expect_all_refused("large.safetensors",
-                     {{"ten million brackets", safetensors("{\"a\":" + million), "is a list"},
-                      {"deep __metadata__", safetensors("{\"__metadata__\":{\"a\":" + million), "texts must stand there"},
-                      {"a dimension of ten million digits", safetensors(with("{\"dtype\":\"F32\",\"shape\":[" + std::string(10'000'000, '1') + "]}")), "number overflow"},
-                      {"shape of ones", safetensors(with("{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}")), "8 dimensions"}});
+  expect_all_refused(
+      "large.safetensors",
+      {{"ten million brackets", safetensors("{\"a\":" + million), "is a list"},
+       {"deep __metadata__", safetensors("{\"__metadata__\":{\"a\":" + million), "texts must stand there"},
+       {"a dimension of ten million digits",
+        safetensors(with("{\"dtype\":\"F32\",\"shape\":[" + std::string(10'000'000, '1') + "]}")), "number overflow"},
+       {"shape of ones", safetensors(with("{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1]}")), "8 dimensions"}});
 }
 
 TEST(TensorFile, RefusesBadSafetensorsHeaders) {
@@ -239,12 +276,20 @@ TEST(TensorFile, RefusesBadSafetensorsHeaders) {
       {"end before begin", tensor("\"F32\"", "[2,2]", "[16,0]"), "need 16 bytes"},
       {"negative offset", tensor("\"F32\"", "[2,2]", "[-16,0]"), "holds -16"},
       {"overlap", tensor("\"F32\"", "[2,2]", "[8,24]"), "was expected"},
-      {"hole", safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[16,24]}})"), "was expected"},
+      {"hole",
+       safetensors(
+           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[4],"data_offsets":[16,24]}})"),
+       "was expected"},
       {"beyond the file", safetensors(good, 23), "but the file has"},
       {"bytes left over", safetensors(good, 25), "the tensors end at"},
-      {"name twice", safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[4],"data_offsets":[8,24]}})"), "there twice"},
-      {"field twice", safetensors(with(R"({"dtype":"F32","dtype":"F32","shape":[2,2],"data_offsets":[0,16]})")), "there twice"},
-      {"unknown field", safetensors(with(R"({"dtype":"F32","shape":[2,2],"data_offsets":[0,16],"x":1})")), "field \"x\""},
+      {"name twice",
+       safetensors(
+           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[4],"data_offsets":[8,24]}})"),
+       "there twice"},
+      {"field twice", safetensors(with(R"({"dtype":"F32","dtype":"F32","shape":[2,2],"data_offsets":[0,16]})")),
+       "there twice"},
+      {"unknown field", safetensors(with(R"({"dtype":"F32","shape":[2,2],"data_offsets":[0,16],"x":1})")),
+       "field \"x\""},
       {"metadata of numbers", safetensors(R"({"__metadata__":{"a":1}})", 0), "__metadata__"},
       {"empty name", safetensors(R"({"":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})"), "name of 0 bytes"},
       {"escape in a name", safetensors(R"({"\u001b[2J":7})"), "\\x1B"},
@@ -266,8 +311,10 @@ TEST(TensorFile, RefusesBadIndexes) {
       {"dots", R"({"weight_map":{"a":".."}})", "\"..\""},
       {"empty name", R"({"weight_map":{"a":""}})", "names the shard"},
       {"tensor twice", R"({"weight_map":{"a":"good.safetensors","a":"good.safetensors"}})", "there twice"},
-      {"tensor in no shard", R"({"weight_map":{"a":"good.safetensors","zz":"good.safetensors"}})", "tensor zz does not stand in"},
-      {"two shards with one tensor", R"({"weight_map":{"a":"good.safetensors","b":"copy.safetensors"}})", "there twice"},
+      {"tensor in no shard", R"({"weight_map":{"a":"good.safetensors","zz":"good.safetensors"}})",
+       "tensor zz does not stand in"},
+      {"two shards with one tensor", R"({"weight_map":{"a":"good.safetensors","b":"copy.safetensors"}})",
+       "there twice"},
       {"deep", "{\"x\":" + std::string(100000, '['), "nested deeper"},
   };
   const ScratchFolder folder;
@@ -289,7 +336,8 @@ TEST(TensorFile, RefusesWhatIsNoFile) {
     const std::string pipe = folder / (std::string("pipe") + extension);
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     expect_refused(pipe, {"FIFO", "", "is a pipe"}, ExitCode::kInputOutput);
-    expect_refused(folder / (std::string("absent") + extension), {"absent", "", "no such model"}, ExitCode::kInputOutput);
+    expect_refused(folder / (std::string("absent") + extension), {"absent", "", "no such model"},
+                   ExitCode::kInputOutput);
     std::filesystem::create_symlink("/dev/null", folder / (std::string("device") + extension));
     expect_refused(folder / (std::string("device") + extension), {"device", "", "is a device"}, ExitCode::kInputOutput);
     const std::string closed = folder.write(std::string("closed") + extension, "x");
@@ -321,7 +369,8 @@ TEST(TensorFile, SeesAFileThatShrank) {
 TEST(TensorFile, RefusesWindowsThatDoNotFit) {
   const ScratchFolder folder;
   const auto file = TensorFile::open(folder.write("good.safetensors", safetensors(kGoodHeader)));
-  const auto code = [&](const char* name, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns, at::Tensor out) {
+  const auto code = [&](const char* name, std::int64_t row, std::int64_t rows, std::int64_t column,
+                        std::int64_t columns, at::Tensor out) {
     try {
       file->read(name, row, rows, column, columns, out);
       return ExitCode::kDone;

@@ -137,20 +137,23 @@ TEST_F(TextHeapTest, DamageIsTold) {
   const std::string sound = bytes();
   const std::uint64_t heap = sound.find("GCOL");
   const auto columns = read_layout(path_);
-  const std::uint64_t descriptor = std::find_if(columns.begin(), columns.end(), [](const auto& c) { return c.spec.path == "/generate/text"; })->offset;
+  const std::uint64_t descriptor = std::find_if(columns.begin(), columns.end(), [](const auto& c) {
+                                     return c.spec.path == "/generate/text";
+                                   })->offset;
   const auto u64 = [](std::uint64_t value) { return std::string(reinterpret_cast<const char*>(&value), 8); };
   struct Damage {
     std::uint64_t offset;
     std::string with, words;
   };
-  for (const Damage& damage : {Damage{descriptor + 4, u64(1ull << 60), "row 0 of /generate/text cannot be read: its heap stands at byte"},
-                               {descriptor + 4, u64(0), "names no heap"},
-                               {descriptor + 16 + 4, u64(heap + 8), "row 1 of /generate/text cannot be read: there is no heap at byte"},
-                               {descriptor + 12, std::string("\x09\0\0\0", 4), "has no object 9"},
-                               {descriptor, std::string("\xff\xff\xff\x7f", 4), "of 2147483647 bytes"},
-                               {heap, "XCOL", "there is no heap at byte"},
-                               {heap + 8, u64(1ull << 40), "there is no heap at byte"},
-                               {heap + 16 + 8, u64(1ull << 40), "reaches beyond its end"}}) {
+  for (const Damage& damage :
+       {Damage{descriptor + 4, u64(1ull << 60), "row 0 of /generate/text cannot be read: its heap stands at byte"},
+        {descriptor + 4, u64(0), "names no heap"},
+        {descriptor + 16 + 4, u64(heap + 8), "row 1 of /generate/text cannot be read: there is no heap at byte"},
+        {descriptor + 12, std::string("\x09\0\0\0", 4), "has no object 9"},
+        {descriptor, std::string("\xff\xff\xff\x7f", 4), "of 2147483647 bytes"},
+        {heap, "XCOL", "there is no heap at byte"},
+        {heap + 8, u64(1ull << 40), "there is no heap at byte"},
+        {heap + 16 + 8, u64(1ull << 40), "reaches beyond its end"}}) {
     std::ofstream(path_, std::ios::binary) << sound;
     overwrite(damage.offset, damage.with);
     expect_refused(damage.words);

@@ -50,7 +50,8 @@ Answer run(const ModelDescription& description, const TensorFile& file, ProcessG
 
 // In f32 arithmetic sums over shards differ by their order alone. bf16 products round the activations, too, and two that differ in the last
 // bit of f32 may round apart, by 1 / 256: measured 0.011 of hidden states and 0.016 of logits with AVX512-BF16 and with AMX.
-void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& description, const RandomTensorFile& file) {
+void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& description,
+                           const RandomTensorFile& file) {
   const TheseKernels these(kernels);
   SCOPED_TRACE(kernels.name);
   const double tolerance = kernels.multiply_bf16 == nullptr ? 1e-3 : 4e-2;
@@ -67,7 +68,8 @@ void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& de
   const Answer whole = run(description, file, *make_single_process_group());
   EXPECT_GT(whole.weight_bytes, 7'500'000'000u);
   EXPECT_LT(parts[0].weight_bytes, whole.weight_bytes / 4 + whole.weight_bytes / 100);
-  const float hidden = (parts[0].hidden_TD - whole.hidden_TD).abs().max().item<float>(), logit = (at::cat(logits, 1) - whole.logits_TV).abs().max().item<float>();
+  const float hidden = (parts[0].hidden_TD - whole.hidden_TD).abs().max().item<float>(),
+              logit = (at::cat(logits, 1) - whole.logits_TV).abs().max().item<float>();
   std::printf("%s: hidden states within %g, logits within %g\n", kernels.name, hidden, logit);
   EXPECT_LT(hidden, tolerance);
   EXPECT_LT(logit, tolerance);

@@ -2,11 +2,8 @@
 // Tensors that suit a config stand in memory (MemoryTensorFile).
 #pragma once
 
-#include "magister/model/model_config.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/model/model_config.h"
 #include "model/families/family.h"
 #include "model/memory_tensor_file.h"
 
@@ -33,8 +31,10 @@ inline json base_config(const std::string& type) {
     "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": [2, 3], "torch_dtype": "bfloat16",
     "use_cache": true, "attention_dropout": 0.0, "transformers_version": "4.44.0"})");
   config["model_type"] = type;
-  const std::map<std::string, const char*> classes = {{"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
-                                                      {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
+  const std::map<std::string, const char*> classes = {{"llama", "LlamaForCausalLM"},
+                                                      {"mistral", "MistralForCausalLM"},
+                                                      {"qwen2", "Qwen2ForCausalLM"},
+                                                      {"qwen3", "Qwen3ForCausalLM"}};
   config["architectures"] = json::array({classes.at(type)});
   return config;
 }
@@ -74,7 +74,8 @@ class Folder : public testing::Test {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
       const std::string message = error.what();
-      for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
+      for (const std::string& word : words)
+        EXPECT_NE(message.find(word), std::string::npos) << word << " in: " << message;
       EXPECT_EQ(message.find('\n'), std::string::npos);
       EXPECT_NE(message.find("; "), std::string::npos) << "no advice in: " << message;
     }

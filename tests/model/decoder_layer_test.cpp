@@ -117,18 +117,17 @@ TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
   EXPECT_LE((out - 1.0 - layer_->reference_mlp(hidden)).abs().max().item<double>(), 2e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, Layer,
-    testing::Values(Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
-                    Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
-                    Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
-                    Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}},
-                    Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
-                    Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
-                    Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
-                    Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
-                    Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Shapes, Layer,
+                         testing::Values(Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
+                                         Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
+                                         Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
+                                         Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}},
+                                         Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
+                                         Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
+                                         Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
+                                         Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
+                                         Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}}),
+                         [](const auto& info) { return info.param.name; });
 
 // A clamp makes a small number of NaN, and attention would hide it.
 TEST(CpuKernels, NaNAndInfinityStayVisible) {

@@ -35,7 +35,8 @@ at::Tensor forward_in_halves(Transformer& model, const PackedBatch& batch) {
   for (std::int64_t s = 0; s < S; ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin, half = length / 2;
     auto& own = pages[static_cast<std::size_t>(s)];
-    for (std::int64_t j = 0; j < length; j += KvPages::kSlots) own.insert(own.begin(), num_pages++);  // not in ascending order
+    for (std::int64_t j = 0; j < length; j += KvPages::kSlots)
+      own.insert(own.begin(), num_pages++);  // not in ascending order
     const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>() + begin;
     for (const int part : {0, 1}) {
       const std::int64_t from = part == 0 ? 0 : half, to = part == 0 ? half : length;
@@ -55,15 +56,17 @@ at::Tensor forward_in_halves(Transformer& model, const PackedBatch& batch) {
   return hidden_TD;
 }
 
-void run_gpu_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, ProcessGroup& group,
-                   ThreadPool& pool, Logits& out) {
+void run_gpu_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
+                   ProcessGroup& group, ThreadPool& pool, Logits& out) {
   Transformer model(description, file, group, pool, at::kFloat, {}, gpu::Queue{});
   model.self_test();
-  const auto begin = static_cast<std::int64_t>(model.lm_head().vocab.begin), size = static_cast<std::int64_t>(model.lm_head().vocab.size());
+  const auto begin = static_cast<std::int64_t>(model.lm_head().vocab.begin),
+             size = static_cast<std::int64_t>(model.lm_head().vocab.size());
   out.gpu_TV.narrow(1, begin, size).copy_(model.logits(model.forward(batch)));
   // Dynamic rotary scaling turns all keys with the length: such sequences have no cache.
   const bool cacheable = description.config.rope.kind != RopeConfig::Kind::kDynamic;
-  out.gpu_cached_TV.narrow(1, begin, size).copy_(model.logits(cacheable ? forward_in_halves(model, batch) : model.forward(batch)));
+  out.gpu_cached_TV.narrow(1, begin, size)
+      .copy_(model.logits(cacheable ? forward_in_halves(model, batch) : model.forward(batch)));
 }
 
 // One shard's columns of the logits.

@@ -1,12 +1,11 @@
 // Attention over pages on the host, thread by thread, against a softmax in double over the gathered keys; a row's bits alone,
 // in company and in a longer launch. The cases: paged_cache.h.
-#include "model/gpu/attention.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "model/gpu/attention.h"
 #include "model/paged_cache.h"
 
 namespace magister::gpu {
@@ -29,7 +28,8 @@ class Attention : public testing::TestWithParam<Case> {
     const Case& c = GetParam();
     const Cache<A> cache(c, {1, 48, 193, 401}, 10);
     // Several rows of one sequence, ends of pages and of chunks, and a row that is nobody's.
-    const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3}, visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
+    const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3},
+                                    visible_R = {1, 48, 47, 193, 401, 192, 97, 0};
     const auto R = static_cast<std::int64_t>(sequence_R.size());
     const at::Tensor qkv = at::randn({R, (c.H + 2 * c.K) * c.E}).to(Cache<A>::kType);
     const at::Tensor out = cache.attend(qkv, sequence_R, visible_R, attention_chunks(401));
@@ -52,8 +52,7 @@ class Attention : public testing::TestWithParam<Case> {
 TEST_P(Attention, OfFloatsIsThatOfDoubles) { check<float>(2e-6); }
 TEST_P(Attention, OfBf16IsThatOfDoubles) { check<Bf16>(4e-3); }
 
-INSTANTIATE_TEST_SUITE_P(All, Attention,
-                         testing::ValuesIn(attention_cases()), attention_name);
+INSTANTIATE_TEST_SUITE_P(All, Attention, testing::ValuesIn(attention_cases()), attention_name);
 
 }  // namespace
 }  // namespace magister::gpu

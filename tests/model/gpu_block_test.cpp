@@ -1,6 +1,4 @@
 // The emulated block: barriers, shuffles, the tensor-core product, and the faults that it must find in a kernel.
-#include "magister/device/host_block.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/device/host_block.h"
 #include "magister/device/launch.h"
 
 namespace magister::gpu {
@@ -38,7 +37,8 @@ TEST_P(BothOrders, TensorCoreProductFollowsTheFragmentLayout) {
   run_on_host({.threads = 32}, [&](HostThread& t) {
     const int g = t.lane() / 4, p = 2 * (t.lane() % 4);
     const std::uint32_t fragment_a[4] = {pack_bf16(a(g, p), a(g, p + 1)), pack_bf16(a(g + 8, p), a(g + 8, p + 1)),
-                                         pack_bf16(a(g, p + 8), a(g, p + 9)), pack_bf16(a(g + 8, p + 8), a(g + 8, p + 9))};
+                                         pack_bf16(a(g, p + 8), a(g, p + 9)),
+                                         pack_bf16(a(g + 8, p + 8), a(g + 8, p + 9))};
     const std::uint32_t fragment_b[2] = {pack_bf16(b(p, g), b(p + 1, g)), pack_bf16(b(p + 8, g), b(p + 9, g))};
     float d[4] = {1, 1, 1, 1};
     t.mma_bf16(d, fragment_a, fragment_b);

@@ -1,12 +1,11 @@
 // Kernels between the products against plain ATen, on the host and, where there is one, on the GPU: the same text both times.
-#include "model/gpu/elementwise_kernels.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "magister/device/launch.h"
+#include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 
 namespace magister::gpu {
@@ -15,7 +14,9 @@ namespace {
 template <typename A>
 constexpr at::ScalarType kType = std::is_same_v<A, float> ? at::kFloat : at::kBFloat16;
 template <typename A>
-A* data(at::Tensor& tensor) { return static_cast<A*>(tensor.data_ptr()); }
+A* data(at::Tensor& tensor) {
+  return static_cast<A*>(tensor.data_ptr());
+}
 
 at::Tensor wave(at::IntArrayRef sizes, double step) {
   const at::Tensor flat = at::arange(c10::multiply_integers(sizes), at::kDouble);
@@ -54,7 +55,8 @@ TYPED_TEST_SUITE(Elementwise, Types);
 TYPED_TEST(Elementwise, EmbeddingRowsOfThisShard) {
   at::Tensor table = wave({10, 40}, 0.7).to(kType<TypeParam>), hidden = at::full({4, 40}, -1.0f);
   at::Tensor ids = at::tensor({5, 4, 14, 15}, at::kInt);
-  const EmbedRows<TypeParam> kernel{data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), 40, 5, 15};
+  const EmbedRows<TypeParam> kernel{
+      data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), 40, 5, 15};
   launch(kernel, kernel.shape(4), Queue{});
   EXPECT_TRUE(at::equal(hidden[0], table[0].to(at::kFloat)));
   EXPECT_TRUE(at::equal(hidden[2], table[9].to(at::kFloat)));
@@ -63,8 +65,10 @@ TYPED_TEST(Elementwise, EmbeddingRowsOfThisShard) {
 }
 
 TYPED_TEST(Elementwise, ResidualAndNorm) { residual_and_norm<TypeParam>(576); }
-TYPED_TEST(Elementwise, ResidualAndNormOfWideRows) { residual_and_norm<TypeParam>(2600); }        // more than a turn of the threads
-TYPED_TEST(Elementwise, ResidualAndNormNumberByNumber) { residual_and_norm<TypeParam>(574); }     // rows off 16 bytes
+TYPED_TEST(Elementwise, ResidualAndNormOfWideRows) {
+  residual_and_norm<TypeParam>(2600);
+}  // more than a turn of the threads
+TYPED_TEST(Elementwise, ResidualAndNormNumberByNumber) { residual_and_norm<TypeParam>(574); }  // rows off 16 bytes
 
 TYPED_TEST(Elementwise, RotationNormsAndPages) {
   constexpr std::int64_t T = 5, H = 3, K = 2, E = 16, P = 3;
@@ -75,9 +79,19 @@ TYPED_TEST(Elementwise, RotationNormsAndPages) {
   at::Tensor keys = at::zeros({P, K, 48, E}, kType<TypeParam>), values = at::zeros_like(keys);
   at::Tensor slots = at::tensor({47, 48, 2 * 48 + 5, 3, 0}, at::kLong);
   at::Tensor table_rows = at::tensor({2, 0, 4, 4, 1}, at::kInt);
-  const RotateHeads<TypeParam> kernel{data<TypeParam>(qkv), cos.data_ptr<float>(), sin.data_ptr<float>(), table_rows.data_ptr<std::int32_t>(),
-                                      q_norm.data_ptr<float>(), k_norm.data_ptr<float>(), data<TypeParam>(keys), data<TypeParam>(values),
-                                      slots.data_ptr<std::int64_t>(), H, K, E, 1e-6f};
+  const RotateHeads<TypeParam> kernel{data<TypeParam>(qkv),
+                                      cos.data_ptr<float>(),
+                                      sin.data_ptr<float>(),
+                                      table_rows.data_ptr<std::int32_t>(),
+                                      q_norm.data_ptr<float>(),
+                                      k_norm.data_ptr<float>(),
+                                      data<TypeParam>(keys),
+                                      data<TypeParam>(values),
+                                      slots.data_ptr<std::int64_t>(),
+                                      H,
+                                      K,
+                                      E,
+                                      1e-6f};
   launch(kernel, kernel.shape(T), Queue{});
   const auto rotated = [&](at::Tensor x, const at::Tensor& norm) {
     x = norm * (x * at::rsqrt(x.pow(2).mean(-1, true) + 1e-6));
@@ -118,14 +132,17 @@ TYPED_TEST(Elementwise, SiluTimesUpNumberByNumber) {
 // Every rounding of ATen's own e4m3, subnormals and ties included; each row has its scale.
 TEST(Fp8, RowsRoundAsATenDoes) {
   constexpr std::int64_t K = 4096;
-  at::Tensor x = at::cat({wave({1, K}, 0.37) * at::exp(wave({1, K}, 0.011) * 5), wave({1, K}, 0.5) * 1e-3, at::zeros({1, K}),
-                          (at::arange(K, at::kFloat).view({1, K}) - 2048) * 0.21875f}, 0).to(at::kBFloat16);
+  at::Tensor x = at::cat({wave({1, K}, 0.37) * at::exp(wave({1, K}, 0.011) * 5), wave({1, K}, 0.5) * 1e-3,
+                          at::zeros({1, K}), (at::arange(K, at::kFloat).view({1, K}) - 2048) * 0.21875f},
+                         0)
+                     .to(at::kBFloat16);
   at::Tensor out = at::empty({4, K}, at::kByte), scale = at::empty({4}, at::kFloat);
   const QuantizeRows<Bf16> kernel{data<Bf16>(x), out.data_ptr<std::uint8_t>(), scale.data_ptr<float>(), K};
   launch(kernel, kernel.shape(4), Queue{});
   const at::Tensor wide = x.to(at::kFloat), largest = std::get<0>(wide.abs().max(1));
   EXPECT_TRUE(at::equal(scale, at::where(largest > 0, largest / 448.0f, at::ones({4}))));
-  EXPECT_TRUE(at::equal(out.view(at::kFloat8_e4m3fn).to(at::kFloat), (wide / scale.unsqueeze(1)).to(at::kFloat8_e4m3fn).to(at::kFloat)));
+  EXPECT_TRUE(at::equal(out.view(at::kFloat8_e4m3fn).to(at::kFloat),
+                        (wide / scale.unsqueeze(1)).to(at::kFloat8_e4m3fn).to(at::kFloat)));
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ TEST_P(Codes, KeepTheirNumbersAndMultiply) {
   const QuantScheme scheme{c.type, c.group};
   const IndexRange columns{static_cast<std::uint64_t>(c.begin), static_cast<std::uint64_t>(c.end)};
   const IndexRange covering = scheme.covering(columns, 352);
-  const at::Tensor covered = whole_NK.narrow(1, static_cast<std::int64_t>(covering.begin), static_cast<std::int64_t>(covering.size()));
+  const at::Tensor covered =
+      whole_NK.narrow(1, static_cast<std::int64_t>(covering.begin), static_cast<std::int64_t>(covering.size()));
   Linear plain{covered.contiguous(), {}};
   Linear packed = quantize(plain, scheme, columns, covering);
   packed.bias_N = at::randn({70});
@@ -53,8 +54,8 @@ INSTANTIATE_TEST_SUITE_P(Shards, Codes,
                                          Case{QuantType::kInt4, 128, 45, 200}, Case{QuantType::kInt4, 0, 11, 97}),
                          [](const auto& info) {
                            const Case& c = info.param;
-                           return std::string(c.type == QuantType::kInt8 ? "int8" : "int4") + "g" + std::to_string(c.group) + "from" +
-                                  std::to_string(c.begin);
+                           return std::string(c.type == QuantType::kInt8 ? "int8" : "int4") + "g" +
+                                  std::to_string(c.group) + "from" + std::to_string(c.begin);
                          });
 
 GpuLinear linear_of(const std::string& kind, std::int64_t N, std::int64_t K) {
@@ -76,28 +77,34 @@ TEST_P(Tiles, RowsHaveTheirOwnBits) {
   const at::ScalarType type = GetParam() == "f32" ? at::kFloat : at::kBFloat16;
   find_tile_sizes(linear, type, Queue{});
   const at::Tensor x_MK = at::randn({2603, 160}).to(type);
-  const at::Tensor wanted = at::mm(x_MK.to(at::kDouble), plain_weight(linear, at::kFloat, Queue{}).to(at::kDouble).t()) + linear.bias_N;
+  const at::Tensor wanted =
+      at::mm(x_MK.to(at::kDouble), plain_weight(linear, at::kFloat, Queue{}).to(at::kDouble).t()) + linear.bias_N;
   for (const TileSizes& sizes : {linear.prompt_tiles, linear.pass_tiles}) {
     ASSERT_TRUE(std::is_sorted(sizes.rbegin(), sizes.rend()));
     const at::Tensor whole = product_in_tiles(linear, x_MK, sizes, Queue{});
     const double limit = GetParam() == "f32" ? 1e-5 : GetParam() == "fp8" ? 0.06 : 8e-3;
     EXPECT_LE((whole.to(at::kDouble) - wanted).abs().max().item<double>(), limit * wanted.abs().max().item<double>());
     for (const auto& [first, rows] : {std::pair{0, 1}, {3, 64}, {700, 257}, {1, 2048}, {1300, 1303}, {5, 2590}}) {
-      EXPECT_TRUE(at::equal(product_in_tiles(linear, x_MK.narrow(0, first, rows), sizes, Queue{}), whole.narrow(0, first, rows)))
+      EXPECT_TRUE(at::equal(product_in_tiles(linear, x_MK.narrow(0, first, rows), sizes, Queue{}),
+                            whole.narrow(0, first, rows)))
           << rows << " rows from " << first << " on in tiles of " << sizes.front() << " to " << sizes.back();
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Tiles, testing::Values("f32", "bf16", "int4", "fp8"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Kinds, Tiles, testing::Values("f32", "bf16", "int4", "fp8"),
+                         [](const auto& info) { return info.param; });
 
 TEST(AgreeingSizes, AreThoseWithTheBitsOfTheWanted) {
   const at::Tensor one = at::ones({2, 3}), other = one + 1e-7;
   ASSERT_FALSE(at::equal(one, other));
-  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 2048), (TileSizes{4096, 2048}));
-  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 256), (TileSizes{512, 256}));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 2048),
+            (TileSizes{4096, 2048}));
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, one}, {1024, {}}, {512, other}, {256, other}}, 256),
+            (TileSizes{512, 256}));
   EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, other}, {256, one}}, 256), (TileSizes{4096, 256}));
-  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, {}}, {256, {}}}, 256), (TileSizes{256})) << "its rows' places matter: no other agrees";
+  EXPECT_EQ(agreeing_sizes({{4096, one}, {2048, {}}, {256, {}}}, 256), (TileSizes{256}))
+      << "its rows' places matter: no other agrees";
 }
 
 // Tiles of several sizes that agree: the widest that fit, and a filled one at the end.
@@ -106,7 +113,8 @@ TEST(GpuLinear, TilesOfAnySizesMultiplyAll) {
   const GpuLinear linear = linear_of("f32", 40, 24);
   const at::Tensor x_MK = at::randn({1000, 24});
   const at::Tensor wanted = at::mm(x_MK, linear.weight_NK.t()) + linear.bias_N;
-  for (const TileSizes& sizes : {TileSizes{512, 256}, TileSizes{300}, TileSizes{1000}, TileSizes{4096}, TileSizes{999, 7}}) {
+  for (const TileSizes& sizes :
+       {TileSizes{512, 256}, TileSizes{300}, TileSizes{1000}, TileSizes{4096}, TileSizes{999, 7}}) {
     EXPECT_TRUE(at::allclose(product_in_tiles(linear, x_MK, sizes, Queue{}), wanted, 1e-5, 1e-6)) << sizes.front();
   }
 }
@@ -133,7 +141,8 @@ TEST(GpuLinear, PlainWeightsInBothTypes) {
       const at::Tensor x_MK = at::randn({M, 64}).to(type);
       const at::Tensor wanted = at::mm(x_MK.to(at::kDouble), plain.weight_NK.to(at::kDouble).t()) + plain.bias_N;
       const at::Tensor got = product(linear, x_MK, at::kFloat, Queue{}).to(at::kDouble);
-      EXPECT_LE((got - wanted).abs().max().item<double>(), 1e-5 * wanted.abs().max().item<double>()) << type << " " << M;
+      EXPECT_LE((got - wanted).abs().max().item<double>(), 1e-5 * wanted.abs().max().item<double>())
+          << type << " " << M;
     }
   }
 }

@@ -1,10 +1,9 @@
 // Decode products and dequantisation on the host, thread by thread, against ATen in double; and a row's bits alone and in
 // company. The cases: stored_weight.h.
-#include "model/gpu/product.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/gpu/product.h"
 #include "model/stored_weight.h"
 
 namespace magister::gpu {

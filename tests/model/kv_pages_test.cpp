@@ -51,7 +51,8 @@ TEST(KvPages, ACopiedPageIsThePage) {
     for (std::int64_t head = 0; head < 3; ++head) {
       for (const std::int64_t to : {4, 0}) {
         EXPECT_TRUE(std::equal(layer.key_page(head, 1), layer.key_page(head, 1) + 48 * 8, layer.key_page(head, to)));
-        EXPECT_TRUE(std::equal(layer.value_page(head, 1), layer.value_page(head, 1) + 48 * 8, layer.value_page(head, to)));
+        EXPECT_TRUE(
+            std::equal(layer.value_page(head, 1), layer.value_page(head, 1) + 48 * 8, layer.value_page(head, to)));
       }
       EXPECT_EQ(layer.key_page(head, 2)[0], 0.0f);
     }

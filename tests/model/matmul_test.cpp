@@ -20,9 +20,10 @@ struct Shape {
 void PrintTo(const Shape& s, std::ostream* out) { *out << s.rows << "x" << s.outputs << "x" << s.inputs; }
 
 at::Tensor product(const at::Tensor& x_MK, const Linear& linear) {
-  at::Tensor out_MN = at::full({x_MK.size(0), linear.out_features()}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
-  linear_tile(x_MK.const_data_ptr<float>(), x_MK.stride(0), x_MK.size(0), linear, out_MN.data_ptr<float>(), out_MN.size(1),
-              false);
+  at::Tensor out_MN =
+      at::full({x_MK.size(0), linear.out_features()}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+  linear_tile(x_MK.const_data_ptr<float>(), x_MK.stride(0), x_MK.size(0), linear, out_MN.data_ptr<float>(),
+              out_MN.size(1), false);
   return out_MN;
 }
 
@@ -57,7 +58,8 @@ TEST_P(Products, ThreadsAndBiasesChangeNoBit) {
   linear.bias_N = at::randn({linear.out_features()});
   ThreadPool pool(3);
   at::Tensor out_MN = at::empty_like(want_MN);
-  linear_tile(x_MK_.const_data_ptr<float>(), x_MK_.stride(0), x_MK_.size(0), linear, out_MN.data_ptr<float>(), out_MN.size(1), false, &pool);
+  linear_tile(x_MK_.const_data_ptr<float>(), x_MK_.stride(0), x_MK_.size(0), linear, out_MN.data_ptr<float>(),
+              out_MN.size(1), false, &pool);
   EXPECT_TRUE(at::equal(out_MN, want_MN + linear.bias_N));
 }
 
@@ -96,10 +98,12 @@ std::string name_of(const testing::TestParamInfo<Products::ParamType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Products,
-                         testing::Combine(testing::Values(Shape{1, 1, 1}, Shape{1, 48, 64}, Shape{3, 50, 7}, Shape{8, 97, 193},
-                                                          Shape{9, 131, 577}, Shape{17, 49, 96}, Shape{33, 200, 3000}, Shape{257, 144, 400},
+                         testing::Combine(testing::Values(Shape{1, 1, 1}, Shape{1, 48, 64}, Shape{3, 50, 7},
+                                                          Shape{8, 97, 193}, Shape{9, 131, 577}, Shape{17, 49, 96},
+                                                          Shape{33, 200, 3000}, Shape{257, 144, 400},
                                                           Shape{300, 20, 192}),
-                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf), testing::ValuesIn(cpu_kernels_here())),
+                                          testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                                          testing::ValuesIn(cpu_kernels_here())),
                          name_of);
 
 TEST(Product, Avx2AndAvx512GiveTheSameBits) {

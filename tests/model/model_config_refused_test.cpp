@@ -27,44 +27,88 @@ TEST_P(RefusedConfig, NamesTheFault) {
 INSTANTIATE_TEST_SUITE_P(
     Table, RefusedConfig,
     testing::Values(
-        Refusal{"unknown_model_type", "llama", R"({"model_type": "gpt_neox"})", {"model_type", "gpt_neox", "llama, mistral"}},
+        Refusal{"unknown_model_type",
+                "llama",
+                R"({"model_type": "gpt_neox"})",
+                {"model_type", "gpt_neox", "llama, mistral"}},
         Refusal{"no_model_type", "llama", R"({"model_type": null})", {"model_type"}},
         Refusal{"model_type_with_escape", "llama", R"({"model_type": "a\u001b[2Jb"})", {"\\x1B"}},
-        Refusal{"classifier", "llama", R"({"architectures": ["LlamaForSequenceClassification"]})", {"architectures", "SequenceClassification"}},
+        Refusal{"classifier",
+                "llama",
+                R"({"architectures": ["LlamaForSequenceClassification"]})",
+                {"architectures", "SequenceClassification"}},
         Refusal{"no_vocab_size", "llama", R"({"vocab_size": null})", {"vocab_size", "missing"}},
         Refusal{"no_hidden_size", "llama", R"({"hidden_size": null})", {"hidden_size", "missing"}},
         Refusal{"zero_layers", "llama", R"({"num_hidden_layers": 0})", {"num_hidden_layers is 0"}},
         Refusal{"negative_hidden", "llama", R"({"hidden_size": -24})", {"hidden_size is -24"}},
         Refusal{"huge_hidden", "llama", R"({"hidden_size": 99999999999})", {"hidden_size is 99999999999", "1048576"}},
-        Refusal{"above_64_bits", "llama", R"({"vocab_size": 18446744073709551615})", {"vocab_size is 18446744073709551615"}},
+        Refusal{"above_64_bits",
+                "llama",
+                R"({"vocab_size": 18446744073709551615})",
+                {"vocab_size is 18446744073709551615"}},
         Refusal{"real_hidden", "llama", R"({"hidden_size": 24.0})", {"hidden_size is 24.0", "whole number"}},
         Refusal{"text_hidden", "llama", R"({"hidden_size": "24"})", {"hidden_size is \"24\""}},
         Refusal{"true_heads", "llama", R"({"num_attention_heads": true})", {"num_attention_heads is true"}},
         Refusal{"list_vocab", "llama", R"({"vocab_size": [1]})", {"vocab_size is a list"}},
-        Refusal{"kv_heads_do_not_divide", "llama", R"({"num_key_value_heads": 3})", {"4 attention heads", "3 key/value"}},
+        Refusal{
+            "kv_heads_do_not_divide", "llama", R"({"num_key_value_heads": 3})", {"4 attention heads", "3 key/value"}},
         Refusal{"more_kv_heads", "llama", R"({"num_key_value_heads": 8})", {"4 attention heads", "8 key/value"}},
         Refusal{"odd_head_dim", "llama", R"({"head_dim": 5})", {"head size 5"}},
-        Refusal{"hidden_over_heads", "llama", R"({"head_dim": null, "num_attention_heads": 10, "num_key_value_heads": 5})", {"head size 0", "24 / 10"}},
+        Refusal{"hidden_over_heads",
+                "llama",
+                R"({"head_dim": null, "num_attention_heads": 10, "num_key_value_heads": 5})",
+                {"head size 0", "24 / 10"}},
         Refusal{"zero_eps", "llama", R"({"rms_norm_eps": 0.0})", {"rms_norm_eps is 0.0"}},
         Refusal{"negative_eps", "llama", R"({"rms_norm_eps": -1e-6})", {"rms_norm_eps is -1e-06"}},
         Refusal{"text_eps", "llama", R"({"rms_norm_eps": "1e-6"})", {"rms_norm_eps is \"1e-6\""}},
         Refusal{"zero_theta", "llama", R"({"rope_theta": 0})", {"rope_theta is 0"}},
         Refusal{"tie_text", "llama", R"({"tie_word_embeddings": "yes"})", {"tie_word_embeddings is \"yes\""}},
         Refusal{"gelu", "llama", R"({"hidden_act": "gelu"})", {"hidden_act", "gelu", "silu"}},
-        Refusal{"yarn", "llama", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})", {"yarn", "rope_scaling", "llama3"}},
+        Refusal{"yarn",
+                "llama",
+                R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}})",
+                {"yarn", "rope_scaling", "llama3"}},
         Refusal{"longrope", "llama", R"({"rope_scaling": {"type": "longrope", "long_factor": [1]}})", {"longrope"}},
         Refusal{"rope_text", "llama", R"({"rope_scaling": "linear"})", {"rope_scaling is \"linear\"", "an object"}},
         Refusal{"rope_type_number", "llama", R"({"rope_scaling": {"type": 3}})", {"rope_scaling.type is 3"}},
-        Refusal{"linear_without_factor", "llama", R"({"rope_scaling": {"type": "linear"}})", {"rope_scaling.factor is missing"}},
-        Refusal{"linear_factor_zero", "llama", R"({"rope_scaling": {"type": "linear", "factor": 0}})", {"rope_scaling.factor is 0"}},
-        Refusal{"llama3_bands_crossed", "llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})", {"low_freq_factor is 4"}},
-        Refusal{"llama3_half_given", "llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8}})", {"low_freq_factor is missing"}},
-        Refusal{"dynamic_head_of_two", "llama", R"({"head_dim": 2, "rope_scaling": {"rope_type": "dynamic", "factor": 2}})", {"head size 2", "dynamic"}},
-        Refusal{"rope_by_layer", "qwen3", R"({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}})", {"rope_parameters.full_attention", "differ by layer"}},
-        Refusal{"rope_unknown_part", "llama", R"({"rope_scaling": {"type": "default", "mrope_section": [1, 2]}})", {"rope_scaling.mrope_section"}},
+        Refusal{"linear_without_factor",
+                "llama",
+                R"({"rope_scaling": {"type": "linear"}})",
+                {"rope_scaling.factor is missing"}},
+        Refusal{"linear_factor_zero",
+                "llama",
+                R"({"rope_scaling": {"type": "linear", "factor": 0}})",
+                {"rope_scaling.factor is 0"}},
+        Refusal{
+            "llama3_bands_crossed",
+            "llama",
+            R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
+            {"low_freq_factor is 4"}},
+        Refusal{"llama3_half_given",
+                "llama",
+                R"({"rope_scaling": {"rope_type": "llama3", "factor": 8}})",
+                {"low_freq_factor is missing"}},
+        Refusal{"dynamic_head_of_two",
+                "llama",
+                R"({"head_dim": 2, "rope_scaling": {"rope_type": "dynamic", "factor": 2}})",
+                {"head size 2", "dynamic"}},
+        Refusal{"rope_by_layer",
+                "qwen3",
+                R"({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}})",
+                {"rope_parameters.full_attention", "differ by layer"}},
+        Refusal{"rope_unknown_part",
+                "llama",
+                R"({"rope_scaling": {"type": "default", "mrope_section": [1, 2]}})",
+                {"rope_scaling.mrope_section"}},
         Refusal{"partial_rotary", "llama", R"({"partial_rotary_factor": 0.5})", {"partial_rotary_factor is 0.5"}},
-        Refusal{"partial_rotary_inside", "llama", R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}})", {"rope_parameters.partial_rotary_factor is 0.5"}},
-        Refusal{"quantised", "llama", R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})", {"quantization_config"}},
+        Refusal{"partial_rotary_inside",
+                "llama",
+                R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
+                {"rope_parameters.partial_rotary_factor is 0.5"}},
+        Refusal{"quantised",
+                "llama",
+                R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})",
+                {"quantization_config"}},
         Refusal{"softcap", "llama", R"({"attn_logit_softcapping": 50.0})", {"attn_logit_softcapping is 50.0"}},
         Refusal{"logit_softcap", "llama", R"({"final_logit_softcapping": 30.0})", {"final_logit_softcapping is 30.0"}},
         Refusal{"temperature", "llama", R"({"attn_temperature_tuning": true})", {"attn_temperature_tuning is true"}},
@@ -72,20 +116,37 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"experts", "mistral", R"({"num_local_experts": 8})", {"num_local_experts is 8", "mixture"}},
         Refusal{"pretraining_tp", "llama", R"({"pretraining_tp": 2})", {"pretraining_tp is 2"}},
         Refusal{"llama_window", "llama", R"({"sliding_window": 4096})", {"sliding_window", "mistral"}},
-        Refusal{"llama_layer_types", "llama", R"({"layer_types": ["full_attention", "sliding_attention"]})", {"layer_types", "sliding_attention"}},
+        Refusal{"llama_layer_types",
+                "llama",
+                R"({"layer_types": ["full_attention", "sliding_attention"]})",
+                {"layer_types", "sliding_attention"}},
         Refusal{"mistral_window_zero", "mistral", R"({"sliding_window": 0})", {"sliding_window is 0"}},
-        Refusal{"mistral_mixed_layers", "mistral", R"({"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]})", {"layer_types", "full_attention"}},
+        Refusal{"mistral_mixed_layers",
+                "mistral",
+                R"({"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]})",
+                {"layer_types", "full_attention"}},
         Refusal{"qwen_short_layer_types", "qwen2", R"({"layer_types": ["full_attention"]})", {"2 layers have 1 kinds"}},
-        Refusal{"qwen_unknown_layer_type", "qwen2", R"({"layer_types": ["full_attention", "linear_attention"]})", {"linear_attention"}},
-        Refusal{"qwen_sliding_without_window", "qwen3", R"({"layer_types": ["full_attention", "sliding_attention"]})", {"sliding_attention", "use_sliding_window"}},
-        Refusal{"layer_types_text", "qwen3", R"({"layer_types": "full_attention"})", {"layer_types is \"full_attention\"", "list"}},
-        Refusal{"layer_types_numbers", "qwen3", R"({"layer_types": [1, 2]})", {"layer_types is a list", "list of texts"}},
+        Refusal{"qwen_unknown_layer_type",
+                "qwen2",
+                R"({"layer_types": ["full_attention", "linear_attention"]})",
+                {"linear_attention"}},
+        Refusal{"qwen_sliding_without_window",
+                "qwen3",
+                R"({"layer_types": ["full_attention", "sliding_attention"]})",
+                {"sliding_attention", "use_sliding_window"}},
+        Refusal{"layer_types_text",
+                "qwen3",
+                R"({"layer_types": "full_attention"})",
+                {"layer_types is \"full_attention\"", "list"}},
+        Refusal{
+            "layer_types_numbers", "qwen3", R"({"layer_types": [1, 2]})", {"layer_types is a list", "list of texts"}},
         Refusal{"bad_token_id", "llama", R"({"eos_token_id": -7})", {"eos_token_id is -7"}}),
     [](const auto& info) { return info.param.name; });
 
 class Gguf : public Folder {
  protected:
-  void make(const std::string& architecture, MemoryTensorFile& file, const std::function<void(Metadata&)>& change = {}) {
+  void make(const std::string& architecture, MemoryTensorFile& file,
+            const std::function<void(Metadata&)>& change = {}) {
     Metadata& meta = file.mutable_metadata();
     meta["general.architecture"] = architecture;
     const auto set = [&](const char* key, std::uint64_t value) { meta[architecture + "." + key] = value; };
@@ -156,7 +217,8 @@ TEST_F(Gguf, RopeScalingAndDivisors) {
 }
 
 TEST_F(Gguf, RefusedByNameAndValue) {
-  refused([](auto&, auto& m) { m["general.architecture"] = std::string("mamba"); }, {"general.architecture", "mamba", "qwen2"});
+  refused([](auto&, auto& m) { m["general.architecture"] = std::string("mamba"); },
+          {"general.architecture", "mamba", "qwen2"});
   refused([](auto&, auto& m) { m["general.architecture"] = std::string(""); }, {"general.architecture"});
   refused([](auto&, auto& m) { m["general.architecture"] = std::uint64_t{3}; }, {"general.architecture is 3"});
   refused([](auto&, auto& m) { m.erase("general.architecture"); }, {"general.architecture is missing"});
@@ -165,27 +227,42 @@ TEST_F(Gguf, RefusedByNameAndValue) {
   refused([](auto&, auto& m) { m["llama.block_count"] = UINT64_MAX; }, {"llama.block_count is 18446744073709551615"});
   refused([](auto&, auto& m) { m["llama.block_count"] = 2.0; }, {"llama.block_count is 2"});
   refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{3}; }, {"blk.2.attn_norm.weight is missing"});
-  refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{1}; }, {"blk.1.attn_k.weight", "used by nothing"});
-  refused([](auto&, auto& m) { m["llama.feed_forward_length"] = std::vector<std::int64_t>{40, 40}; }, {"feed_forward_length is a list"});
+  refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{1}; },
+          {"blk.1.attn_k.weight", "used by nothing"});
+  refused([](auto&, auto& m) { m["llama.feed_forward_length"] = std::vector<std::int64_t>{40, 40}; },
+          {"feed_forward_length is a list"});
   refused([](auto&, auto& m) { m["llama.attention.head_count_kv"] = std::uint64_t{3}; }, {"3 key/value"});
-  refused([](auto&, auto& m) { m["llama.attention.key_length"] = std::uint64_t{8}; }, {"rope.dimension_count is 6", "head size 8"});
-  refused([](auto&, auto& m) { m["llama.attention.value_length"] = std::uint64_t{8}; }, {"llama.attention.value_length is 8"});
-  refused([](auto&, auto& m) { m["llama.rope.dimension_count"] = std::uint64_t{4}; }, {"rope.dimension_count is 4", "head size 6"});
+  refused([](auto&, auto& m) { m["llama.attention.key_length"] = std::uint64_t{8}; },
+          {"rope.dimension_count is 6", "head size 8"});
+  refused([](auto&, auto& m) { m["llama.attention.value_length"] = std::uint64_t{8}; },
+          {"llama.attention.value_length is 8"});
+  refused([](auto&, auto& m) { m["llama.rope.dimension_count"] = std::uint64_t{4}; },
+          {"rope.dimension_count is 4", "head size 6"});
   refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("yarn"); }, {"rope.scaling.type", "yarn"});
-  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("linear"); }, {"rope.scaling.factor is missing"});
+  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("linear"); },
+          {"rope.scaling.factor is missing"});
   refused([](auto&, auto& m) { m["llama.attention.layer_norm_rms_epsilon"] = 0.0; }, {"layer_norm_rms_epsilon is 0"});
-  refused([](auto&, auto& m) { m["llama.attention.layer_norm_rms_epsilon"] = std::nan(""); }, {"layer_norm_rms_epsilon is nan"});
-  refused([](auto&, auto& m) { m.erase("llama.attention.layer_norm_rms_epsilon"); }, {"layer_norm_rms_epsilon is missing"});
+  refused([](auto&, auto& m) { m["llama.attention.layer_norm_rms_epsilon"] = std::nan(""); },
+          {"layer_norm_rms_epsilon is nan"});
+  refused([](auto&, auto& m) { m.erase("llama.attention.layer_norm_rms_epsilon"); },
+          {"layer_norm_rms_epsilon is missing"});
   refused([](auto&, auto& m) { m["llama.expert_count"] = std::uint64_t{8}; }, {"llama.expert_count is 8"});
   refused([](auto&, auto& m) { m["llama.attention.scale"] = 0.5; }, {"llama.attention.scale is 0.5"});
   refused([](auto&, auto& m) { m.erase("tokenizer.ggml.tokens"); }, {"vocab_size", "tokenizer.ggml.tokens"});
-  refused([](auto&, auto& m) { m["llama.vocab_size"] = std::uint64_t{65}; }, {"token_embd.weight is [64, 24]", "[65, 24]"});
+  refused([](auto&, auto& m) { m["llama.vocab_size"] = std::uint64_t{65}; },
+          {"token_embd.weight is [64, 24]", "[65, 24]"});
   refused([](auto& f, auto&) { f.add("rope_freqs.weight", {4}); }, {"rope_freqs.weight", "[4]", "[3]"});
-  refused([](auto& f, auto&) { f.add("rope_freqs.weight", {3}); f.values("rope_freqs.weight") = at::tensor({1.0f, 0.0f, 1.0f}); },
-          {"rope_freqs.weight holds 0"});
+  refused(
+      [](auto& f, auto&) {
+        f.add("rope_freqs.weight", {3});
+        f.values("rope_freqs.weight") = at::tensor({1.0f, 0.0f, 1.0f});
+      },
+      {"rope_freqs.weight holds 0"});
   refused([](auto& f, auto&) { f.remove("blk.1.attn_q.bias"); }, {"blk.1.attn_q.bias is missing"}, "qwen2");
-  refused([](auto& f, auto&) { f.remove("blk.0.attn_q_norm.weight"); }, {"blk.0.attn_q_norm.weight is missing"}, "qwen3");
-  refused([](auto&, auto& m) { m["qwen2.attention.sliding_window"] = std::uint64_t{8}; }, {"sliding_window is 8"}, "qwen2");
+  refused([](auto& f, auto&) { f.remove("blk.0.attn_q_norm.weight"); }, {"blk.0.attn_q_norm.weight is missing"},
+          "qwen3");
+  refused([](auto&, auto& m) { m["qwen2.attention.sliding_window"] = std::uint64_t{8}; }, {"sliding_window is 8"},
+          "qwen2");
 }
 
 }  // namespace

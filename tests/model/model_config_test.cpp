@@ -27,7 +27,8 @@ TEST_F(Config, LlamaFields) {
 
 TEST_F(Config, DefaultsWhereKeysAreAbsentOrNull) {
   json source = base_config("llama");
-  for (const char* key : {"num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps", "tie_word_embeddings"}) source.erase(key);
+  for (const char* key : {"num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps", "tie_word_embeddings"})
+    source.erase(key);
   source["rope_scaling"] = nullptr;
   source["quantization_config"] = nullptr;
   const ModelConfig config = describe(source);
@@ -42,7 +43,8 @@ TEST_F(Config, RopeInItsThreeSpellings) {
   for (const char* spelling : {"type", "rope_type", "rope_parameters"}) {
     json source = base_config("llama");
     const bool newest = spelling == std::string("rope_parameters");
-    json rope = {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+    json rope = {
+        {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
     rope[newest ? "rope_type" : spelling] = "llama3";
     if (newest) {
       source.erase("rope_theta");
@@ -96,23 +98,30 @@ TEST_F(Config, FilesThatAreNoConfig) {
   expect_refused([&] { describe_config(write(std::string(100000, '['))); }, {"not valid JSON"});
   expect_refused([&] { describe_config(write("{\"model_type\": \"\xff\xfe\"}")); }, {"not valid JSON"});
   expect_refused([&] { describe_config(write(std::string(HfConfig::kMaxBytes + 1, ' '))); }, {"1048577 bytes"});
-  const std::string deep = "{\"x\": " + std::string(100000, '[') + std::string(100000, ']') + ", \"model_type\": \"y\"}";
+  const std::string deep =
+      "{\"x\": " + std::string(100000, '[') + std::string(100000, ']') + ", \"model_type\": \"y\"}";
   expect_refused([&] { describe_config(write(deep)); }, {"model_type"});
 }
 
 TEST_F(Config, TensorsThatContradictTheConfig) {
   const json source = base_config("llama");
   EXPECT_EQ(describe_with_tensors(source, [](auto&) {}).names.layers.size(), 2u);
-  const auto refused = [&](const std::function<void(MemoryTensorFile&)>& change, const std::vector<std::string>& words) {
+  const auto refused = [&](const std::function<void(MemoryTensorFile&)>& change,
+                           const std::vector<std::string>& words) {
     expect_refused([&] { describe_with_tensors(source, change); }, words);
   };
-  refused([](auto& f) { f.remove("model.layers.1.mlp.up_proj.weight"); }, {"model.layers.1.mlp.up_proj.weight is missing", "[40, 24]"});
+  refused([](auto& f) { f.remove("model.layers.1.mlp.up_proj.weight"); },
+          {"model.layers.1.mlp.up_proj.weight is missing", "[40, 24]"});
   refused([](auto& f) { f.remove("lm_head.weight"); }, {"lm_head.weight is missing"});
-  refused([](auto& f) { f.add("model.layers.2.mlp.up_proj.weight", {40, 24}); }, {"model.layers.2.mlp.up_proj.weight", "used by nothing"});
-  refused([](auto& f) { f.add("model.layers.0.self_attn.q_proj.bias", {24}); }, {"q_proj.bias [24]", "used by nothing"});
+  refused([](auto& f) { f.add("model.layers.2.mlp.up_proj.weight", {40, 24}); },
+          {"model.layers.2.mlp.up_proj.weight", "used by nothing"});
+  refused([](auto& f) { f.add("model.layers.0.self_attn.q_proj.bias", {24}); },
+          {"q_proj.bias [24]", "used by nothing"});
   refused([](auto& f) { f.add("evil\x1b[2J", {1}); }, {"evil\\x1B"});
-  refused([](auto& f) { f.add("model.embed_tokens.weight", {65, 24}); }, {"embed_tokens.weight is [65, 24]", "[64, 24]"});
-  refused([](auto& f) { f.add("model.layers.0.self_attn.k_proj.weight", {24, 24}); }, {"k_proj.weight is [24, 24]", "[12, 24]"});
+  refused([](auto& f) { f.add("model.embed_tokens.weight", {65, 24}); },
+          {"embed_tokens.weight is [65, 24]", "[64, 24]"});
+  refused([](auto& f) { f.add("model.layers.0.self_attn.k_proj.weight", {24, 24}); },
+          {"k_proj.weight is [24, 24]", "[12, 24]"});
   refused([](auto& f) { f.add("model.norm.weight", {24, 1}); }, {"model.norm.weight is [24, 1]", "[24]"});
   refused([](auto& f) { f.add("model.norm.weight", {24}, StorageType::kI8); }, {"model.norm.weight is stored as"});
   // Buffers of old files change nothing.

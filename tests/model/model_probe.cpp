@@ -22,17 +22,30 @@ using nlohmann::json;
 void write_f32(const std::filesystem::path& path, const at::Tensor& tensor) {
   if (!tensor.defined()) return;
   const at::Tensor plain = tensor.to(at::kFloat).contiguous();
-  std::ofstream(path, std::ios::binary).write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
+  std::ofstream(path, std::ios::binary)
+      .write(static_cast<const char*>(plain.const_data_ptr()), static_cast<std::streamsize>(plain.nbytes()));
 }
 
 json to_json(const ModelConfig& c) {
-  return {{"family", c.family}, {"vocab_size", c.vocab_size}, {"hidden_size", c.hidden_size},
-          {"intermediate_size", c.intermediate_size}, {"num_hidden_layers", c.num_hidden_layers},
-          {"num_attention_heads", c.num_attention_heads}, {"num_key_value_heads", c.num_key_value_heads},
-          {"head_dim", c.head_dim}, {"max_position_embeddings", c.max_position_embeddings},
-          {"rms_norm_eps", c.rms_norm_eps}, {"tie_word_embeddings", c.tie_word_embeddings}, {"qkv_bias", c.qkv_bias},
-          {"o_bias", c.o_bias}, {"mlp_bias", c.mlp_bias}, {"qk_norm", c.qk_norm}, {"sliding_window", c.sliding_window},
-          {"layer_is_sliding", c.layer_is_sliding}, {"num_parameters", c.num_parameters()}, {"shards", json::array()}};
+  return {{"family", c.family},
+          {"vocab_size", c.vocab_size},
+          {"hidden_size", c.hidden_size},
+          {"intermediate_size", c.intermediate_size},
+          {"num_hidden_layers", c.num_hidden_layers},
+          {"num_attention_heads", c.num_attention_heads},
+          {"num_key_value_heads", c.num_key_value_heads},
+          {"head_dim", c.head_dim},
+          {"max_position_embeddings", c.max_position_embeddings},
+          {"rms_norm_eps", c.rms_norm_eps},
+          {"tie_word_embeddings", c.tie_word_embeddings},
+          {"qkv_bias", c.qkv_bias},
+          {"o_bias", c.o_bias},
+          {"mlp_bias", c.mlp_bias},
+          {"qk_norm", c.qk_norm},
+          {"sliding_window", c.sliding_window},
+          {"layer_is_sliding", c.layer_is_sliding},
+          {"num_parameters", c.num_parameters()},
+          {"shards", json::array()}};
 }
 
 json range(IndexRange r) { return {r.begin, r.end}; }
@@ -64,8 +77,11 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write_linear(prefix + "down", source.load_down_proj(i));
   }
   source.verify_all_used();
-  return {{"heads", range(part.heads)}, {"kv_heads", range(part.kv_heads)}, {"mlp", range(part.mlp)},
-          {"vocab", range(part.vocab)}, {"loaded_bytes", source.loaded_bytes()},
+  return {{"heads", range(part.heads)},
+          {"kv_heads", range(part.kv_heads)},
+          {"mlp", range(part.mlp)},
+          {"vocab", range(part.vocab)},
+          {"loaded_bytes", source.loaded_bytes()},
           {"weight_bytes", weight_bytes(description.config, dtype, rank, size)}};
 }
 
@@ -88,8 +104,8 @@ int measure_loading(const std::string& model, at::ScalarType dtype) {
   std::vector<at::Tensor> kept = {source.load_embeddings(), source.load_norm()};
   kept.push_back(source.load_lm_head(kept.front()));
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
-    for (const Linear& linear : {source.load_qkv_proj(i), source.load_o_proj(i), source.load_gate_up_proj(i),
-                                 source.load_down_proj(i)}) {
+    for (const Linear& linear :
+         {source.load_qkv_proj(i), source.load_o_proj(i), source.load_gate_up_proj(i), source.load_down_proj(i)}) {
       kept.push_back(linear.weight_NK);
     }
     kept.push_back(source.load_input_layernorm(i));
@@ -133,7 +149,9 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (arguments.size() < 3) return 64;
-  const at::ScalarType dtype = arguments.back() == "bf16" ? at::kBFloat16 : arguments.back() == "f16" ? at::kHalf : at::kFloat;
+  const at::ScalarType dtype = arguments.back() == "bf16"  ? at::kBFloat16
+                               : arguments.back() == "f16" ? at::kHalf
+                                                           : at::kFloat;
   if (arguments[0] == "--measure") return measure_loading(arguments[1], dtype);
   return dump(arguments[0], arguments[1], {arguments.begin() + 2, arguments.end() - 1}, dtype);
 }

@@ -38,7 +38,8 @@ std::uint64_t step_of(std::int64_t total, std::uint64_t count, std::uint64_t ste
 
 void expect_good_division(const ModelConfig& config, int tp_size) {
   SCOPED_TRACE(testing::Message() << config.num_attention_heads << "/" << config.num_key_value_heads << " heads, mlp "
-                                  << config.intermediate_size << ", vocab " << config.vocab_size << " over " << tp_size);
+                                  << config.intermediate_size << ", vocab " << config.vocab_size << " over "
+                                  << tp_size);
   const auto count = static_cast<std::uint64_t>(tp_size);
   const auto group = static_cast<std::uint64_t>(config.num_attention_heads / config.num_key_value_heads);
   std::vector<IndexRange> heads, kv_heads, mlp, vocab;

@@ -16,9 +16,10 @@ namespace {
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // rows, outputs, inputs
 
 at::Tensor product(const at::Tensor& x_MK, const Linear& linear) {
-  at::Tensor out_MN = at::full({x_MK.size(0), linear.out_features()}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
-  linear_tile(x_MK.const_data_ptr<float>(), x_MK.stride(0), x_MK.size(0), linear, out_MN.data_ptr<float>(), out_MN.size(1),
-              false);
+  at::Tensor out_MN =
+      at::full({x_MK.size(0), linear.out_features()}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+  linear_tile(x_MK.const_data_ptr<float>(), x_MK.stride(0), x_MK.size(0), linear, out_MN.data_ptr<float>(),
+              out_MN.size(1), false);
   return out_MN;
 }
 
@@ -44,7 +45,8 @@ TEST_P(Quantized, ProductEqualsPlainWeightInDouble) {
   EXPECT_EQ(linear.out_features(), plain_.out_features());
   const at::Tensor weight_NK = linear.plain_weight();
   const at::Tensor exact_MN = at::mm(x_MK_.to(at::kDouble), weight_NK.to(at::kDouble).t());
-  EXPECT_LE((product(x_MK_, linear) - exact_MN).abs().max().item<double>(), 1e-7 * static_cast<double>(weight_NK.size(1)));
+  EXPECT_LE((product(x_MK_, linear) - exact_MN).abs().max().item<double>(),
+            1e-7 * static_cast<double>(weight_NK.size(1)));
   // As one product over the same weights in f32 panels gives them: unpacking is exact, the sum's order the same.
   EXPECT_TRUE(at::equal(product(x_MK_, linear), product(x_MK_, pack({weight_NK, {}}))));
 }
@@ -85,7 +87,8 @@ TEST_P(Quantized, ARowsBitsAreItsOwn) {
   const at::Tensor all_MN = product(x_MK_, linear);
   for (std::int64_t rows = 1; rows <= std::min<std::int64_t>(9, x_MK_.size(0)); ++rows) {
     const std::int64_t begin = x_MK_.size(0) - rows;
-    ASSERT_TRUE(at::equal(product(x_MK_.narrow(0, begin, rows), linear), all_MN.narrow(0, begin, rows))) << rows << " rows";
+    ASSERT_TRUE(at::equal(product(x_MK_.narrow(0, begin, rows), linear), all_MN.narrow(0, begin, rows)))
+        << rows << " rows";
   }
   at::Tensor residual_MN = at::randn_like(all_MN);
   const at::Tensor want_MN = residual_MN + all_MN;
@@ -104,7 +107,9 @@ TEST_P(Quantized, ShardsAreSlicesOfTheWhole) {
       if (columns.size() == 0) continue;
       const auto begin = static_cast<std::int64_t>(columns.begin), size = static_cast<std::int64_t>(columns.size());
       const IndexRange covering = scheme_.covering(columns, K);
-      const Linear read{plain_.weight_NK.narrow(1, static_cast<std::int64_t>(covering.begin), static_cast<std::int64_t>(covering.size())), {}};
+      const Linear read{plain_.weight_NK.narrow(1, static_cast<std::int64_t>(covering.begin),
+                                                static_cast<std::int64_t>(covering.size())),
+                        {}};
       const Linear part = quantize(read, scheme_, columns, covering);
       ASSERT_TRUE(at::equal(part.plain_weight(), weight_NK.narrow(1, begin, size))) << shard << " of " << shards;
       ASSERT_EQ(part.panels_PKW.nbytes() + part.scales_PGW.nbytes(), scheme_.bytes(part.out_features(), columns));
@@ -114,7 +119,8 @@ TEST_P(Quantized, ShardsAreSlicesOfTheWhole) {
   }
   for (std::int64_t begin = 0; begin < whole.out_features(); begin += Linear::kPanel) {
     const std::int64_t end = std::min(begin + 2 * Linear::kPanel, whole.out_features());
-    ASSERT_TRUE(at::equal(product(x_MK_, whole.outputs(begin, end)), product(x_MK_, whole).narrow(1, begin, end - begin)));
+    ASSERT_TRUE(
+        at::equal(product(x_MK_, whole.outputs(begin, end)), product(x_MK_, whole).narrow(1, begin, end - begin)));
   }
   at::Tensor row_K = at::empty({whole.in_features()});
   whole.copy_row(whole.out_features() - 1, row_K.data_ptr<float>());
@@ -122,26 +128,29 @@ TEST_P(Quantized, ShardsAreSlicesOfTheWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Quantized,
-                         testing::Combine(testing::Values(Shape{1, 1, 1}, Shape{3, 50, 7}, Shape{9, 97, 193}, Shape{20, 131, 577},
-                                                          Shape{257, 144, 400}),
-                                          testing::Values(QuantType::kInt8, QuantType::kInt4), testing::Values(0, 32, 128)));
+                         testing::Combine(testing::Values(Shape{1, 1, 1}, Shape{3, 50, 7}, Shape{9, 97, 193},
+                                                          Shape{20, 131, 577}, Shape{257, 144, 400}),
+                                          testing::Values(QuantType::kInt8, QuantType::kInt4),
+                                          testing::Values(0, 32, 128)));
 
 TEST(QuantizedKernels, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();
   if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 to compare with AVX2";
   at::manual_seed(8);
   const std::int64_t rows = 7, k = 211, lead = 13;
-  const at::Tensor x = at::randn({rows, k}), words = at::randint(-2147483648LL, 2147483647LL, {(lead + k + 3) / 4, 48}, at::kInt);
+  const at::Tensor x = at::randn({rows, k}),
+                   words = at::randint(-2147483648LL, 2147483647LL, {(lead + k + 3) / 4, 48}, at::kInt);
   const at::Tensor scales = (at::randn({8, 48}) * at::randn({8, 48}).exp()).to(at::kBFloat16);
   const QuantizedPanel panel{reinterpret_cast<const std::uint32_t*>(words.const_data_ptr<std::int32_t>()),
                              static_cast<const std::uint16_t*>(scales.const_data_ptr()), 32, lead};
   for (int format = 0; format < 2; ++format) {
-    at::Tensor widened[2] = {at::zeros({k, 48}), at::zeros({k, 48})}, out[2] = {at::zeros({rows, 31}), at::zeros({rows, 31})};
+    at::Tensor widened[2] = {at::zeros({k, 48}), at::zeros({k, 48})},
+               out[2] = {at::zeros({rows, 31}), at::zeros({rows, 31})};
     int which = 0;
     for (const CpuKernels* kernels : {&cpu_kernels_avx2(), wide}) {
       kernels->widen_quantized[format](panel, 0, k, widened[which].data_ptr<float>());
-      kernels->multiply_quantized[format]({x.const_data_ptr<float>(), k, rows, nullptr, 48, k, out[which].data_ptr<float>(), 31, 31},
-                                          panel);
+      kernels->multiply_quantized[format](
+          {x.const_data_ptr<float>(), k, rows, nullptr, 48, k, out[which].data_ptr<float>(), 31, 31}, panel);
       ++which;
     }
     ASSERT_TRUE(at::equal(widened[0], widened[1])) << format;

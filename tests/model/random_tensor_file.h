@@ -27,8 +27,8 @@ class RandomTensorFile : public TensorFile {
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
   const Metadata& metadata() const override { return metadata_; }
   const std::vector<std::string>& paths() const override { return paths_; }
-  void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin, std::int64_t column_end,
-            at::Tensor out) const override {
+  void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
+            std::int64_t column_end, at::Tensor out) const override {
     const TensorInfo& info = *find(name);
     if (info.shape.size() == 1) {
       out.fill_(1);
@@ -40,7 +40,8 @@ class RandomTensorFile : public TensorFile {
     at::Tensor line = at::empty({1, width}, at::kFloat);
     float* const values = line.data_ptr<float>();
     for (std::int64_t row = row_begin; row < row_end; ++row) {
-      const std::uint32_t first = seed + static_cast<std::uint32_t>(row) * 0x9E3779B9u + static_cast<std::uint32_t>(column_begin);
+      const std::uint32_t first =
+          seed + static_cast<std::uint32_t>(row) * 0x9E3779B9u + static_cast<std::uint32_t>(column_begin);
       for (std::int64_t i = 0; i < width; ++i) values[i] = scale * uniform(first + static_cast<std::uint32_t>(i));
       out.narrow(0, row - row_begin, 1).copy_(line);
     }

@@ -27,9 +27,10 @@ struct ProductCase {
 
 inline std::string product_name(const testing::TestParamInfo<ProductCase>& info) {
   const ProductCase& c = info.param;
-  return "b" + std::to_string(c.bits) + "_g" + std::to_string(c.group) + "_n" + std::to_string(c.N) + "_k" + std::to_string(c.K) + "_lead" +
-         std::to_string(c.lead) + "_o" + std::to_string(static_cast<int>(c.offset)) + (c.half_scales ? "_f16" : "") +
-         (c.order == HostOrder::kDescending ? "_down" : "") + (c.padding > 0 ? "_padded" + std::to_string(c.padding) : "");
+  return "b" + std::to_string(c.bits) + "_g" + std::to_string(c.group) + "_n" + std::to_string(c.N) + "_k" +
+         std::to_string(c.K) + "_lead" + std::to_string(c.lead) + "_o" + std::to_string(static_cast<int>(c.offset)) +
+         (c.half_scales ? "_f16" : "") + (c.order == HostOrder::kDescending ? "_down" : "") +
+         (c.padding > 0 ? "_padded" + std::to_string(c.padding) : "");
 }
 
 // A weight as the kernels read it, and the numbers that it stands for.
@@ -60,11 +61,13 @@ inline Stored stored_weight(const ProductCase& c) {
   s.rows = at::full({c.N * row_bytes}, 0xcd, at::kByte);
   auto* const bytes = s.rows.data_ptr<std::uint8_t>();
   s.weight.row_bytes = row_bytes;
-  s.weight.N = c.N, s.weight.K = c.K, s.weight.lead = c.lead, s.weight.offset = c.offset, s.weight.half_scales = c.half_scales;
+  s.weight.N = c.N, s.weight.K = c.K, s.weight.lead = c.lead, s.weight.offset = c.offset,
+  s.weight.half_scales = c.half_scales;
   s.weight.rows = bytes;
   if (c.bits == 16) {
     const at::Tensor value = (at::rand({c.N, c.K}) - 0.5).to(at::kBFloat16);
-    for (int n = 0; n < c.N; ++n) std::memcpy(bytes + n * row_bytes, value[n].data_ptr(), static_cast<std::size_t>(c.K) * 2);
+    for (int n = 0; n < c.N; ++n)
+      std::memcpy(bytes + n * row_bytes, value[n].data_ptr(), static_cast<std::size_t>(c.K) * 2);
     s.value_NK = value.to(at::kDouble);
     return s;
   }
@@ -84,7 +87,8 @@ inline Stored stored_weight(const ProductCase& c) {
   if (c.offset == Offset::kZero) s.offsets = at::randint(0, c.bits == 4 ? 17 : 256, {c.N, G}).to(at::kHalf);
   if (c.offset == Offset::kMinimum) s.offsets = (at::rand({c.N, G}) * -0.1).to(at::kHalf);
   if (s.offsets.defined()) s.weight.offsets = static_cast<const std::uint16_t*>(s.offsets.data_ptr());
-  const at::Tensor of_k = c.group == 0 ? at::zeros({c.K}, at::kLong) : (at::arange(c.K) + c.lead).div(c.group, "floor").to(at::kLong);
+  const at::Tensor of_k =
+      c.group == 0 ? at::zeros({c.K}, at::kLong) : (at::arange(c.K) + c.lead).div(c.group, "floor").to(at::kLong);
   const at::Tensor scale_NK = s.scales.to(at::kDouble).index_select(1, of_k), counted = codes.to(at::kDouble);
   const at::Tensor offset_NK = s.offsets.defined() ? s.offsets.to(at::kDouble).index_select(1, of_k)
                                                    : at::full({c.N, c.K}, double(1 << (c.bits - 1)), at::kDouble);
@@ -101,8 +105,14 @@ inline at::Tensor product(const Stored& stored, const ProductCase& c, const at::
   const at::ScalarType type = float_out ? at::kFloat : at::kBFloat16;
   at::Tensor out = at::full({x.size(0), c.N + 3}, NAN, x.options().dtype(type));  // a row stride of its own
   const float* added = bias.defined() ? bias.data_ptr<float>() : nullptr;
-  const ProductArguments arguments{s.weight, static_cast<const Bf16*>(x.data_ptr()), x.stride(0), added, out.data_ptr(), out.stride(0),
-                                   static_cast<int>(x.size(0)), float_out};
+  const ProductArguments arguments{s.weight,
+                                   static_cast<const Bf16*>(x.data_ptr()),
+                                   x.stride(0),
+                                   added,
+                                   out.data_ptr(),
+                                   out.stride(0),
+                                   static_cast<int>(x.size(0)),
+                                   float_out};
   decode_product(arguments, c.bits, c.group, queue);
   out = out.cpu();
   EXPECT_TRUE(out.narrow(1, c.N, 3).isnan().all().item<bool>());
@@ -113,14 +123,35 @@ inline std::vector<ProductCase> product_cases() {
   constexpr Offset kMiddle = Offset::kMiddle, kZero = Offset::kZero, kMinimum = Offset::kMinimum;
   constexpr HostOrder kUp = HostOrder::kAscending;
   std::vector<ProductCase> all = {
-      {16, 0, 40, 1120}, {16, 0, 17, 72}, {16, 0, 33, 77}, {16, 0, 20, 128, 0, kMiddle, false, kUp, 16},
+      {16, 0, 40, 1120},
+      {16, 0, 17, 72},
+      {16, 0, 33, 77},
+      {16, 0, 20, 128, 0, kMiddle, false, kUp, 16},
       {16, 0, 20, 128, 0, kMiddle, false, kUp, 6},
-      {8, 0, 33, 1040}, {8, 32, 40, 336}, {8, 64, 24, 208}, {8, 128, 20, 272, 96}, {8, 32, 18, 96, 16}, {8, 128, 20, 130, 5},
-      {8, 32, 20, 96, 0, kZero, true}, {8, 128, 20, 160, 0, kZero}, {8, 0, 20, 80, 0, kMinimum, true}, {8, 32, 20, 96, 0, kMinimum, true},
-      {4, 0, 33, 2144}, {4, 32, 40, 544}, {4, 64, 24, 288}, {4, 128, 24, 416}, {4, 128, 20, 416, 96}, {4, 64, 20, 160, 32},
+      {8, 0, 33, 1040},
+      {8, 32, 40, 336},
+      {8, 64, 24, 208},
+      {8, 128, 20, 272, 96},
+      {8, 32, 18, 96, 16},
+      {8, 128, 20, 130, 5},
+      {8, 32, 20, 96, 0, kZero, true},
+      {8, 128, 20, 160, 0, kZero},
+      {8, 0, 20, 80, 0, kMinimum, true},
+      {8, 32, 20, 96, 0, kMinimum, true},
+      {4, 0, 33, 2144},
+      {4, 32, 40, 544},
+      {4, 64, 24, 288},
+      {4, 128, 24, 416},
+      {4, 128, 20, 416, 96},
+      {4, 64, 20, 160, 32},
       {4, 32, 20, 107, 5},
-      {4, 128, 20, 129, 7, kZero}, {4, 32, 20, 160, 0, kZero, true}, {4, 64, 20, 160, 0, kZero}, {4, 128, 20, 160, 0, kZero},
-      {4, 32, 20, 160, 0, kMinimum, true}, {4, 64, 20, 160, 0, kMinimum, true}, {4, 128, 20, 160, 32, kMinimum, true},
+      {4, 128, 20, 129, 7, kZero},
+      {4, 32, 20, 160, 0, kZero, true},
+      {4, 64, 20, 160, 0, kZero},
+      {4, 128, 20, 160, 0, kZero},
+      {4, 32, 20, 160, 0, kMinimum, true},
+      {4, 64, 20, 160, 0, kMinimum, true},
+      {4, 128, 20, 160, 32, kMinimum, true},
       {4, 32, 9, 51, 3, kMinimum},
   };
   for (const ProductCase& c : std::vector<ProductCase>(all.begin(), all.end())) {

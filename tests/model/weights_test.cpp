@@ -43,7 +43,8 @@ class Weights : public testing::TestWithParam<Case> {
     config.qkv_bias = config.o_bias = config.mlp_bias = c.biases;
     config.qk_norm = c.qk_norm;
     description_.names = c.gguf ? gguf_tensor_names(config, true) : hf_tensor_names(config);
-    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) file_.add(tensor.name, tensor.shape);
+    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names))
+      file_.add(tensor.name, tensor.shape);
   }
 
   // The whole tensor in the order of halves.
@@ -91,8 +92,8 @@ void Weights::expect_layer(WeightSource& source, const Partition& part, std::int
   EXPECT_TRUE(at::equal(qkv.weight_NK, at::cat({rows(whole(names.q_proj, true), part.heads, E),
                                                 rows(whole(names.k_proj, true), part.kv_heads, E),
                                                 rows(whole(names.v_proj), part.kv_heads, E)})));
-  EXPECT_TRUE(at::equal(gate_up.weight_NK, at::cat({rows(whole(names.gate_proj), part.mlp),
-                                                    rows(whole(names.up_proj), part.mlp)})));
+  EXPECT_TRUE(at::equal(gate_up.weight_NK,
+                        at::cat({rows(whole(names.gate_proj), part.mlp), rows(whole(names.up_proj), part.mlp)})));
   EXPECT_TRUE(qkv.weight_NK.is_contiguous() && gate_up.weight_NK.is_contiguous());
   ASSERT_EQ(qkv.bias_N.defined(), config.qkv_bias);
   ASSERT_EQ(gate_up.bias_N.defined(), config.mlp_bias);
@@ -100,8 +101,8 @@ void Weights::expect_layer(WeightSource& source, const Partition& part, std::int
   EXPECT_TRUE(at::equal(qkv.bias_N, at::cat({rows(whole(names.q_bias, true), part.heads, E),
                                              rows(whole(names.k_bias, true), part.kv_heads, E),
                                              rows(whole(names.v_bias), part.kv_heads, E)})));
-  EXPECT_TRUE(at::equal(gate_up.bias_N, at::cat({rows(whole(names.gate_bias), part.mlp),
-                                                 rows(whole(names.up_bias), part.mlp)})));
+  EXPECT_TRUE(at::equal(gate_up.bias_N,
+                        at::cat({rows(whole(names.gate_bias), part.mlp), rows(whole(names.up_bias), part.mlp)})));
 }
 
 // The products that are summed over the shards: [D, part] weights, one bias in all.
@@ -139,7 +140,8 @@ TEST_P(Weights, EveryShardHoldsItsSlices) {
 TEST_P(Weights, QuantisedShardsAreSlicesOfTheWhole) {
   const ModelConfig& config = description_.config;
   const std::int64_t E = config.head_dim;
-  for (const QuantScheme scheme : {QuantScheme{QuantType::kInt8, 32}, QuantScheme{QuantType::kInt4, 0}, QuantScheme{QuantType::kInt4, 32}}) {
+  for (const QuantScheme scheme :
+       {QuantScheme{QuantType::kInt8, 32}, QuantScheme{QuantType::kInt4, 0}, QuantScheme{QuantType::kInt4, 32}}) {
     WeightSource alone(file_, description_, partition_for(config, 0, 1), 0, at::kFloat, scheme);
     const at::Tensor all_o = alone.load_o_proj(1).plain_weight(), all_down = alone.load_down_proj(1).plain_weight();
     const at::Tensor all_gate_up = alone.load_gate_up_proj(1).plain_weight();
@@ -162,7 +164,8 @@ TEST_P(Weights, QuantisedShardsAreSlicesOfTheWhole) {
           if (i == 0) continue;
           EXPECT_TRUE(at::equal(o, columns(all_o, part.heads, E)));
           EXPECT_TRUE(at::equal(down, columns(all_down, part.mlp)));
-          EXPECT_TRUE(at::equal(gate_up, at::cat({rows(all_gate_up.narrow(0, 0, f), part.mlp), rows(all_gate_up.narrow(0, f, f), part.mlp)})));
+          EXPECT_TRUE(at::equal(gate_up, at::cat({rows(all_gate_up.narrow(0, 0, f), part.mlp),
+                                                  rows(all_gate_up.narrow(0, f, f), part.mlp)})));
         }
         source.verify_all_used();
         EXPECT_EQ(source.loaded_bytes(), weight_bytes(config, at::kBFloat16, rank, size, scheme));
@@ -183,7 +186,8 @@ class CodedTensorFile final : public MemoryTensorFile {
       const auto at = static_cast<std::int64_t>(row - rows.begin);
       for (std::uint64_t k = columns.begin; k < columns.end; ++k) {
         const auto g = at * out.groups_stride + static_cast<std::int64_t>(k / 32 - columns.begin / 32);
-        out.codes[at * out.codes_stride + static_cast<std::int64_t>(k - columns.begin)] = static_cast<std::uint8_t>((7 * row + k) % 16);
+        out.codes[at * out.codes_stride + static_cast<std::int64_t>(k - columns.begin)] =
+            static_cast<std::uint8_t>((7 * row + k) % 16);
         out.scales[g] = static_cast<std::uint16_t>(0x3C00 + row % 512);
         out.offsets[g] = static_cast<std::uint16_t>(0x3C00 + k / 32);
       }
@@ -219,8 +223,9 @@ TEST_P(Weights, KeptCodesAreSlicesOfTheWholeInTheBytesForetold) {
         EXPECT_TRUE(source.load_qkv_proj(i).offsets_PGW.defined());
         EXPECT_FALSE(source.load_down_proj(i).offsets_PGW.defined());
         EXPECT_TRUE(at::equal(source.load_o_proj(i).plain_weight(), columns(all_o, part.heads, config.head_dim)));
-        EXPECT_TRUE(at::equal(source.load_gate_up_proj(i).plain_weight(),
-                              at::cat({rows(all_gate_up.narrow(0, 0, f), part.mlp), rows(all_gate_up.narrow(0, f, f), part.mlp)})));
+        EXPECT_TRUE(at::equal(
+            source.load_gate_up_proj(i).plain_weight(),
+            at::cat({rows(all_gate_up.narrow(0, 0, f), part.mlp), rows(all_gate_up.narrow(0, f, f), part.mlp)})));
       }
       source.verify_all_used();
       EXPECT_EQ(source.loaded_bytes(), weight_bytes(description_, file, at::kHalf, rank, size, scheme));
@@ -255,14 +260,13 @@ TEST_P(Weights, ParametersAreThoseOfTheFile) {
   EXPECT_EQ(description_.config.num_parameters(), parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, Weights,
-    testing::Values(Case{"tied_grouped", 9, 3, 8, 96, 300, false, true, false, false},
-                    Case{"untied_biases", 4, 2, 6, 37, 130, false, false, true, false},
-                    Case{"qk_norm", 4, 4, 10, 64, 64, false, false, false, true},
-                    Case{"gguf_interleaved", 6, 2, 12, 64, 200, true, true, false, false},
-                    Case{"gguf_interleaved_biases", 4, 1, 20, 65, 129, true, false, true, false}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, Weights,
+                         testing::Values(Case{"tied_grouped", 9, 3, 8, 96, 300, false, true, false, false},
+                                         Case{"untied_biases", 4, 2, 6, 37, 130, false, false, true, false},
+                                         Case{"qk_norm", 4, 4, 10, 64, 64, false, false, false, true},
+                                         Case{"gguf_interleaved", 6, 2, 12, 64, 200, true, true, false, false},
+                                         Case{"gguf_interleaved_biases", 4, 1, 20, 65, 129, true, false, true, false}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace magister

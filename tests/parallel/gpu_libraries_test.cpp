@@ -21,10 +21,14 @@ TEST(GpuLibraries, LoadAfterWorkOnTheCpu) {
   load_gpu_libraries();
   load_gpu_libraries();
   EXPECT_GE(at::detail::getCUDAHooks().versionCUDART(), 12000);
-  EXPECT_FALSE(at::globalContext().allowBF16ReductionCuBLAS() == at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK);
+  EXPECT_FALSE(at::globalContext().allowBF16ReductionCuBLAS() ==
+               at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK);
   // What the model asks of ATen on a GPU, by name and overload.
-  const std::pair<const char*, const char*> operations[] = {{"aten::mm", "out"}, {"aten::mm", "dtype"}, {"aten::_scaled_mm", ""},
-                                                            {"aten::_flash_attention_forward", ""}, {"aten::index_select", ""}};
+  const std::pair<const char*, const char*> operations[] = {{"aten::mm", "out"},
+                                                            {"aten::mm", "dtype"},
+                                                            {"aten::_scaled_mm", ""},
+                                                            {"aten::_flash_attention_forward", ""},
+                                                            {"aten::index_select", ""}};
   for (const auto& [name, overload] : operations) {
     const auto operation = c10::Dispatcher::singleton().findSchema({name, overload});
     ASSERT_TRUE(operation.has_value()) << name << "." << overload;

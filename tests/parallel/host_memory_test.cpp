@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::uint64_t kGB = std::uint64_t{1} << 30;
-const std::string kMeminfo = "MemTotal:       67108864 kB\nMemFree:         1048576 kB\nMemAvailable:   50331648 kB\n";  // 64 and 48 GB
+const std::string kMeminfo =
+    "MemTotal:       67108864 kB\nMemFree:         1048576 kB\nMemAvailable:   50331648 kB\n";  // 64 and 48 GB
 
 class Memory : public testing::Test {
  protected:
@@ -26,7 +27,9 @@ class Memory : public testing::Test {
     fs::create_directories((root_ / file).parent_path());
     std::ofstream(root_ / file) << text;
   }
-  HostMemory memory(const std::string& lines, std::uint64_t slurm = 0) { return read_host_memory(kMeminfo, lines, root_.string(), slurm); }
+  HostMemory memory(const std::string& lines, std::uint64_t slurm = 0) {
+    return read_host_memory(kMeminfo, lines, root_.string(), slurm);
+  }
   fs::path root_;
 };
 
@@ -52,7 +55,8 @@ TEST_F(Memory, ASlurmJobsGroupLimitsItsSteps) {  // version 2, three levels belo
 TEST_F(Memory, PagesOfFilesCountAsFree) {
   write("job/memory.max", std::to_string(8 * kGB));
   write("job/memory.current", std::to_string(7 * kGB));
-  write("job/memory.stat", "anon 1073741824\ninactive_anon 99999999999\nactive_file 1073741824\ninactive_file 4294967296\n");
+  write("job/memory.stat",
+        "anon 1073741824\ninactive_anon 99999999999\nactive_file 1073741824\ninactive_file 4294967296\n");
   EXPECT_EQ(memory("0::/job\n").free_bytes, 6 * kGB);
 }
 

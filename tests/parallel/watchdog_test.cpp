@@ -83,7 +83,9 @@ TEST(Watchdog, NothingIsWatchedBeforeAndAfterwards) {
     EXPECT_EQ(listener.messages().size(), 2u);
   }
   const auto begin = std::chrono::steady_clock::now();
-  { Watchdog idle(10s, false); }
+  {
+    Watchdog idle(10s, false);
+  }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);  // its end does not wait for its next look
 }
 

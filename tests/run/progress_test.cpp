@@ -36,10 +36,14 @@ TEST(Progress, SaysDoneRateAndTimeLeft) {
 TEST(Progress, TextsInFlightHaveARateAndATimeLeft) {
   RunLog log;
   const Progress progress("generate", {2, 96}, {}, log, false, false);
-  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 0, 48, 1}), "generate: 0/2 units (0.0 %), 0 of 400 texts in flight written, 5 tokens/s, ETA unknown");
-  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 1}), "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:01:10");
-  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 2}), "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:00:30");
-  EXPECT_EQ(progress.line({1, 48}, 12, {2, 800, 500, 9000, 1}), "generate: 1/2 units (50.0 %), 4 tokens/s, ETA 0:00:12");
+  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 0, 48, 1}),
+            "generate: 0/2 units (0.0 %), 0 of 400 texts in flight written, 5 tokens/s, ETA unknown");
+  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 1}),
+            "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:01:10");
+  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 2}),
+            "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:00:30");
+  EXPECT_EQ(progress.line({1, 48}, 12, {2, 800, 500, 9000, 1}),
+            "generate: 1/2 units (50.0 %), 4 tokens/s, ETA 0:00:12");
 }
 
 TEST(Progress, LiveLineIsReplacedAndCleared) {
@@ -53,7 +57,9 @@ TEST(Progress, LiveLineIsReplacedAndCleared) {
     progress.update({2, 20});  // too early again
   }
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(std::regex_match(text, std::regex("\r\x1b\\[Kt: 1/2 units \\(50\\.0 %\\), [0-9]+ tokens/s, ETA 0:00:0[0-9]\r\x1b\\[K"))) << text;
+  EXPECT_TRUE(std::regex_match(
+      text, std::regex("\r\x1b\\[Kt: 1/2 units \\(50\\.0 %\\), [0-9]+ tokens/s, ETA 0:00:0[0-9]\r\x1b\\[K")))
+      << text;
 }
 
 TEST(Progress, Words) {
@@ -76,7 +82,9 @@ TEST(PhaseTimes, TableOverTheRanks) {
   if (world.rank() == 0) times.add("load", 2.0);
   times.add("compute", 0.5);
   times.add("compute", world.rank() + 0.5);
-  { const PhaseTimes::Span span(times, "wait"); }
+  {
+    const PhaseTimes::Span span(times, "wait");
+  }
   const std::vector<PhaseRow> rows = gather_phases(world, times);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].phase, "load");
@@ -88,25 +96,33 @@ TEST(PhaseTimes, TableOverTheRanks) {
   EXPECT_NEAR(rows[1].mean, (n + 1) / 2, 1e-12);
   const std::string table = phase_table(rows, 1000, 4.0);
   EXPECT_NE(table.find("250.0 tokens/s"), std::string::npos) << table;
-  EXPECT_NE(table.find(fmt::format("compute imbalance {:.1f} %", 100 * (n / ((n + 1) / 2) - 1))), std::string::npos) << table;
+  EXPECT_NE(table.find(fmt::format("compute imbalance {:.1f} %", 100 * (n / ((n + 1) / 2) - 1))), std::string::npos)
+      << table;
 }
 
 TEST(RunLog, OneObjectALineAppended) {
   const Communicator world = Communicator::world();
   if (world.rank() != 0) return;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("magister_run_log_{}", getpid());
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("magister_run_log_{}", getpid());
   const std::string path = folder / "deep" / "run.jsonl";
   {
     RunLog log(path);
     log.event("start", {{"ranks", 2}, {"name", "bad \xFF bytes"}});
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&log, t] { for (int i = 0; i < 100; ++i) log.event("unit", {{"index", t * 100 + i}}); });
+      threads.emplace_back([&log, t] {
+        for (int i = 0; i < 100; ++i) log.event("unit", {{"index", t * 100 + i}});
+      });
     }
     for (std::thread& thread : threads) thread.join();
   }
-  { RunLog(path).event("again", {}); }
-  { RunLog().event("nowhere", {{"x", 1}}); }
+  {
+    RunLog(path).event("again", {});
+  }
+  {
+    RunLog().event("nowhere", {{"x", 1}});
+  }
   std::ifstream file(path);
   std::vector<nlohmann::json> events;
   for (std::string line; std::getline(file, line);) events.push_back(nlohmann::json::parse(line));

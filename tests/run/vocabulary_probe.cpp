@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
     magister::EncodeOptions options;
     options.add_special_tokens = argc < 3;
     for (std::string line; std::getline(std::cin, line);) {
-      std::cout << nlohmann::json(tokenizer.encode(nlohmann::json::parse(line).get<std::string>(), options)).dump() << "\n";
+      std::cout << nlohmann::json(tokenizer.encode(nlohmann::json::parse(line).get<std::string>(), options)).dump()
+                << "\n";
     }
     return 0;
   } catch (const magister::Error& error) {

@@ -36,30 +36,35 @@ std::string refusal(const std::string& schema) {
 }
 
 TEST(SchemaKeywords, AreReadOrRefused) {
-  for (const char* schema : {R"({"type": "object", "properties": {"not": {"type": "string", "minLength": 2}}, "required": ["not"]})",
-                             R"({"type": ["null", "integer"], "enum": [null, 3, 4.0]})",
-                             R"({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 1})",
-                             R"({"$defs": {"a": {"type": "null"}}, "$ref": "#/$defs/a", "title": "t"})", "true",
-                             R"({"type": "array", "prefixItems": [{"const": {"if": 1}}], "items": false})",
-                             R"({"type": "string", "enum": ["a"]})", R"({"anyOf": [{"type": "integer", "minimum": 3}, true]})"}) {
+  for (const char* schema :
+       {R"({"type": "object", "properties": {"not": {"type": "string", "minLength": 2}}, "required": ["not"]})",
+        R"({"type": ["null", "integer"], "enum": [null, 3, 4.0]})",
+        R"({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 1})",
+        R"({"$defs": {"a": {"type": "null"}}, "$ref": "#/$defs/a", "title": "t"})", "true",
+        R"({"type": "array", "prefixItems": [{"const": {"if": 1}}], "items": false})",
+        R"({"type": "string", "enum": ["a"]})", R"({"anyOf": [{"type": "integer", "minimum": 3}, true]})"}) {
     EXPECT_EQ(refusal(schema), "") << schema;
   }
   for (const auto& [schema, words] : std::vector<std::pair<const char*, const char*>>{
            {R"({"type": "array", "uniqueItems": true})", "uniqueItems at the top"},
            {R"({"type": "object", "properties": {"a": {"not": {}}}})", "not at /properties/a"},
-           {R"({"type": []})", "is not a type"}, {R"({"enum": [[{"a": 12345678901234567890}]]})", "beyond 64 bits"},
-           {R"({"properties": {}})", "properties without a type"}, {R"({"maximum": 3})", "maximum without a type"},
+           {R"({"type": []})", "is not a type"},
+           {R"({"enum": [[{"a": 12345678901234567890}]]})", "beyond 64 bits"},
+           {R"({"properties": {}})", "properties without a type"},
+           {R"({"maximum": 3})", "maximum without a type"},
            {R"({"type": "object", "required": ["z"], "properties": {"a": {}}})", "required names \"z\""},
            {R"({"type": "object", "patternProperties": {"a": {}}, "minProperties": 2})", "the same name twice"},
            {R"({"type": "object", "patternProperties": {"a": {}}, "properties": {"a": {}}})", "only one would"},
            {R"({"type": "string", "pattern": "a", "format": "date"})", "pattern beside format"},
-           {R"({"type": "string", "enum": ["a", 1]})", "the value 1"}, {R"({"type": "integer", "const": 1.5})", "the value 1.5"},
+           {R"({"type": "string", "enum": ["a", 1]})", "the value 1"},
+           {R"({"type": "integer", "const": 1.5})", "the value 1.5"},
            {R"({"$defs": {"a": {"if": true}}})", "if at /$defs/a"},
            {R"({"type": "array", "items": [{"type": "null"}]})", "is not a schema"},
            {R"({"type": "object", "anyOf": [true], "required": ["a"]})", "required beside anyOf"},
            {R"({"$ref": "#", "type": "object"})", "type beside $ref"},
            {R"({"anyOf": []})", "no list of schemas"},
-           {R"({"type": )", "a schema is JSON"}, {"3", "is not a schema"}}) {
+           {R"({"type": )", "a schema is JSON"},
+           {"3", "is not a schema"}}) {
     EXPECT_NE(refusal(schema).find(words), std::string::npos) << schema << ": " << refusal(schema);
   }
   std::string deep = "true";
@@ -68,13 +73,15 @@ TEST(SchemaKeywords, AreReadOrRefused) {
 }
 
 TEST(LoadConstraint, TakesFilesAndHashesTheirContent) {
-  const auto path = (std::filesystem::temp_directory_path() / ("magister-schema-" + std::to_string(::getpid()))).string();
+  const auto path =
+      (std::filesystem::temp_directory_path() / ("magister-schema-" + std::to_string(::getpid()))).string();
   const auto write = [&](const std::string& text) { std::ofstream(path, std::ios::binary) << text; };
   const Communicator alone;
   const ConstraintConfig from_file{Kind::kJsonSchema, "json_schema", path, {}};
   write(R"({"type": "null"})");
   const ConstraintRule null = load_constraint(alone, from_file, "answers");
-  const ConstraintRule inlined = load_constraint(alone, {Kind::kJsonSchema, "json_schema", R"({"type": "null"})", {}}, "answers");
+  const ConstraintRule inlined =
+      load_constraint(alone, {Kind::kJsonSchema, "json_schema", R"({"type": "null"})", {}}, "answers");
   EXPECT_EQ(constraint_sha256(null), constraint_sha256(inlined));
   write(R"({"type": "boolean"})");
   EXPECT_NE(constraint_sha256(null), constraint_sha256(load_constraint(alone, from_file, "answers")));
@@ -95,11 +102,15 @@ TEST(RealVocabulary, MasksAreExactAndCheap) {
   const Tokenizer tokenizer = load_tokenizer(model);
   const std::int64_t V = 49152;
   const std::vector<TokenId> ends{tokenizer.token_to_id("<|im_end|>")};
-  const ConstraintRule rule{Kind::kJsonSchema, R"({"type": "object", "properties": {"items": {"type": "array", "minItems": 1, "items":
+  const ConstraintRule rule{Kind::kJsonSchema,
+                            R"({"type": "object", "properties": {"items": {"type": "array", "minItems": 1, "items":
     {"type": "object", "properties": {"question": {"type": "string"}, "choices": {"type": "array", "items": {"type": "string"},
     "minItems": 4, "maxItems": 4}, "key": {"enum": ["A", "B", "C", "D"]}, "weight": {"type": "number"}},
-    "required": ["question", "choices", "key", "weight"]}}}, "required": ["items"]})", {}, "constraint.json_schema"};
-  const std::string answer = R"({"items": [{"question": "What does \"plan\" mean - größer, 数据?", "choices": ["The list of units", )"
+    "required": ["question", "choices", "key", "weight"]}}}, "required": ["items"]})",
+                            {},
+                            "constraint.json_schema"};
+  const std::string answer =
+      R"({"items": [{"question": "What does \"plan\" mean - größer, 数据?", "choices": ["The list of units", )"
       R"("a shard", "the world", "none\nof these"], "key": "B", "weight": 1.5e-3}, {"question": "", "choices": ["1", "2", "3", "4"], )"
       R"("key": "A", "weight": -20}]})";
   auto begin = Clock::now();
@@ -121,8 +132,8 @@ TEST(RealVocabulary, MasksAreExactAndCheap) {
     EXPECT_TRUE(state.finished());
   }
   std::sort(costs.begin(), costs.end());
-  std::printf("%zu masks of %ld tokens: median %.1f us, p99 %.1f us, longest %.1f us\n", costs.size(), static_cast<long>(V),
-              costs[costs.size() / 2], costs[costs.size() * 99 / 100], costs.back());
+  std::printf("%zu masks of %ld tokens: median %.1f us, p99 %.1f us, longest %.1f us\n", costs.size(),
+              static_cast<long>(V), costs[costs.size() / 2], costs[costs.size() * 99 / 100], costs.back());
   // Trying a token takes a fresh walk, so a few places and every fifth token, or this would take minutes.
   for (const std::size_t place : {std::size_t{0}, std::size_t{5}, ids.size() / 2, ids.size() - 2}) {
     ConstraintState state(*constraint);
@@ -132,7 +143,8 @@ TEST(RealVocabulary, MasksAreExactAndCheap) {
       ConstraintState other(*constraint);
       for (std::size_t i = 0; i < place; ++i) other.accept(ids[i]);
       const auto token = static_cast<TokenId>(id);
-      ASSERT_EQ((mask[id / 64] >> (id % 64) & 1) != 0, !tokenizer.is_special(token) && other.accept(token)) << id << " at " << place;
+      ASSERT_EQ((mask[id / 64] >> (id % 64) & 1) != 0, !tokenizer.is_special(token) && other.accept(token))
+          << id << " at " << place;
     }
   }
 }

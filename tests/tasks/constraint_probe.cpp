@@ -22,12 +22,14 @@ constexpr int kMostTokens = 400;
 std::vector<std::string> vocabulary() {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-  tokens.insert(tokens.end(), {"", "ab", "bc", "aa", "-b", "\": ", ", ", "{\"", "\", \"", "\\u", "\\ud8", "\\n", "\\\"", "\xC3\xA9", "\xC2\xA0", "00", "12"});
+  tokens.insert(tokens.end(), {"", "ab", "bc", "aa", "-b", "\": ", ", ", "{\"", "\", \"", "\\u", "\\ud8", "\\n", "\\\"",
+                               "\xC3\xA9", "\xC2\xA0", "00", "12"});
   return tokens;
 }
 
 // Draws evenly, but ends a text that may end every third time.
-std::string sample(const Constraint& constraint, const std::vector<std::string>& tokens, std::mt19937& draw, bool& ended) {
+std::string sample(const Constraint& constraint, const std::vector<std::string>& tokens, std::mt19937& draw,
+                   bool& ended) {
   ConstraintState state(constraint);
   std::string text;
   for (int step = 0; step < kMostTokens && !state.finished(); ++step) {
@@ -36,8 +38,10 @@ std::string sample(const Constraint& constraint, const std::vector<std::string>&
     bool may_end = false;
     for (TokenId id = 0; id < kVocab; ++id) {
       if (mask.empty() || (mask[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) == 0) continue;
-      if (id == kEnd) may_end = true;
-      else allowed.push_back(id);
+      if (id == kEnd)
+        may_end = true;
+      else
+        allowed.push_back(id);
     }
     if (allowed.empty() && !may_end) throw std::runtime_error("nothing may follow \"" + text + "\"");
     const TokenId next = may_end && (allowed.empty() || draw() % 3 == 0) ? kEnd : allowed[draw() % allowed.size()];
@@ -57,7 +61,10 @@ bool accepts(const Constraint& constraint, const std::string& text) {
 }
 
 Json answer(const Json& request) {
-  ConstraintRule rule{request["kind"] == "regex" ? ConstraintRule::Kind::kRegex : ConstraintRule::Kind::kJsonSchema, request["text"].get<std::string>(), {}, "rule"};
+  ConstraintRule rule{request["kind"] == "regex" ? ConstraintRule::Kind::kRegex : ConstraintRule::Kind::kJsonSchema,
+                      request["text"].get<std::string>(),
+                      {},
+                      "rule"};
   const std::vector<TokenId> ends{kEnd};
   const std::vector<std::string> tokens = vocabulary();
   Json found = {{"samples", Json::array()}, {"accepts", Json::array()}};
@@ -73,7 +80,8 @@ Json answer(const Json& request) {
       const std::string text = sample(constraint, tokens, draw, ended);
       if (ended) found["samples"].push_back(text);
     }
-    for (const Json& text : request.value("accepts", Json::array())) found["accepts"].push_back(accepts(constraint, text.get<std::string>()));
+    for (const Json& text : request.value("accepts", Json::array()))
+      found["accepts"].push_back(accepts(constraint, text.get<std::string>()));
   } catch (const Error& error) {
     return {{"refused", error.what()}};
   }
@@ -84,5 +92,6 @@ Json answer(const Json& request) {
 }  // namespace magister
 
 int main() {
-  for (std::string line; std::getline(std::cin, line);) std::cout << magister::answer(nlohmann::ordered_json::parse(line)).dump() << std::endl;
+  for (std::string line; std::getline(std::cin, line);)
+    std::cout << magister::answer(nlohmann::ordered_json::parse(line)).dump() << std::endl;
 }

@@ -1,12 +1,11 @@
 // What is written of a unit: a shift by one row, a misplaced NaN and logits that are not finite must all be refused.
-#include "tasks/teacher_logits/columns.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "magister/core/error.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/model/transformer.h"
+#include "tasks/teacher_logits/columns.h"
 
 namespace magister {
 namespace {

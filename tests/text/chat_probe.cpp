@@ -38,6 +38,7 @@ ordered_json answer(const ordered_json& request) {
 }  // namespace
 
 int main() {
-  for (std::string line; std::getline(std::cin, line);) std::cout << answer(ordered_json::parse(line)).dump() << "\n" << std::flush;
+  for (std::string line; std::getline(std::cin, line);)
+    std::cout << answer(ordered_json::parse(line)).dump() << "\n" << std::flush;
   return 0;
 }

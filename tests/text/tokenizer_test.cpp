@@ -15,9 +15,10 @@ namespace {
 TEST(Scanners, EqualPcre2OnRandomText) {
   // Code points that both Unicode versions know: the patterns' ASCII, Latin, Greek, Cyrillic, digits of several scripts,
   // spaces of several kinds.
-  const std::vector<char32_t> alphabet = {'a', 'Z', 's', 'S', 't', 'r', 'e', 'v', 'm', 'l', 'd', '\'', '\'', ' ', ' ', '\n',
-                                          '\r', '\t', '1', '2', '.', '-', '(', 0xA0, 0xE9, 0x17F, 0x3B1, 0x416, 0x661,
-                                          0xBD, 0x2003, 0x3000, 0x4E2D, 0x301, 0x1F600, 0x200B, 0x180E};
+  const std::vector<char32_t> alphabet = {'a',    'Z',    's',    'S',   't',     'r',    'e',   'v',   'm',   'l',
+                                          'd',    '\'',   '\'',   ' ',   ' ',     '\n',   '\r',  '\t',  '1',   '2',
+                                          '.',    '-',    '(',    0xA0,  0xE9,    0x17F,  0x3B1, 0x416, 0x661, 0xBD,
+                                          0x2003, 0x3000, 0x4E2D, 0x301, 0x1F600, 0x200B, 0x180E};
   std::mt19937 random(5);
   for (const char* pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern}) {
     const auto scanner = make_split(pattern, SplitBehavior::kIsolated, false, "test");
@@ -44,8 +45,8 @@ std::string working_file() {
   }
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":96,"content":"<s>","special":true}],)"
          R"("normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
-         R"("post_processor":null,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" + vocab +
-         R"(,"ab":95},"merges":["a b"]}})";
+         R"("post_processor":null,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" +
+         vocab + R"(,"ab":95},"merges":["a b"]}})";
 }
 
 std::string replaced(const std::string& from, const std::string& to) {
@@ -168,7 +169,13 @@ TEST(TokenizerGguf, RefusesByName) {
   refused([](auto& v) { v.merges = {"ab"}; }, "no pair");
   refused([](auto& v) { v.merges = {"a c"}; }, "\"c\"");
   refused([](auto& v) { v.add_bos = true; }, "BOS");
-  refused([](auto& v) { v.tokens.clear(); v.token_types.clear(); v.merges.clear(); }, "empty");
+  refused(
+      [](auto& v) {
+        v.tokens.clear();
+        v.token_types.clear();
+        v.merges.clear();
+      },
+      "empty");
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace magister {
 struct CommandLine {
   // A command of the table, or "--version", "--help", "--man", "--completion".
   std::string command;
-  std::set<std::string> switches;                    // "--fresh"
-  std::map<std::string, std::string> options;        // "--max-wall" -> "01:00:00"
+  std::set<std::string> switches;                               // "--fresh"
+  std::map<std::string, std::string> options;                   // "--max-wall" -> "01:00:00"
   std::map<std::string, std::vector<std::string>> positionals;  // "FILE.yaml" -> {"a.yaml"}
 
   bool has(const std::string& name) const { return switches.count(name) != 0; }

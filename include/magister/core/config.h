@@ -32,7 +32,8 @@ class ConfigNode {
   std::vector<std::string> texts(std::string_view key);
   // With a default.
   std::string text(std::string_view key, std::string_view fallback);
-  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most = kMaxInteger);
+  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least,
+                       std::int64_t most = kMaxInteger);
   double number(std::string_view key, double fallback, double least, double most);
   double number(std::string_view key, double least, double most);  // required
   bool boolean(std::string_view key, bool fallback);
@@ -43,15 +44,18 @@ class ConfigNode {
   std::string choice(std::string_view key, const std::vector<std::string>& names);
   // Absent stays absent, here and in the resolved experiment.
   std::optional<std::string> optional_text(std::string_view key);
-  std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t least,
+                                               std::int64_t most = kMaxInteger);
   // `auto` (the default) gives nothing.
-  std::optional<std::int64_t> integer_or_auto(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  std::optional<std::int64_t> integer_or_auto(std::string_view key, std::int64_t least,
+                                              std::int64_t most = kMaxInteger);
   // The same for one of these numbers.
   std::optional<std::int64_t> integer_or_auto_among(std::string_view key, const std::vector<std::int64_t>& numbers);
   // A list of whole numbers, at least one: [] is a fault. Only where is_list(key).
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
   // One whole number or a list of them; absent: none.
-  std::vector<std::int64_t> optional_integers(std::string_view key, std::int64_t least, std::int64_t most = kMaxInteger);
+  std::vector<std::int64_t> optional_integers(std::string_view key, std::int64_t least,
+                                              std::int64_t most = kMaxInteger);
   // A word, or a list of whole numbers (then the word is empty).
   std::string choice_or_integers(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                                  std::string_view also, std::vector<std::int64_t>& numbers, std::int64_t least,
@@ -100,7 +104,8 @@ class ConfigNode {
 
  private:
   friend class ConfigDocument;
-  ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, ConfigRules* rules, std::string path, bool broken);
+  ConfigNode(Shared* shared, Value* value, Value* place, Resolved* resolved, ConfigRules* rules, std::string path,
+             bool broken);
   Value* find(std::string_view key) const;
   Value* find_known(std::string_view key);
   ConfigKey& declare(std::string_view key, ConfigRule rule, std::string fallback = {});
@@ -121,7 +126,7 @@ class ConfigNode {
   ConfigRules* rules_;
   std::string path_;
   std::string refusal_;  // not empty: keys do not belong here, and this is why
-  bool broken_;  // a fault was already reported for this place: follow-on errors are suppressed
+  bool broken_;          // a fault was already reported for this place: follow-on errors are suppressed
 };
 
 class ConfigDocument {

@@ -15,7 +15,7 @@ namespace magister {
 struct ConfigRule {
   enum class Type { kText, kInteger, kNumber, kBoolean, kChoice, kTextMap };  // kTextMap: free names, one value each
   Type type = Type::kText;
-  bool is_list = false;               // a list of these, at least one
+  bool is_list = false;                    // a list of these, at least one
   std::vector<std::string> names = {};     // kChoice: what is possible
   std::vector<std::int64_t> numbers = {};  // kInteger: what is possible, where a range does not say it
   std::string least = {}, most = {};       // kInteger, kNumber: as JSON numbers; empty: unbounded
@@ -28,11 +28,11 @@ struct ConfigRules;
 struct ConfigKey {
   std::string name;
   bool required = false;
-  std::vector<ConfigRule> rules;                  // empty: a map, or a list of maps
-  std::string fallback;                           // the default as JSON; empty: none
-  std::vector<std::string> other_names;           // what other programs call it
-  bool is_list = false;                           // a list of maps
-  std::vector<std::unique_ptr<ConfigRules>> maps; // the map; of a list, one an entry
+  std::vector<ConfigRule> rules;                   // empty: a map, or a list of maps
+  std::string fallback;                            // the default as JSON; empty: none
+  std::vector<std::string> other_names;            // what other programs call it
+  bool is_list = false;                            // a list of maps
+  std::vector<std::unique_ptr<ConfigRules>> maps;  // the map; of a list, one an entry
 };
 
 // The keys of one map, in the order of the reads.

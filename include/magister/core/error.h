@@ -59,11 +59,11 @@ namespace detail {
 }  // namespace magister
 
 // Always on. MAGISTER_CHECK(condition, ExitCode::kData, "format", args...)
-#define MAGISTER_CHECK(condition, code, ...)            \
-  do {                                                  \
-    if (!(condition)) [[unlikely]] {                    \
-      ::magister::fail((code), __VA_ARGS__);            \
-    }                                                   \
+#define MAGISTER_CHECK(condition, code, ...) \
+  do {                                       \
+    if (!(condition)) [[unlikely]] {         \
+      ::magister::fail((code), __VA_ARGS__); \
+    }                                        \
   } while (false)
 
 #ifdef NDEBUG

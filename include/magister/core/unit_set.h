@@ -21,7 +21,8 @@ class UnitSet {
   UnitSet() = default;
   static UnitSet all(std::uint64_t num_units);
   // read_flags(first, flags) fills flags[i] for unit first + i, called in order for parts of a million; 0: it is in the set.
-  UnitSet(std::uint64_t num_units, const std::function<void(std::uint64_t first, std::span<std::uint8_t> flags)>& read_flags);
+  UnitSet(std::uint64_t num_units,
+          const std::function<void(std::uint64_t first, std::span<std::uint8_t> flags)>& read_flags);
   // For messages between ranks.
   std::string to_bytes() const;
   static UnitSet from_bytes(std::string_view bytes);
@@ -69,9 +70,9 @@ class UnitSet {
  private:
   static constexpr std::uint64_t kBlock = 4096;
   struct Block {
-    std::uint64_t before = 0;   // members in the blocks before
-    std::uint32_t count = 0;    // members in this one
-    std::uint32_t words_at = 0; // number of its 64 words of bits, when some units are in and some out
+    std::uint64_t before = 0;    // members in the blocks before
+    std::uint32_t count = 0;     // members in this one
+    std::uint32_t words_at = 0;  // number of its 64 words of bits, when some units are in and some out
   };
   std::uint64_t size_of_block(std::uint64_t block) const;
   bool is_mixed(std::uint64_t block) const;

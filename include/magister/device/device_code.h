@@ -47,7 +47,8 @@ MAGISTER_DEVICE float to_float(float value) { return value; }
 MAGISTER_DEVICE std::uint32_t pack_bf16(float low, float high) {
 #if defined(__CUDACC__)
   const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);  // one conversion
-  return static_cast<std::uint32_t>(__bfloat16_as_ushort(both.x)) | static_cast<std::uint32_t>(__bfloat16_as_ushort(both.y)) << 16;
+  return static_cast<std::uint32_t>(__bfloat16_as_ushort(both.x)) |
+         static_cast<std::uint32_t>(__bfloat16_as_ushort(both.y)) << 16;
 #else
   return static_cast<std::uint32_t>(to_bf16(low).bits) | static_cast<std::uint32_t>(to_bf16(high).bits) << 16;
 #endif
@@ -74,7 +75,8 @@ MAGISTER_DEVICE Words4 load_16_once(const void* global) {
 #if defined(__CUDACC__)
   Words4 x;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];\n"
-               : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3]) : "l"(global));
+               : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
+               : "l"(global));
   return x;
 #else
   return load_16(global);
@@ -84,7 +86,9 @@ MAGISTER_DEVICE Words4 load_16_once(const void* global) {
 // To global memory, in one piece: behind branches the compiler makes four of it.
 MAGISTER_DEVICE void store_16(void* to, const Words4& x) {
 #if defined(__CUDACC__)
-  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};\n" ::"l"(to), "r"(x.word[0]), "r"(x.word[1]), "r"(x.word[2]), "r"(x.word[3]) : "memory");
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};\n" ::"l"(to), "r"(x.word[0]), "r"(x.word[1]), "r"(x.word[2]),
+               "r"(x.word[3])
+               : "memory");
 #else
   *static_cast<Words4*>(to) = x;
 #endif
@@ -123,9 +127,13 @@ struct CudaThread {
   MAGISTER_DEVICE void sync() { __syncthreads(); }
   MAGISTER_DEVICE void sync_warp() { __syncwarp(); }
   template <typename T>
-  MAGISTER_DEVICE T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+  MAGISTER_DEVICE T shuffle_xor(T value, int mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+  }
   template <typename T>
-  MAGISTER_DEVICE T shuffle(T value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
+  MAGISTER_DEVICE T shuffle(T value, int lane) {
+    return __shfl_sync(0xffffffffu, value, lane);
+  }
 
   // The block's dynamic shared memory, 16-byte aligned.
   MAGISTER_DEVICE unsigned char* shared() {

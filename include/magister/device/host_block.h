@@ -32,7 +32,9 @@ class HostThread {
   void sync();
   void sync_warp();
   template <typename T>
-  T shuffle_xor(T value, int mask) { return shuffle(value, lane() ^ mask); }
+  T shuffle_xor(T value, int mask) {
+    return shuffle(value, lane() ^ mask);
+  }
   template <typename T>
   T shuffle(T value, int lane) {
     static_assert(sizeof(T) <= kSlotBytes);

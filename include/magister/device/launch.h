@@ -22,7 +22,9 @@ template <typename Kernel>
 int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream);
 #if !defined(MAGISTER_HAVE_CUDA)
 template <typename Kernel>
-int launch_cuda(const Kernel&, const LaunchShape&, void*) { return 1; }
+int launch_cuda(const Kernel&, const LaunchShape&, void*) {
+  return 1;
+}
 #endif
 
 // Returns when the kernel is queued. Kernels of one stream run in order.
@@ -34,10 +36,12 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
     return;
   }
   const int code = launch_cuda(kernel, shape, queue.stream);
-  MAGISTER_CHECK(code == 0, ExitCode::kInternal,
-                 "the kernel {} does not start on cuda:{}: {} ({} x {} x {} blocks of {} threads with {} bytes of shared memory); "
-                 "check `magister doctor` and report this", Kernel::kName, queue.device, cuda_error_text(code), shape.blocks_x,
-                 shape.blocks_y, shape.blocks_z, shape.threads, shape.shared_bytes);
+  MAGISTER_CHECK(
+      code == 0, ExitCode::kInternal,
+      "the kernel {} does not start on cuda:{}: {} ({} x {} x {} blocks of {} threads with {} bytes of shared memory); "
+      "check `magister doctor` and report this",
+      Kernel::kName, queue.device, cuda_error_text(code), shape.blocks_x, shape.blocks_y, shape.blocks_z, shape.threads,
+      shape.shared_bytes);
 }
 
 }  // namespace magister::gpu

@@ -31,8 +31,9 @@ int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream) {
   const dim3 blocks(shape.blocks_x, shape.blocks_y, shape.blocks_z);
   // Not <<<>>> and cudaGetLastError(), which also tells what an earlier call left behind.
   void* arguments[] = {const_cast<Kernel*>(&kernel)};
-  return static_cast<int>(cudaLaunchKernel(reinterpret_cast<const void*>(&run_kernel<Kernel>), blocks, dim3(shape.threads), arguments,
-                                           shape.shared_bytes, static_cast<cudaStream_t>(stream)));
+  return static_cast<int>(cudaLaunchKernel(reinterpret_cast<const void*>(&run_kernel<Kernel>), blocks,
+                                           dim3(shape.threads), arguments, shape.shared_bytes,
+                                           static_cast<cudaStream_t>(stream)));
 }
 
 }  // namespace magister::gpu

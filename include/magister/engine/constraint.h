@@ -36,8 +36,8 @@ class Constraint {
   // be ignored, and where no text matches. Texts are UTF-8 without NUL whatever the rule says. Local.
   // Costs some hundredths of a second with SmolLM2's 49,152 tokens, so every rank does it; a mask then costs microseconds, a pass of the
   // model thousands of times as much.
-  Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes, std::span<const TokenId> end_tokens,
-             std::int64_t vocab_size);
+  Constraint(const ConstraintRule& rule, const std::vector<std::string>& token_bytes,
+             std::span<const TokenId> end_tokens, std::int64_t vocab_size);
   ~Constraint();
   Constraint(const Constraint&) = delete;
   Constraint& operator=(const Constraint&) = delete;

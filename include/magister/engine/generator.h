@@ -25,8 +25,8 @@ namespace magister {
 struct GenerationRequest {
   std::uint64_t record = 0;  // with sample and the seed the key of the draws
   std::uint64_t sample = 0;
-  std::vector<TokenId> prompt;  // at least one token
-  std::int64_t max_new_tokens = 0;  // 0: only the prompt's last row is asked for
+  std::vector<TokenId> prompt;             // at least one token
+  std::int64_t max_new_tokens = 0;         // 0: only the prompt's last row is asked for
   const Constraint* constraint = nullptr;  // the text keeps to it and ends with it; kept by reference
 };
 
@@ -34,8 +34,8 @@ enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };
 
 struct Generation {
   std::uint64_t record = 0, sample = 0;
-  std::vector<TokenId> tokens;   // what was written, the stopping token included
-  std::vector<float> logprobs;   // of each, nats, under the model's own distribution
+  std::vector<TokenId> tokens;      // what was written, the stopping token included
+  std::vector<float> logprobs;      // of each, nats, under the model's own distribution
   std::vector<TokenId> top_ids;     // [tokens, top_logprobs]: the most probable ones of every step, best first
   std::vector<float> top_logprobs;  // likewise, under the model's own distribution
   FinishReason finish_reason = FinishReason::kLength;
@@ -51,7 +51,7 @@ struct GeneratorLimits {
   std::int64_t token_budget = 512;  // of a pass
   std::int64_t num_pages = 0;       // of the cache; one sequence must fit
   bool share_prefixes = true;
-  std::int64_t top_logprobs = 0;    // kept of every written token's row; at most the vocabulary
+  std::int64_t top_logprobs = 0;  // kept of every written token's row; at most the vocabulary
 };
 
 class Generator {
@@ -60,7 +60,8 @@ class Generator {
   using Stop = std::function<bool(std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens)>;
 
   // model is kept by reference. Throws Error(kConfig) when num_pages cannot hold a page for each of two sequences.
-  Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Stop stop);
+  Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
+            Stop stop);
 
   // count texts of one prompt: samples request.sample and so on. The first of them computes the prompt, the others begin with its last
   // row and a copy of its last page. Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
@@ -97,14 +98,14 @@ class Generator {
     GenerationRequest request;
     std::shared_ptr<SharedPrompt> prompt;  // with others, until this one has begun
     bool leads = false;                    // computes it
-    std::vector<TokenId> tokens;  // prompt and text
+    std::vector<TokenId> tokens;           // prompt and text
     std::vector<float> logprobs;
     std::vector<TokenId> top_ids;
     std::vector<float> top_logprobs;
     std::optional<ConstraintState> constraint;  // stands after the last token, also while its pages are gone
     std::vector<std::int32_t> pages;
-    std::int64_t computed = 0;    // tokens whose keys and values stand in the pages
-    std::int64_t scheduled = 0;   // of them, with this pass
+    std::int64_t computed = 0;   // tokens whose keys and values stand in the pages
+    std::int64_t scheduled = 0;  // of them, with this pass
     std::int64_t cached = 0;
     PagePool::PrefixId prefix = 0;
     std::int64_t prefix_pages = 0;  // full pages that are remembered
@@ -130,7 +131,8 @@ class Generator {
     std::optional<SampledToken> drawn;
   };
   bool draws_on_device(const Sequence& sequence) const;
-  std::vector<Row> rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, at::Tensor& on_host) const;
+  std::vector<Row> rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV,
+                           at::Tensor& on_host) const;
   DrawKey key_of(const Sequence& sequence) const;
   void sample(Sequence& sequence, const Row& row);
   void accept(Sequence& sequence, const Row& row);
@@ -149,8 +151,8 @@ class Generator {
   std::vector<SequencePtr> running_;  // in the order of admission
   std::vector<Generation> finished_;
   std::vector<std::shared_ptr<SharedPrompt>> prompts_;  // that hold pages
-  std::vector<Sequence*> begun_;                        // sequences that began on a shared prompt: their first token needs no pass
-  std::vector<std::int64_t> copy_from_, copy_to_;       // pages, before the next pass
+  std::vector<Sequence*> begun_;  // sequences that began on a shared prompt: their first token needs no pass
+  std::vector<std::int64_t> copy_from_, copy_to_;  // pages, before the next pass
   Counts counts_;
 };
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/device/gpu.h"
 #include "magister/model/batch.h"
 #include "magister/model/cpu/matmul.h"
 #include "magister/model/transformer.h"
-#include "magister/device/gpu.h"
 
 namespace magister {
 
@@ -25,7 +25,9 @@ class LogitReducer {
 
   // hidden_TD: as Transformer::forward gives it, replicated. targets_T[t]: the token that follows row t, -1 for none
   // (target_logprob is NaN). Collective over the group; the result is replicated.
-  ReducedLogits reduce(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const { return finish(start(hidden_TD, targets_T)); }
+  ReducedLogits reduce(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
+    return finish(start(hidden_TD, targets_T));
+  }
 
   // The same in two steps: on a GPU start() only queues work and the copy to the host, and finish() waits for it, so that the device
   // has its next unit before this one's rows are made. start() is collective over the group, finish() is local.
@@ -51,7 +53,8 @@ class LogitReducer {
  private:
   at::Tensor shares_on_cpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
   at::Tensor shares_on_gpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
-  void reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch, std::int64_t* shares) const;
+  void reduce_tile(const float* hidden, std::int64_t rows, const TokenId* targets, float* scratch,
+                   std::int64_t* shares) const;
   std::int64_t row_width() const { return kNumbers + keep_; }
 
   static constexpr std::int64_t kNumbers = 4;  // maximum, sum, weighted sum, target logit: doubles as bits

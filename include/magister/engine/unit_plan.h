@@ -26,7 +26,8 @@ class UnitPacker {
 
   // True when this sample is the first of a new unit.
   bool add(std::uint64_t num_tokens) {
-    const bool opens = state_.samples == 0 || state_.samples >= max_samples_ || state_.tokens + num_tokens > unit_tokens_;
+    const bool opens =
+        state_.samples == 0 || state_.samples >= max_samples_ || state_.tokens + num_tokens > unit_tokens_;
     if (opens) {
       state_.tokens = state_.samples = 0;
       ++state_.num_units;

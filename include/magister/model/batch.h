@@ -27,12 +27,12 @@ struct PackedBatch {
 
 // What is kept of the distribution of the next token, a row per packed token. CPU, replicated over the group.
 struct ReducedLogits {
-  at::Tensor top_id_Tk;          // i32, best first; ties: lower id first
-  at::Tensor top_logprob_Tk;     // f32, nats, over the whole vocabulary
-  at::Tensor logsumexp_T;        // f32, of the raw logits
-  at::Tensor target_logprob_T;   // f32, of the token that follows; NaN in a sequence's last row
-  at::Tensor entropy_T;          // f32, nats, of the whole distribution
-  at::Tensor tail_mass_T;        // f32, 1 - sum of the kept probabilities
+  at::Tensor top_id_Tk;         // i32, best first; ties: lower id first
+  at::Tensor top_logprob_Tk;    // f32, nats, over the whole vocabulary
+  at::Tensor logsumexp_T;       // f32, of the raw logits
+  at::Tensor target_logprob_T;  // f32, of the token that follows; NaN in a sequence's last row
+  at::Tensor entropy_T;         // f32, nats, of the whole distribution
+  at::Tensor tail_mass_T;       // f32, 1 - sum of the kept probabilities
 };
 
 }  // namespace magister

@@ -24,7 +24,9 @@ class KvPages {
   KvPages(std::int64_t kv_heads, std::int64_t num_pages, std::int64_t head_dim);
 
   // [E, 48] and [48, E] of one head; up to 15 floats behind a page may be read.
-  const float* key_page(std::int64_t head, std::int64_t page) const { return keys_ + (head * num_pages_ + page) * page_floats(); }
+  const float* key_page(std::int64_t head, std::int64_t page) const {
+    return keys_ + (head * num_pages_ + page) * page_floats();
+  }
   const float* value_page(std::int64_t head, std::int64_t page) const {
     return values_ + (head * num_pages_ + page) * page_floats();
   }

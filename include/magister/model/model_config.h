@@ -17,15 +17,15 @@ struct RopeConfig {
   enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kExplicit };
   Kind kind = Kind::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                 // linear, dynamic, llama3
-  double low_freq_factor = 1.0;        // llama3
-  double high_freq_factor = 4.0;       // llama3
+  double factor = 1.0;                                // linear, dynamic, llama3
+  double low_freq_factor = 1.0;                       // llama3
+  double high_freq_factor = 4.0;                      // llama3
   std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic
-  std::vector<float> frequency_divisors;  // kExplicit: GGUF's rope_freqs.weight, [head_dim/2]
+  std::vector<float> frequency_divisors;              // kExplicit: GGUF's rope_freqs.weight, [head_dim/2]
 };
 
 struct ModelConfig {
-  std::string family;        // "llama", "mistral", "qwen2", "qwen3": for people, never for branches in layers
+  std::string family;  // "llama", "mistral", "qwen2", "qwen3": for people, never for branches in layers
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;
   std::int64_t intermediate_size = 0;
@@ -36,11 +36,11 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;     // biases of q, k, v
+  bool qkv_bias = false;  // biases of q, k, v
   bool o_bias = false;
-  bool mlp_bias = false;     // biases of gate, up, down
-  bool qk_norm = false;      // RMS norm over head_dim on q and k before rope (Qwen3)
-  std::int64_t sliding_window = 0;  // 0: none. A query sees keys p with position - p < sliding_window
+  bool mlp_bias = false;               // biases of gate, up, down
+  bool qk_norm = false;                // RMS norm over head_dim on q and k before rope (Qwen3)
+  std::int64_t sliding_window = 0;     // 0: none. A query sees keys p with position - p < sliding_window
   std::vector<bool> layer_is_sliding;  // empty: all layers slide when sliding_window > 0
   RopeConfig rope;
   std::int64_t bos_token_id = -1, eos_token_id = -1;
@@ -55,12 +55,13 @@ struct TensorNames {
   std::string embed_tokens, norm, lm_head;  // lm_head empty when tied
   struct Layer {
     std::string input_layernorm, post_attention_layernorm;
-    std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;   // weights
-    std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;   // empty: none
-    std::string q_norm, k_norm;                                                  // empty: none
+    std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;  // weights
+    std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;  // empty: none
+    std::string q_norm, k_norm;                                                 // empty: none
   };
   std::vector<Layer> layers;
-  std::vector<std::string> ignored;  // tensors that may be in the file and are not weights (rotary inv_freq, rope_freqs)
+  std::vector<std::string>
+      ignored;  // tensors that may be in the file and are not weights (rotary inv_freq, rope_freqs)
   // GGUF llama files: rows of q and k stand as [head, E/2, 2] pairs instead of [head, 2, E/2] halves.
   bool interleaved_rope_rows = false;
 };

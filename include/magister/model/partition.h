@@ -12,10 +12,10 @@
 namespace magister {
 
 struct Partition {
-  IndexRange heads;         // query heads of this shard
-  IndexRange kv_heads;      // KV heads that they use
-  IndexRange mlp;           // columns of the MLP's middle
-  IndexRange vocab;         // rows of embedding and head
+  IndexRange heads;     // query heads of this shard
+  IndexRange kv_heads;  // KV heads that they use
+  IndexRange mlp;       // columns of the MLP's middle
+  IndexRange vocab;     // rows of embedding and head
 };
 
 // Throws Error(kConfig) with the group sizes that do work.

@@ -12,11 +12,11 @@
 #include <string>
 
 #include "magister/core/types.h"
+#include "magister/device/launch.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/batch.h"
-#include "magister/device/launch.h"
-#include "magister/model/kv_pages.h"
 #include "magister/model/cpu/matmul.h"
+#include "magister/model/kv_pages.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
@@ -45,10 +45,11 @@ class Transformer {
   // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook = {});
+              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue,
+              const LoadHook& hook = {});
   // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
-  Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
-              const gpu::Queue& queue);
+  Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
+              const QuantScheme& quantization, const gpu::Queue& queue);
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
@@ -95,7 +96,8 @@ class Transformer {
 
  private:
   at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
-                        const std::function<bool()>& should_stop, const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
+                        const std::function<bool()>& should_stop,
+                        const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
 
   std::unique_ptr<TransformerLayers> layers_;
 };
@@ -115,14 +117,17 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
                                int num_threads);
 
 // The same on a GPU, where a pass runs whole; dtype: of the activations. The largest of attention's and the MLP's part counts.
-std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens, at::ScalarType dtype);
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                                   at::ScalarType dtype);
 
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
 // auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16 and unknown names.
 at::ScalarType resolve_gpu_dtype(const std::string& name);
 // Of activations, tables, keys and values: bf16 where products are in fp8.
-inline at::ScalarType activation_dtype(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype; }
+inline at::ScalarType activation_dtype(at::ScalarType dtype) {
+  return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype;
+}
 // Texts that a decoding pass on a GPU writes at once: as many rows as its kernels take, or as cuBLAS multiplies in one tile of fp8.
 inline std::int64_t gpu_decoding_rows(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? 256 : 64; }
 

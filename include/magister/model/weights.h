@@ -37,11 +37,12 @@ class WeightSource {
   // File, description and pool are kept by reference. The partition is that of tp_rank. The pool's threads share the rows
   // of a product; the bits are the same.
   WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition, int tp_rank,
-               at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr, LoadHook before_product = {});
+               at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr,
+               LoadHook before_product = {});
 
-  at::Tensor load_embeddings();                                // [v, D]
-  at::Tensor load_lm_head(const at::Tensor& embeddings_vD);    // [v, D]; the embeddings themselves when tied
-  at::Tensor load_norm();                                      // [D], the last norm
+  at::Tensor load_embeddings();                              // [v, D]
+  at::Tensor load_lm_head(const at::Tensor& embeddings_vD);  // [v, D]; the embeddings themselves when tied
+  at::Tensor load_norm();                                    // [D], the last norm
 
   at::Tensor load_input_layernorm(std::int64_t layer);           // [D]
   at::Tensor load_post_attention_layernorm(std::int64_t layer);  // [D]
@@ -91,15 +92,17 @@ class WeightSource {
 // Without a file no codes are kept.
 std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
                            const QuantScheme& quantization = {});
-std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype, int tp_rank,
-                           int tp_size, const QuantScheme& quantization);
+std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
+                           int tp_rank, int tp_size, const QuantScheme& quantization);
 // The largest shard's.
-std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization = {});
+std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
+                          const QuantScheme& quantization = {});
 
 // The layers' products, four a layer: how many keep the file's codes, and how many are quantised while loading. Local.
 struct QuantizedProducts {
   std::int64_t kept = 0, made = 0;
 };
-QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file, const QuantScheme& quantization);
+QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file,
+                                     const QuantScheme& quantization);
 
 }  // namespace magister

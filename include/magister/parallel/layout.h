@@ -19,7 +19,7 @@ struct LayoutConfig {
   // Said by the task, not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU, said in the
   // log.
   bool gpus_usable = false;
-  bool share_gpus = false;  // see shares_gpus()
+  bool share_gpus = false;        // see shares_gpus()
   bool fast_collectives = false;  // GPUs: NCCL chooses its algorithms, whose sums may differ from run to run
 };
 

@@ -21,8 +21,7 @@ class UnitTickets {
  public:
   // Collective over world. `pending`: the units still to do, equal on all ranks.
   // kStatic gives group g the entries g, g + num_groups, ... and needs no communication to draw.
-  UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index,
-              int num_groups);
+  UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups);
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;
   UnitTickets& operator=(const UnitTickets&) = delete;

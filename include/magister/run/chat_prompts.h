@@ -20,7 +20,8 @@ class ChatPrompts {
 
   // messages: a list of objects with role and content. With answer_follows the text ends where the assistant is to begin.
   // Throws Error(kData) with `where`. Thread-safe.
-  std::vector<TokenId> encode(const nlohmann::ordered_json& messages, bool answer_follows, const std::string& where) const;
+  std::vector<TokenId> encode(const nlohmann::ordered_json& messages, bool answer_follows,
+                              const std::string& where) const;
 
   // The whole chat, and which of its tokens the assistant wrote: 1 for tokens inside the template's {% generation %} blocks, or,
   // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
@@ -35,7 +36,8 @@ class ChatPrompts {
  private:
   nlohmann::ordered_json safe(const nlohmann::ordered_json& messages) const;
   RenderedChat render(const nlohmann::ordered_json& guarded_messages, bool answer_follows) const;
-  std::vector<TextSpan> answers_by_prefix(const nlohmann::ordered_json& guarded_messages, const std::string& whole) const;
+  std::vector<TextSpan> answers_by_prefix(const nlohmann::ordered_json& guarded_messages,
+                                          const std::string& whole) const;
   std::vector<TokenId> tokens(const std::string& text) const;
 
   const Tokenizer& tokenizer_;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "magister/core/types.h"
-#include "magister/io/results/results_file.h"
 #include "magister/io/checkpoint/tensor_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/model/model_config.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/experiment_config.h"

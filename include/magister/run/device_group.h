@@ -5,9 +5,9 @@
 
 #include "magister/device/launch.h"
 #include "magister/parallel/layout.h"
+#include "magister/run/checkpoint.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
-#include "magister/run/checkpoint.h"
 #include "magister/run/run_context.h"
 
 namespace magister {
@@ -19,7 +19,8 @@ constexpr double kUsableGpuShare = 0.92;
 
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
 // than copies of the model save); elsewhere as the experiment says. For so many ranks like these. Collective over the world.
-LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass, int num_ranks);
+LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass,
+                          int num_ranks);
 
 // Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override
 // of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.

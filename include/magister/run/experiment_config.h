@@ -17,8 +17,9 @@ namespace magister {
 
 struct ModelSection {
   std::string path;
-  std::string dtype = "auto";         // auto | f32 | bf16 | f16
-  std::string quantization = "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
+  std::string dtype = "auto";  // auto | f32 | bf16 | f16
+  std::string quantization =
+      "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
   // Inputs a scale: 32 | 64 | 128, or 0: one scale an output. Nothing: the file's own, and 32 where codes are made.
   std::optional<std::int64_t> quantization_group;
   std::int64_t quantization_loss = 0;  // tokens over which the loss is measured before the work; 0: not
@@ -29,7 +30,7 @@ struct ModelSection {
 struct RunSection {
   std::optional<double> max_wall_seconds;  // --max-wall wins over run.max_wall
   Schedule schedule = Schedule::kDynamic;
-  double watchdog_seconds = 1800;          // a rank that stays longer in one phase ends the job; 0: no watchdog
+  double watchdog_seconds = 1800;  // a rank that stays longer in one phase ends the job; 0: no watchdog
 };
 
 // What `plan` may count with; never part of the results file.
@@ -42,7 +43,7 @@ struct ExperimentConfig {
   std::uint64_t seed = 0;
   std::string output_directory = "runs";
   ResultsAccess results_access;  // never part of the results file: the bytes are the same
-  bool has_model = false;  // a `model:` for all tasks that carry none of their own
+  bool has_model = false;        // a `model:` for all tasks that carry none of their own
   ModelSection model;
   LayoutConfig layout;
   RunSection run;

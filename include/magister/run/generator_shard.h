@@ -23,7 +23,8 @@ class GeneratorShard : public ShardModel {
 
  protected:
   // To be called by the constructor of the task's shard. room: in-flight sequences, at least those of one pass.
-  void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop, std::uint64_t room);
+  void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop,
+             std::uint64_t room);
 
   // The task's part. begin_unit adds the unit's requests to the generator and returns their number; take returns how many of them are
   // done for good with this answer (0: more was asked of the model). before_pass: watchdog's phase and fail point.

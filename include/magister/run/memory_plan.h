@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "magister/model/model_config.h"
 #include "magister/model/cpu/quantize.h"
+#include "magister/model/model_config.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/run_context.h"
 
@@ -46,6 +46,7 @@ void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout,
 // `plan --config-only`: the text for people. section.path: a folder with config.json, or a config.json. dtype auto counts as
 // bf16 here, what checkpoints of that size are stored in. device_bytes: memory of one device, 0: unknown; gpus_per_group
 // 0: auto. Throws Error(kConfig) with the smallest group that fits when the requested one does not, or when none does.
-std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group, std::uint64_t device_bytes);
+std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group,
+                             std::uint64_t device_bytes);
 
 }  // namespace magister

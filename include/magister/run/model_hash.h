@@ -11,7 +11,8 @@
 namespace magister {
 
 // Equal on every rank. Ends early when poll says so: what it returns then means nothing. Collective over world.
-std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file, const StopPoll& poll = {});
+std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
+                         const StopPoll& poll = {});
 
 // sha256 of one file, in hex. Throws Error(kInputOutput). Ends early when poll says so. Local.
 std::string file_sha256(const std::string& path, const StopPoll& poll = {});

@@ -17,6 +17,7 @@ std::string record_words(const ResultsFile& file, std::uint64_t sample);
 
 // tokens: of the sequence, up to the row at least. Runs them through the model once more to name the layer.
 // Throws Error(kData). Collective over the model's group.
-[[noreturn]] void refuse_not_finite(Transformer& model, const std::string& record, std::uint64_t row, const std::vector<TokenId>& tokens);
+[[noreturn]] void refuse_not_finite(Transformer& model, const std::string& record, std::uint64_t row,
+                                    const std::vector<TokenId>& tokens);
 
 }  // namespace magister

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "magister/core/types.h"
-#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/device/launch.h"
-#include "magister/model/model_config.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/cpu/quantize.h"
+#include "magister/model/model_config.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/checkpoint.h"
@@ -33,7 +33,7 @@ struct OpenModel {
   at::ScalarType dtype = at::kFloat;
   at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
   QuantScheme quantization;
-  QuantizedProducts products;  // with quantisation
+  QuantizedProducts products;     // with quantisation
   int shards_on_host = 1;         // that share a host's memory, this one among them
   std::optional<gpu::Queue> gpu;  // where this rank's shard computes; nothing: on the CPU
 

@@ -13,6 +13,7 @@ namespace magister {
 std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t requested);
 
 // The line: peaks of passes of `few` and `many` tokens -> tokens of a pass that takes `free` bytes, at least `few`.
-std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int64_t many, std::uint64_t many_bytes, std::uint64_t free);
+std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int64_t many, std::uint64_t many_bytes,
+                             std::uint64_t free);
 
 }  // namespace magister

@@ -16,8 +16,8 @@
 #include "magister/io/results/results_file.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/run_context.h"
 #include "magister/run/open_model.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
@@ -32,8 +32,8 @@ struct RowDecision {
 struct LossPlan {
   std::vector<std::vector<TokenId>> sequences;  // the first of the run, equal on every rank
   at::ScalarType plain_dtype = at::kFloat;
-  std::string path;                // <task>.quantization.json
-  std::string task;                // its name
+  std::string path;                 // <task>.quantization.json
+  std::string task;                 // its name
   nlohmann::ordered_json identity;  // what the figures belong to; a file with the same is not measured again
   std::function<RowDecision(std::span<const float> logits_V)> score;  // of a judge: the verdict of a prompt's last row
   RunLog* log = nullptr;
@@ -43,9 +43,9 @@ struct LossQuestion {
   const std::string& task;
   std::int64_t tokens = 0;  // model.quantization_loss
   const OpenModel& model;
-  const ResultsFile& file;  // holds /samples/offset and /tokens/id
+  const ResultsFile& file;                                       // holds /samples/offset and /tokens/id
   std::vector<std::pair<std::string, AttributeValue>> identity;  // of the results: config, model and data set count
-  std::function<RowDecision(std::span<const float>)> score{};        // set: whole prompts alone are taken
+  std::function<RowDecision(std::span<const float>)> score{};    // set: whole prompts alone are taken
 };
 
 // Nothing where no loss is asked for, where it stands in the file already, on ranks that do not belong to the first group,
@@ -57,7 +57,8 @@ class QuantizationLoss {
  public:
   // Runs the model without quantisation and frees it; its head stays. between: called on every shard before each pass, throws on all
   // of them or none. Collective over the group.
-  QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool, std::function<void()> between);
+  QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool,
+                   std::function<void()> between);
   // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.
   void compare(Transformer& quantized);
 

@@ -19,7 +19,7 @@ class RunLog;
 
 // Why a run should stop cleanly; set from signal handlers, so only lock-free atomics.
 struct StopSign {
-  std::atomic<int> signal{0};                  // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
+  std::atomic<int> signal{0};                         // SIGTERM, SIGINT, SIGUSR1 or SIGUSR2; 0: none
   std::atomic<std::int64_t> deadline_nanoseconds{0};  // steady clock, from --max-wall; 0: none
   bool raised() const;
   // "signal 15 (Terminated)" or "the end of the wall time"; empty when not raised.
@@ -39,8 +39,8 @@ struct RunContext {
   const ExperimentConfig& experiment;
   std::string results_path;     // runs/<name>/<task name>.h5
   std::string experiment_yaml;  // for the results file: as resolved, this task alone, without `output` and `run`
-  std::string config_yaml;      // for config_sha256: that without names and `slice`, so equal for all parts of a job array
-  bool fresh = false;           // --fresh: put an earlier result aside
+  std::string config_yaml;  // for config_sha256: that without names and `slice`, so equal for all parts of a job array
+  bool fresh = false;       // --fresh: put an earlier result aside
   const StopSign& stop;
   RunLog& log;
   std::vector<std::pair<std::string, std::string>> earlier_tasks;  // of this experiment, in order: name and kind
@@ -61,8 +61,8 @@ struct PlanReport {
   std::vector<DeviceRow> devices;
   int num_groups = 0;
   int tp_size = 0;
-  std::string model;                 // "llama, 134.5 M parameters, f32"
-  std::uint64_t device_bytes = 0;    // memory a device: weights, activations, tiles
+  std::string model;                                                // "llama, 134.5 M parameters, f32"
+  std::uint64_t device_bytes = 0;                                   // memory a device: weights, activations, tiles
   std::vector<std::pair<std::string, std::uint64_t>> device_parts;  // the same by part, in bytes
   std::uint64_t num_samples = 0;
   std::uint64_t num_units = 0;

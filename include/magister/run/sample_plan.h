@@ -15,15 +15,16 @@
 #include "magister/io/results/results_file.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
-#include "magister/text/tokenizer.h"
 #include "magister/run/spool.h"
+#include "magister/text/tokenizer.h"
 
 namespace magister {
 
 // The tokens of one sample. assistant: for each 1 where the assistant of a chat wrote it, else 0; empty: not asked.
 struct SampleTokens {
   SampleTokens(std::vector<TokenId> tokens) : ids(std::move(tokens)) {}
-  SampleTokens(std::vector<TokenId> tokens, std::vector<std::uint8_t> marks) : ids(std::move(tokens)), assistant(std::move(marks)) {}
+  SampleTokens(std::vector<TokenId> tokens, std::vector<std::uint8_t> marks)
+      : ids(std::move(tokens)), assistant(std::move(marks)) {}
   std::vector<TokenId> ids;
   std::vector<std::uint8_t> assistant;
 };
@@ -33,13 +34,13 @@ struct SampleRules {
   std::uint64_t stride = 0;  // windows start every `stride` tokens; 0: max_length
   Overflow overflow = Overflow::kTruncate;
   std::uint64_t unit_tokens = 2048;
-  std::int64_t vocab_size = 0;       // of the model: ids outside are refused by record
-  const Tokenizer* tokenizer = nullptr;  // null: the data set gives ids, not text
+  std::int64_t vocab_size = 0;                           // of the model: ids outside are refused by record
+  const Tokenizer* tokenizer = nullptr;                  // null: the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples per unit
-  std::uint64_t group_samples = 1;   // samples that belong together, from the first on: no unit ends inside them
+  std::uint64_t group_samples = 1;        // samples that belong together, from the first on: no unit ends inside them
   const char* length_key = "max_length";  // the key that holds max_length, for messages
   bool may_cut = true;                    // `overflow` is a key of this task
-  std::uint64_t min_length = 0;      // a shorter record is refused by its place
+  std::uint64_t min_length = 0;           // a shorter record is refused by its place
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
   std::function<std::vector<SampleTokens>(const Record&)> encode{};
@@ -49,17 +50,18 @@ struct SampleRules {
 class SamplePlan {
  public:
   // Tokenises this rank's part of the data set. When a rank is asked to stop all throw Error(kStopped). Collective over world.
-  static SamplePlan make(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const std::string& spool_directory,
-                         const StopSign& stop);
+  static SamplePlan make(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
+                         const std::string& spool_directory, const StopSign& stop);
   // The totals alone, for `plan`: of every sample no more than its length goes to disk (4 bytes, in the system's temporary
   // folder). Collective over world.
-  static SamplePlan measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
+  static SamplePlan measure(const Communicator& world, const Dataset& dataset, const SampleRules& rules,
+                            const StopSign& stop);
 
   // Totals over the world, equal on every rank.
   std::uint64_t num_samples = 0;
   std::uint64_t num_tokens = 0;
   std::uint64_t num_units = 0;
-  std::uint64_t num_cut = 0;         // records that were truncated or windowed
+  std::uint64_t num_cut = 0;  // records that were truncated or windowed
   std::uint64_t max_key_bytes = 1;
   std::uint64_t longest_sample = 0;
   // Digest of the samples' lengths in order, independent of the number of ranks.
@@ -72,7 +74,8 @@ class SamplePlan {
   SamplePlan(const Communicator& world, const SampleRules& rules, const std::string& spool_directory, bool keeps_rows);
   void read(const Communicator& world, const Dataset& dataset, const SampleRules& rules, const StopSign& stop);
   void tokenize(const Dataset& dataset, IndexRange records, const SampleRules& rules, const StopSign& stop);
-  void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant, const SampleRules& rules);
+  void add_samples(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant,
+                   const SampleRules& rules);
   void add_sample(const Record& record, std::span<const TokenId> ids, std::span<const std::uint8_t> assistant);
   void write_rows(ResultsFile& file, const char* column, Spool& spool, std::uint64_t row_bytes) const;
   void write_samples(ResultsFile& file);
@@ -83,15 +86,15 @@ class SamplePlan {
   void agree(const Communicator& world);
 
   bool keeps_rows_ = true;
-  Spool ids_;                         // TokenId after TokenId
-  Spool assistant_;                   // u8 after u8, where marks are asked for
+  Spool ids_;        // TokenId after TokenId
+  Spool assistant_;  // u8 after u8, where marks are asked for
   bool marks_assistant_ = false;
-  Spool samples_;                     // u64 source_index, u32 key bytes, key
-  Spool lengths_;                     // u32 after u32
+  Spool samples_;  // u64 source_index, u32 key bytes, key
+  Spool lengths_;  // u32 after u32
   std::uint64_t own_samples_ = 0, own_tokens_ = 0, own_digest_ = 0, next_factor_ = 1;  // of this rank's part
   std::uint64_t first_sample_ = 0, first_token_ = 0;
   std::uint64_t unit_tokens_ = 0, unit_samples_ = 0, group_samples_ = 1;  // of the rules
-  UnitPacker::State units_before_;                    // what the ranks before leave: units, and what the open one holds
+  UnitPacker::State units_before_;  // what the ranks before leave: units, and what the open one holds
   bool last_rank_ = false;
 };
 

@@ -19,9 +19,7 @@ class Spool {
   Spool& operator=(Spool&& other) noexcept;
 
   void append(std::span<const std::byte> bytes);
-  void append(const void* data, std::size_t num_bytes) {
-    append({static_cast<const std::byte*>(data), num_bytes});
-  }
+  void append(const void* data, std::size_t num_bytes) { append({static_cast<const std::byte*>(data), num_bytes}); }
 
   // Reading starts after rewind(), when everything is appended: fills `out` as far as there is data, returns the number
   // of bytes.

@@ -78,7 +78,10 @@ class TaskJob {
   // A job that packs works in <name>.running.h5 and makes the final file of it at the end, on rank 0 alone, whole or not at all.
   // root: its attributes in order but for num_samples and num_tokens. False: asked to stop.
   virtual bool packs() const { return false; }
-  virtual bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root) { return true; }
+  virtual bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                    const Attributes& root) {
+    return true;
+  }
 };
 
 class Task {

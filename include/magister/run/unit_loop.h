@@ -18,7 +18,7 @@ struct UnitLoop {
   RunContext& context;
   const GpuGroup& group;
   ResultsFile& file;
-  const std::string& task;       // its name
+  const std::string& task;  // its name
   PhaseTimes& times;
   nlohmann::ordered_json fields;  // more of the event "start"
 };

@@ -28,15 +28,16 @@ struct RenderOptions {
   // (as jinja2's StrictUndefined does), and so is a variable that is null or empty and that the template tests nowhere, and a
   // null that would be written as "None".
   bool strict = false;
-  std::vector<std::string> may_be_empty = {};         // strict: variables whose text may be empty, untested
+  std::vector<std::string> may_be_empty = {};  // strict: variables whose text may be empty, untested
 };
 
 // A name that a template reads from its variables.
 struct TemplateName {
   std::string name;
-  int line = 1, column = 1;           // of its first use
-  bool tested_for_absence = false;    // somewhere: x is defined, x | default(...)
-  bool tested_for_emptiness = false;  // somewhere: if x, x or y, x is none, x == "", x | length > 0, for ... else, x | default(..., true)
+  int line = 1, column = 1;         // of its first use
+  bool tested_for_absence = false;  // somewhere: x is defined, x | default(...)
+  bool tested_for_emptiness =
+      false;  // somewhere: if x, x or y, x is none, x == "", x | length > 0, for ... else, x | default(..., true)
 };
 
 // Bytes [begin, end) of the rendered text.
@@ -54,7 +55,8 @@ struct RenderedChat {
 // The template itself refused the conversation with raise_exception(). Exit code kData.
 class TemplateRefusal : public Error {
  public:
-  TemplateRefusal(const std::string& what, std::string message) : Error(ExitCode::kData, what), message_(std::move(message)) {}
+  TemplateRefusal(const std::string& what, std::string message)
+      : Error(ExitCode::kData, what), message_(std::move(message)) {}
   const std::string& message() const noexcept { return message_; }  // the template's own words
 
  private:

@@ -17,8 +17,8 @@ namespace magister {
 
 // The tokenizer part of a GGUF file's metadata, filled by whoever read the file (io is a sibling room).
 struct GgufVocabulary {
-  std::string model;               // tokenizer.ggml.model: "gpt2"
-  std::string pre;                 // tokenizer.ggml.pre, a name such as llama-bpe; empty: the file names none
+  std::string model;  // tokenizer.ggml.model: "gpt2"
+  std::string pre;    // tokenizer.ggml.pre, a name such as llama-bpe; empty: the file names none
   std::vector<std::string> tokens;
   std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::vector<std::string> merges;
@@ -27,9 +27,10 @@ struct GgufVocabulary {
 };
 
 struct EncodeOptions {
-  bool add_special_tokens = true;   // BOS/EOS as the file's post-processor says
-  bool special_tokens_in_text = true;  // "<|im_end|>" written in the text becomes the special token (Hugging Face's default)
-  bool guarded = false;                // the text has guards, see guard_special_tokens(); they become nothing
+  bool add_special_tokens = true;  // BOS/EOS as the file's post-processor says
+  bool special_tokens_in_text =
+      true;              // "<|im_end|>" written in the text becomes the special token (Hugging Face's default)
+  bool guarded = false;  // the text has guards, see guard_special_tokens(); they become nothing
 };
 
 // Immutable after construction; encode() and decode() may be called from several threads at once.

@@ -9,6 +9,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "app/bench/gpu.h"
+#include "app/bench/product.h"
+#include "app/bench/units.h"
 #include "magister/core/error.h"
 #include "magister/engine/generator.h"
 #include "magister/engine/logit_reducer.h"
@@ -18,9 +21,6 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
-#include "app/bench/gpu.h"
-#include "app/bench/product.h"
-#include "app/bench/units.h"
 
 namespace magister {
 
@@ -40,7 +40,8 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
   std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
-    sequences[sequence].push_back(static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
+    sequences[sequence].push_back(
+        static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
   }
   return pack_sequences(sequences);
 }
@@ -58,7 +59,8 @@ nlohmann::ordered_json bench_sgemm(const BenchOptions& options) {
   const at::Tensor a = at::ones({n, n}, at::kFloat), b = at::ones({n, n}, at::kFloat);
   at::Tensor c = at::empty({n, n}, at::kFloat);
   const double seconds = median_seconds(options.repeats, [&] {
-    sgemm(true, n, n, n, 1.0f, a.const_data_ptr<float>(), n, b.const_data_ptr<float>(), n, 0.0f, c.data_ptr<float>(), n);
+    sgemm(true, n, n, n, 1.0f, a.const_data_ptr<float>(), n, b.const_data_ptr<float>(), n, 0.0f, c.data_ptr<float>(),
+          n);
   });
   return {{"bench", "sgemm"}, {"gflops", 2e-9 * n * n * n / seconds}, {"seconds", seconds}};
 }
@@ -72,7 +74,8 @@ nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& mo
   Generator generator(model, {options.sequences, kPrompt * options.sequences, pages, true}, greedy, 0, {});
   for (std::int64_t s = 0; s < options.sequences; ++s) {
     std::vector<TokenId> prompt;
-    for (std::int64_t i = 0; i < kPrompt; ++i) prompt.push_back(static_cast<TokenId>((s * 131 + i * 17) % model.config().vocab_size));
+    for (std::int64_t i = 0; i < kPrompt; ++i)
+      prompt.push_back(static_cast<TokenId>((s * 131 + i * 17) % model.config().vocab_size));
     generator.add({static_cast<std::uint64_t>(s), 0, prompt, options.tokens});
   }
   generator.step();  // the prefill
@@ -99,15 +102,16 @@ nlohmann::ordered_json bench_prefix(const BenchOptions& options, Transformer& mo
       Generator generator(model, {options.sequences, 1024, pages, share}, {}, 0, {});
       for (std::int64_t s = 0; s < options.sequences; ++s) {
         std::vector<TokenId> prompt;
-        for (std::int64_t i = 0; i < options.tokens; ++i) prompt.push_back(static_cast<TokenId>((i * 31 + (i < shared ? 0 : s + 1) * 977) % V));
+        for (std::int64_t i = 0; i < options.tokens; ++i)
+          prompt.push_back(static_cast<TokenId>((i * 31 + (i < shared ? 0 : s + 1) * 977) % V));
         generator.add({static_cast<std::uint64_t>(s), 0, prompt, 0});
       }
       while (!generator.idle()) generator.step();
     });
   };
   const double alone = seconds(false), together = seconds(true);
-  return {{"bench", "prefix"}, {"ratio", alone / together}, {"seconds", together}, {"seconds_alone", alone},
-          {"tokens", options.tokens}, {"sequences", options.sequences}};
+  return {{"bench", "prefix"},      {"ratio", alone / together}, {"seconds", together},
+          {"seconds_alone", alone}, {"tokens", options.tokens},  {"sequences", options.sequences}};
 }
 
 nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool) {
@@ -115,7 +119,8 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
   const auto file = TensorFile::open(options.model);
   const bool quantized = options.format.starts_with("int");
   const QuantScheme scheme = quant_scheme(quantized ? options.format : "none", quantized ? options.group : 0);
-  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype), scheme);
+  Transformer model(describe_model(options.model, *file), *file, *group, pool, resolve_cpu_dtype(options.dtype),
+                    scheme);
   model.self_test();
   if (options.what == "decode") return bench_decode(options, model);
   if (options.what == "prefix") return bench_prefix(options, model);
@@ -139,10 +144,13 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
 }  // namespace
 
 std::string run_bench(const BenchOptions& options) {
-  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 && (options.sequences <= options.tokens || options.what == "decode") &&
-                     options.repeats >= 1 && options.threads >= 1,
-                 ExitCode::kUsage, "bench needs at least one token, sequence, thread and repeat (got {}, {}, {}, {}); "
-                 "give positive numbers", options.tokens, options.sequences, options.threads, options.repeats);
+  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 &&
+                     (options.sequences <= options.tokens || options.what == "decode") && options.repeats >= 1 &&
+                     options.threads >= 1,
+                 ExitCode::kUsage,
+                 "bench needs at least one token, sequence, thread and repeat (got {}, {}, {}, {}); "
+                 "give positive numbers",
+                 options.tokens, options.sequences, options.threads, options.repeats);
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
   MAGISTER_CHECK(options.device != "cpu" || (!options.random && options.graphs), ExitCode::kUsage,
@@ -157,7 +165,9 @@ std::string run_bench(const BenchOptions& options) {
              options.what == "prefix") {
     result = bench_model(options, pool);
   } else {
-    fail(ExitCode::kUsage, "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill, teacher, decode or prefix",
+    fail(ExitCode::kUsage,
+         "there is no bench named \"{}\" (nothing was measured); choose sgemm, product, prefill, teacher, decode or "
+         "prefix",
          printable(options.what));
   }
   result["threads"] = options.threads;
@@ -167,7 +177,8 @@ std::string run_bench(const BenchOptions& options) {
   if (options.json) return result.dump();
   std::string line;
   for (const auto& [key, value] : result.items()) {
-    line += fmt::format("{}{}: {}", line.empty() ? "" : "  ", key, value.is_string() ? value.get<std::string>() : value.dump());
+    line += fmt::format("{}{}: {}", line.empty() ? "" : "  ", key,
+                        value.is_string() ? value.get<std::string>() : value.dump());
   }
   return line;
 }

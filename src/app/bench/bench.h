@@ -18,9 +18,10 @@ struct BenchOptions {
   std::int64_t sequences = 1;  // they are divided into
   std::int64_t top_k = 64;
   std::string dtype = "auto";
-  std::string format = "f32";  // of product: f32 | bf16 | f16 | int8 | int4; of prefill and teacher: the last two quantise
-  std::int64_t group = 128;    // of int8 and int4
-  std::int64_t rows = 1;       // of product: 1 is a decoding sequence
+  std::string format =
+      "f32";  // of product: f32 | bf16 | f16 | int8 | int4; of prefill and teacher: the last two quantise
+  std::int64_t group = 128;  // of int8 and int4
+  std::int64_t rows = 1;     // of product: 1 is a decoding sequence
   int threads = 1;
   int repeats = 5;
   bool json = false;

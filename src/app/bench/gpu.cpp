@@ -10,13 +10,13 @@
 #include <functional>
 #include <optional>
 
+#include "app/bench/units.h"
 #include "magister/core/error.h"
+#include "magister/device/gpu.h"
+#include "magister/device/upload.h"
 #include "magister/engine/generator.h"
 #include "magister/engine/logit_reducer.h"
-#include "magister/device/upload.h"
-#include "magister/device/gpu.h"
 #include "magister/parallel/process_group.h"
-#include "app/bench/units.h"
 
 namespace magister {
 namespace {
@@ -33,7 +33,10 @@ gpu::Queue queue_named(const std::string& device) {
 class GpuBench {
  public:
   explicit GpuBench(const BenchOptions& options)
-      : options_(options), queue_(queue_named(options.device)), pool_(options.threads), group_(make_single_process_group()),
+      : options_(options),
+        queue_(queue_named(options.device)),
+        pool_(options.threads),
+        group_(make_single_process_group()),
         device_(device_of(queue_)) {
     if (!queue_.on_host()) open_gpu(queue_.device);
   }
@@ -43,7 +46,8 @@ class GpuBench {
     if (what == "gemm") return gemm();
     if (what == "copy") return copy();
     MAGISTER_CHECK(what == "prefill" || what == "teacher" || what == "decode" || what == "judge", ExitCode::kUsage,
-                   "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, prefill, teacher, decode or judge",
+                   "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, prefill, "
+                   "teacher, decode or judge",
                    printable(what));
     load();
     return what == "decode" ? decode() : what == "judge" ? judge() : unit(what == "teacher");
@@ -68,9 +72,12 @@ class GpuBench {
     const at::Tensor a = at::randn({n, n}, bf16), b = at::randn({n, n}, bf16);
     at::Tensor c = at::empty({n, n}, bf16);
     const double seconds = seconds_of([&] {
-      for (int i = 0; i < 10; ++i) at::mm_out(c, a, b.t());
-    }) / 10;
-    return {{"bench", "gemm"}, {"n", n}, {"tflops", 2e-12 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds},
+                             for (int i = 0; i < 10; ++i) at::mm_out(c, a, b.t());
+                           }) /
+                           10;
+    return {{"bench", "gemm"},
+            {"n", n},
+            {"tflops", 2e-12 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds},
             {"seconds", seconds}};
   }
 
@@ -80,7 +87,10 @@ class GpuBench {
     const at::Tensor from = at::zeros({bytes}, u8);
     at::Tensor to = at::empty({bytes}, u8);
     const double seconds = seconds_of([&] { to.copy_(from); });
-    return {{"bench", "copy"}, {"bytes", bytes}, {"gbs", 2e-9 * static_cast<double>(bytes) / seconds}, {"seconds", seconds}};
+    return {{"bench", "copy"},
+            {"bytes", bytes},
+            {"gbs", 2e-9 * static_cast<double>(bytes) / seconds},
+            {"seconds", seconds}};
   }
 
   void load() {
@@ -90,7 +100,8 @@ class GpuBench {
     if (options_.random) {
       namespace fs = std::filesystem;
       const fs::path path(options_.model);
-      const ModelDescription description = describe_config((fs::is_directory(path) ? path / "config.json" : path).string());
+      const ModelDescription description =
+          describe_config((fs::is_directory(path) ? path / "config.json" : path).string());
       model_.emplace(description.config, *group_, pool_, dtype, scheme, queue_);
     } else {
       file_ = TensorFile::open(options_.model);
@@ -134,9 +145,14 @@ class GpuBench {
     hidden_TD.reset();
     const double seconds = seconds_of(one);
     const double flops = model_->forward_flops(batch) + (with_head ? model_->head_flops(options_.tokens) : 0.0);
-    nlohmann::ordered_json result = {{"bench", options_.what}, {"tokens_per_second", static_cast<double>(options_.tokens) / seconds},
-                                     {"tflops", flops / seconds * 1e-12}, {"seconds", seconds}, {"tokens", options_.tokens},
-                                     {"sequences", options_.sequences}, {"weight_bytes", model_->weight_bytes()}, {"work_bytes", work}};
+    nlohmann::ordered_json result = {{"bench", options_.what},
+                                     {"tokens_per_second", static_cast<double>(options_.tokens) / seconds},
+                                     {"tflops", flops / seconds * 1e-12},
+                                     {"seconds", seconds},
+                                     {"tokens", options_.tokens},
+                                     {"sequences", options_.sequences},
+                                     {"weight_bytes", model_->weight_bytes()},
+                                     {"work_bytes", work}};
     if (with_head) result.update({{"head_bytes", head}, {"top_k", options_.top_k}});
     return result;
   }
@@ -148,7 +164,8 @@ class GpuBench {
     Generator generator(*model_, {options_.sequences, budget, pages, false}, greedy, 0, {});
     for (std::int64_t s = 0; s < options_.sequences; ++s) {
       std::vector<TokenId> tokens;
-      for (std::int64_t i = 0; i < prompt; ++i) tokens.push_back(static_cast<TokenId>((s * 131 + i * 17 + 1) % model_->config().vocab_size));
+      for (std::int64_t i = 0; i < prompt; ++i)
+        tokens.push_back(static_cast<TokenId>((s * 131 + i * 17 + 1) % model_->config().vocab_size));
       generator.add({static_cast<std::uint64_t>(s), 0, tokens, written});
     }
     return generator;
@@ -167,10 +184,16 @@ class GpuBench {
     const double a_step = seconds / std::max<double>(1, static_cast<double>(generator.counts().passes - passes));
     // The embedding table is read by single rows; a tied one is the head.
     const ModelConfig& config = model_->config();
-    const std::uint64_t table = static_cast<std::uint64_t>(config.vocab_size * config.hidden_size) * c10::elementSize(activation_dtype(resolve_gpu_dtype(options_.dtype)));
+    const std::uint64_t table = static_cast<std::uint64_t>(config.vocab_size * config.hidden_size) *
+                                c10::elementSize(activation_dtype(resolve_gpu_dtype(options_.dtype)));
     const std::uint64_t read = model_->weight_bytes() - (config.tie_word_embeddings ? 0 : table);
-    return {{"bench", "decode"}, {"tokens_per_second", tokens / seconds}, {"seconds_a_step", a_step}, {"weight_bytes", model_->weight_bytes()},
-            {"bytes_a_step", read}, {"gbs", 1e-9 * static_cast<double>(read) / a_step}, {"sequences", options_.sequences},
+    return {{"bench", "decode"},
+            {"tokens_per_second", tokens / seconds},
+            {"seconds_a_step", a_step},
+            {"weight_bytes", model_->weight_bytes()},
+            {"bytes_a_step", read},
+            {"gbs", 1e-9 * static_cast<double>(read) / a_step},
+            {"sequences", options_.sequences},
             {"graphs", options_.graphs}};
   }
 
@@ -180,8 +203,12 @@ class GpuBench {
     const auto start = std::chrono::steady_clock::now();
     while (!generator.idle()) generator.step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return {{"bench", "judge"}, {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + kWritten)) / seconds},
-            {"seconds", seconds}, {"prompt_tokens", options_.tokens}, {"new_tokens", kWritten}, {"sequences", options_.sequences},
+    return {{"bench", "judge"},
+            {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + kWritten)) / seconds},
+            {"seconds", seconds},
+            {"prompt_tokens", options_.tokens},
+            {"new_tokens", kWritten},
+            {"sequences", options_.sequences},
             {"weight_bytes", model_->weight_bytes()}};
   }
 

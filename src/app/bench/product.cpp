@@ -43,8 +43,10 @@ std::uint64_t sum_of(const void* data, std::uint64_t bytes) {
     }
   }
   for (std::uint64_t i = 1; i < kRegisters; ++i) sums[0] = _mm256_add_epi64(sums[0], sums[i]);
-  return static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 0)) + static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 1)) +
-         static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 2)) + static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 3));
+  return static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 0)) +
+         static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 1)) +
+         static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 2)) +
+         static_cast<std::uint64_t>(_mm256_extract_epi64(sums[0], 3));
 }
 
 // Weights whose values do not matter, but are finite and spread over the memory; codes are any bits.
@@ -71,9 +73,13 @@ Linear weights_of(const BenchOptions& options) {
     return linear;
   }
   const bool known = options.format == "f32" || options.format == "bf16" || options.format == "f16";
-  MAGISTER_CHECK(known, ExitCode::kUsage, "--format {} is not a storage of weights (nothing was measured); choose f32, bf16, f16, "
-                 "int8, int4, int8-kept or int4-kept", printable(options.format));
-  const at::ScalarType type = options.format == "f32" ? at::kFloat : options.format == "bf16" ? at::kBFloat16 : at::kHalf;
+  MAGISTER_CHECK(known, ExitCode::kUsage,
+                 "--format {} is not a storage of weights (nothing was measured); choose f32, bf16, f16, "
+                 "int8, int4, int8-kept or int4-kept",
+                 printable(options.format));
+  const at::ScalarType type = options.format == "f32"    ? at::kFloat
+                              : options.format == "bf16" ? at::kBFloat16
+                                                         : at::kHalf;
   const std::int64_t panels = kWeightBytes / (W * kDepth * static_cast<std::int64_t>(c10::elementSize(type)));
   Linear linear;
   linear.panels_PKW = fill(empty_panels({panels, kDepth, W}, type), 0x3c);
@@ -84,13 +90,16 @@ Linear weights_of(const BenchOptions& options) {
 }  // namespace
 
 nlohmann::ordered_json bench_product(const BenchOptions& options) {
-  MAGISTER_CHECK(options.rows >= 1 && options.rows <= 4096, ExitCode::kUsage, "--rows is {} (a product has 1 to 4096 here); give "
-                 "another number", options.rows);
+  MAGISTER_CHECK(options.rows >= 1 && options.rows <= 4096, ExitCode::kUsage,
+                 "--rows is {} (a product has 1 to 4096 here); give "
+                 "another number",
+                 options.rows);
   const Linear linear = weights_of(options);
   const at::Tensor x_MK = at::rand({options.rows, kDepth}, at::kFloat);
   at::Tensor out_MN = at::empty({options.rows, linear.out_features()}, at::kFloat);
   const auto product = [&] {
-    linear_tile(x_MK.const_data_ptr<float>(), kDepth, options.rows, linear, out_MN.data_ptr<float>(), out_MN.size(1), false);
+    linear_tile(x_MK.const_data_ptr<float>(), kDepth, options.rows, linear, out_MN.data_ptr<float>(), out_MN.size(1),
+                false);
   };
   std::uint64_t total = 0;
   const auto reading = [&] { total += sum_of(linear.panels_PKW.const_data_ptr(), linear.panels_PKW.nbytes()); };
@@ -108,11 +117,16 @@ nlohmann::ordered_json bench_product(const BenchOptions& options) {
   MAGISTER_CHECK(total != 1, ExitCode::kInternal, "the bench's own sum is {} (it must be used); report this", total);
   const double seconds = median(product_seconds);
   const double flops = 2.0 * static_cast<double>(options.rows * linear.in_features() * linear.out_features());
-  return {{"bench", "product"},      {"format", options.format},
-          {"rows", options.rows},    {"group", linear.scheme.group},
-          {"gbs", bytes / seconds * 1e-9}, {"read_gbs", panel_bytes / median(reading_seconds) * 1e-9},
-          {"ratio", median(ratios)}, {"gflops", flops / seconds * 1e-9},
-          {"seconds", seconds},      {"weight_bytes", bytes}};
+  return {{"bench", "product"},
+          {"format", options.format},
+          {"rows", options.rows},
+          {"group", linear.scheme.group},
+          {"gbs", bytes / seconds * 1e-9},
+          {"read_gbs", panel_bytes / median(reading_seconds) * 1e-9},
+          {"ratio", median(ratios)},
+          {"gflops", flops / seconds * 1e-9},
+          {"seconds", seconds},
+          {"weight_bytes", bytes}};
 }
 
 }  // namespace magister

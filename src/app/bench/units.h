@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "magister/model/transformer.h"
 #include "app/bench/bench.h"
+#include "magister/model/transformer.h"
 
 namespace magister {
 

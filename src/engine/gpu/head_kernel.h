@@ -11,16 +11,16 @@ namespace magister::gpu {
 struct ReduceLogits {
   static constexpr const char* kName = "reduce_logits";
   static constexpr int kMaxThreads = 256;
-  static constexpr int kCapacity = 2048;         // candidates in shared memory
-  static constexpr int kChunk = 4 * kMaxThreads; // columns between two looks at the count
+  static constexpr int kCapacity = 2048;          // candidates in shared memory
+  static constexpr int kChunk = 4 * kMaxThreads;  // columns between two looks at the count
   static constexpr int kMostKept = kCapacity - kChunk;
   static constexpr int kNumbers = 4;
 
   const float* logits_Rv;
   const std::int32_t* targets_R;  // ids in the whole vocabulary, -1: none
-  std::int64_t* shares_RW;        // maximum, sum, weighted sum, target logit as doubles' bits; then `kept` times {logit, id}
+  std::int64_t* shares_RW;  // maximum, sum, weighted sum, target logit as doubles' bits; then `kept` times {logit, id}
   std::int64_t v, vocab_begin, W;
-  int kept;                       // at most kMostKept
+  int kept;  // at most kMostKept
 
   LaunchShape shape(std::int64_t rows) const {
     return {.blocks_x = static_cast<unsigned>(rows), .threads = kMaxThreads, .shared_bytes = sizeof(Shared)};
@@ -105,7 +105,9 @@ struct ReduceLogits {
     const auto ordered = static_cast<std::uint32_t>(key >> 32);
     return bits_as_float((ordered & 0x80000000u) != 0 ? ordered ^ 0x80000000u : ~ordered);
   }
-  static MAGISTER_DEVICE std::uint32_t id_of(std::uint64_t key) { return 0xffffffffu - static_cast<std::uint32_t>(key); }
+  static MAGISTER_DEVICE std::uint32_t id_of(std::uint64_t key) {
+    return 0xffffffffu - static_cast<std::uint32_t>(key);
+  }
 
   // Sorts the candidates, best first, and keeps the first `kept`. Bitonic: Batcher, AFIPS 1968.
   template <typename Thread>

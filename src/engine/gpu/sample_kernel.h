@@ -19,15 +19,17 @@ struct SampleRows {
   std::int32_t* id_R;       // -1 where a logit of the row is not finite; then logprob is NaN
   float* logprob_R;         // of the model's own distribution
   int V;
-  double temperature;       // 0: greedy
-  int top_k;                // 0: off
-  double top_p, min_p;      // 1 and 0: off
+  double temperature;   // 0: greedy
+  int top_k;            // 0: off
+  double top_p, min_p;  // 1 and 0: off
 
   static constexpr int kBins = SelectionMemory::kBins;
   static constexpr double kCoarse = 0x1p6, kFine = 0x1p39;  // bins a nat; between them 2^17 and 2^28
 
   LaunchShape shape(std::int64_t R) const {
-    return {.blocks_x = static_cast<unsigned>(R), .threads = V >= 16384 ? 512u : 128u, .shared_bytes = sizeof(SelectionMemory)};
+    return {.blocks_x = static_cast<unsigned>(R),
+            .threads = V >= 16384 ? 512u : 128u,
+            .shared_bytes = sizeof(SelectionMemory)};
   }
 
   template <typename Thread>
@@ -71,7 +73,9 @@ struct SampleRows {
     float top;
     MAGISTER_DEVICE float of(float logit) const { return static_cast<float>(logit * factor); }
     // In nats below the highest one.
-    MAGISTER_DEVICE double distance(float logit) const { return static_cast<double>(top) - static_cast<double>(of(logit)); }
+    MAGISTER_DEVICE double distance(float logit) const {
+      return static_cast<double>(top) - static_cast<double>(of(logit));
+    }
   };
 
   // Zero from 31.2 nats on, and for what is no number.
@@ -79,7 +83,9 @@ struct SampleRows {
     return distance < 32 ? static_cast<std::uint64_t>(exp(-distance) * 0x1p44 + 0.5) : 0;
   }
   // bins: so many a nat.
-  MAGISTER_DEVICE static std::uint64_t bin_at(double distance, double bins) { return static_cast<std::uint64_t>(distance * bins); }
+  MAGISTER_DEVICE static std::uint64_t bin_at(double distance, double bins) {
+    return static_cast<std::uint64_t>(distance * bins);
+  }
   MAGISTER_DEVICE static std::uint64_t part(double share, std::uint64_t total) {
     const auto target = static_cast<std::uint64_t>(share * static_cast<double>(total));
     return target < total ? target : total - 1;
@@ -173,7 +179,8 @@ struct SampleRows {
 
   // Counts and masses of the tokens that stand in bins [base, base + kBins).
   template <typename Thread>
-  MAGISTER_DEVICE void fill_bins(Thread& t, const Scaled& row, double bins, std::uint64_t base, SelectionMemory& memory) const {
+  MAGISTER_DEVICE void fill_bins(Thread& t, const Scaled& row, double bins, std::uint64_t base,
+                                 SelectionMemory& memory) const {
     for (int bin = t.thread(); bin < kBins; bin += t.num_threads()) memory.bin_mass[bin] = 0, memory.bin_count[bin] = 0;
     t.sync();
     each(t, row.row, [&](int, float logit) {
@@ -191,7 +198,8 @@ struct SampleRows {
 
   // Tokens of a bin become candidates.
   template <typename Thread>
-  MAGISTER_DEVICE void collect(Thread& t, const Scaled& row, double bins, std::uint64_t bin, SelectionMemory& memory) const {
+  MAGISTER_DEVICE void collect(Thread& t, const Scaled& row, double bins, std::uint64_t bin,
+                               SelectionMemory& memory) const {
     if (t.thread() == 0) memory.num_candidates = 0;
     t.sync();
     each(t, row.row, [&](int id, float logit) {
@@ -208,7 +216,8 @@ struct SampleRows {
   // The first token, the most probable first and of equal ones the lowest id, up to which there are more than `target` tokens
   // (kCounts) or more than that mass; with the mass up to it. There is one. Bins keep the order whatever falls into one.
   template <bool kCounts, typename Thread>
-  MAGISTER_DEVICE TokenPlace find(Thread& t, const Scaled& row, std::uint64_t target, bool& filled, SelectionMemory& memory) const {
+  MAGISTER_DEVICE TokenPlace find(Thread& t, const Scaled& row, std::uint64_t target, bool& filled,
+                                  SelectionMemory& memory) const {
     std::uint64_t base = 0, before = 0, mass_before = 0;
     for (double bins = kCoarse;; bins *= kBins) {
       if (bins > kCoarse || !filled) fill_bins(t, row, bins, base, memory);

@@ -28,7 +28,9 @@ struct TokenPlace {
 };
 
 // The order of probabilities: of equal ones the lower id first.
-MAGISTER_DEVICE bool is_before(float x, int id, float other, int other_id) { return x > other || (x == other && id < other_id); }
+MAGISTER_DEVICE bool is_before(float x, int id, float other, int other_id) {
+  return x > other || (x == other && id < other_id);
+}
 
 // The sum of a warp's lanes up to this one.
 template <typename Thread>
@@ -90,7 +92,9 @@ template <bool kCounts, typename Thread>
 MAGISTER_DEVICE BinPlace locate_bin(Thread& t, std::uint64_t target, std::uint64_t before, std::uint64_t mass_before,
                                     SelectionMemory& memory) {
   const int each = SelectionMemory::kBins / t.num_threads(), first = t.thread() * each;
-  const auto size = [&](int bin) { return kCounts ? static_cast<std::uint64_t>(memory.bin_count[bin]) : memory.bin_mass[bin]; };
+  const auto size = [&](int bin) {
+    return kCounts ? static_cast<std::uint64_t>(memory.bin_count[bin]) : memory.bin_mass[bin];
+  };
   std::uint64_t own = 0, own_mass = 0;
   for (int bin = first; bin < first + each; ++bin) own += size(bin), own_mass += memory.bin_mass[bin];
   std::uint64_t sum = running_sum(t, own), mass = running_sum(t, own_mass);
@@ -114,8 +118,8 @@ MAGISTER_DEVICE BinPlace locate_bin(Thread& t, std::uint64_t target, std::uint64
 
 // The same over the collected candidates, each of which finds its own place: n^2 steps by a block, 1,024 at most a thread.
 template <bool kCounts, typename Thread>
-MAGISTER_DEVICE TokenPlace rank_candidates(Thread& t, std::uint64_t target, std::uint64_t before, std::uint64_t mass_before,
-                                           SelectionMemory& memory) {
+MAGISTER_DEVICE TokenPlace rank_candidates(Thread& t, std::uint64_t target, std::uint64_t before,
+                                           std::uint64_t mass_before, SelectionMemory& memory) {
   const int n = memory.num_candidates;
   for (int i = t.thread(); i < n; i += t.num_threads()) {
     const float x = memory.x[i];

@@ -30,8 +30,8 @@ void expand_block(StorageType type, const std::byte* block, std::uint8_t* __rest
 }
 
 // One row of blocks -> codes of `columns`, and what their groups share.
-void read_row(StorageType type, std::uint64_t block_bytes, const std::byte* row, IndexRange columns, std::uint8_t* codes,
-              std::uint16_t* scales, std::uint16_t* minima) {
+void read_row(StorageType type, std::uint64_t block_bytes, const std::byte* row, IndexRange columns,
+              std::uint8_t* codes, std::uint16_t* scales, std::uint16_t* minima) {
   std::uint8_t expanded[kBlock];
   for (std::uint64_t at = columns.begin; at < columns.end;) {
     const std::byte* const block = row + at / kBlock * block_bytes;
@@ -55,20 +55,25 @@ std::optional<CodeFormat> MappedTensors::code_format(const std::string& name) co
   const TensorInfo* info = find(name);
   if (info == nullptr || info->shape.size() != 2) return std::nullopt;
   switch (info->type) {
-    case StorageType::kQ8_0: return CodeFormat{8, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMiddle};
-    case StorageType::kQ4_0: return CodeFormat{4, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMiddle};
-    case StorageType::kQ4_1: return CodeFormat{4, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMinimum};
-    default: return std::nullopt;
+    case StorageType::kQ8_0:
+      return CodeFormat{8, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMiddle};
+    case StorageType::kQ4_0:
+      return CodeFormat{4, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMiddle};
+    case StorageType::kQ4_1:
+      return CodeFormat{4, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMinimum};
+    default:
+      return std::nullopt;
   }
 }
 
-void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const {
+void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRange columns,
+                               const CodeWindow& out) const {
   const TensorInfo* info = find(name);
   MAGISTER_CHECK(code_format(name).has_value() && rows.begin <= rows.end && columns.begin <= columns.end &&
                      rows.end <= static_cast<std::uint64_t>(info->shape[0]) &&
                      columns.end <= static_cast<std::uint64_t>(info->shape[1]),
-                 ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this", rows.begin, rows.end,
-                 columns.begin, columns.end, printable(name));
+                 ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this",
+                 rows.begin, rows.end, columns.begin, columns.end, printable(name));
   if (rows.size() == 0 || columns.size() == 0) return;
   const auto block_bytes = static_cast<std::uint64_t>(layout_of(info->type).block_bytes);
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(info->shape[1]) / kBlock * block_bytes;
@@ -79,7 +84,8 @@ void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRa
   for (std::uint64_t row = rows.begin; row < rows.end; ++row) {
     const auto at = static_cast<std::int64_t>(row - rows.begin);
     read_row(info->type, block_bytes, base + row * row_bytes, columns, out.codes + at * out.codes_stride,
-             out.scales + at * out.groups_stride, out.offsets == nullptr ? nullptr : out.offsets + at * out.groups_stride);
+             out.scales + at * out.groups_stride,
+             out.offsets == nullptr ? nullptr : out.offsets + at * out.groups_stride);
   }
   forget(*info, touched);
 }

@@ -1,8 +1,6 @@
 // Conversion of stored elements, block by block; a range may start and end inside a block. Plain loops that the compiler
 // turns into AVX2 at -O3 (the file's name asks for it); only half precision needs its instruction by name (F16C).
 // Every product here is exact in f32 but Q6_K's last, so neither order nor fused products can change a bit.
-#include "io/checkpoint/dequantize.h"
-
 #include <immintrin.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "io/checkpoint/dequantize.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -68,7 +67,8 @@ void narrow_to_f16(const float* values, std::int64_t count, std::uint16_t* out) 
 // e4m3fn: sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, all ones is NaN. Source: OCP 8-bit floating point.
 float widened_e4m3(std::uint8_t bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-  float value = std::ldexp(static_cast<float>(exponent == 0 ? mantissa : mantissa + 8), (exponent == 0 ? 1 : exponent) - 10);
+  float value =
+      std::ldexp(static_cast<float>(exponent == 0 ? mantissa : mantissa + 8), (exponent == 0 ? 1 : exponent) - 10);
   if ((bits & 0x7F) == 0x7F) value = std::numeric_limits<float>::quiet_NaN();
   return (bits & 0x80) != 0 ? -value : value;
 }
@@ -187,24 +187,44 @@ void convert_to_f32(StorageType type, const std::byte* row, std::int64_t begin, 
   const std::byte* from = row + begin * layout.block_bytes;  // plain types only
   const std::int64_t count = end - begin;
   switch (type) {
-    case StorageType::kF32: std::memcpy(out, from, static_cast<std::size_t>(count) * 4); return;
-    case StorageType::kF16: return widen_f16(from, count, out);
-    case StorageType::kBF16: return widen_bf16(from, count, out);
-    case StorageType::kF64: return widen<double>(from, count, out);
-    case StorageType::kI8: return widen<std::int8_t>(from, count, out);
-    case StorageType::kI16: return widen<std::int16_t>(from, count, out);
-    case StorageType::kI32: return widen<std::int32_t>(from, count, out);
-    case StorageType::kI64: return widen<std::int64_t>(from, count, out);
-    case StorageType::kU8: case StorageType::kBool: return widen<std::uint8_t>(from, count, out);
-    case StorageType::kF8_E4M3: return widen_e4m3(from, count, out);
-    case StorageType::kQ8_0: return convert_blocks<expand_q8_0, 32, 34>(row, begin, end, out);
-    case StorageType::kQ4_0: return convert_blocks<expand_q4_0, 32, 18>(row, begin, end, out);
-    case StorageType::kQ4_1: return convert_blocks<expand_q4_1, 32, 20>(row, begin, end, out);
-    case StorageType::kQ5_0: return convert_blocks<expand_q5_0, 32, 22>(row, begin, end, out);
-    case StorageType::kQ5_1: return convert_blocks<expand_q5_1, 32, 24>(row, begin, end, out);
-    case StorageType::kQ4_K: return convert_blocks<expand_k<4>, 256, 144>(row, begin, end, out);
-    case StorageType::kQ5_K: return convert_blocks<expand_k<5>, 256, 176>(row, begin, end, out);
-    case StorageType::kQ6_K: return convert_blocks<expand_q6_k, 256, 210>(row, begin, end, out);
+    case StorageType::kF32:
+      std::memcpy(out, from, static_cast<std::size_t>(count) * 4);
+      return;
+    case StorageType::kF16:
+      return widen_f16(from, count, out);
+    case StorageType::kBF16:
+      return widen_bf16(from, count, out);
+    case StorageType::kF64:
+      return widen<double>(from, count, out);
+    case StorageType::kI8:
+      return widen<std::int8_t>(from, count, out);
+    case StorageType::kI16:
+      return widen<std::int16_t>(from, count, out);
+    case StorageType::kI32:
+      return widen<std::int32_t>(from, count, out);
+    case StorageType::kI64:
+      return widen<std::int64_t>(from, count, out);
+    case StorageType::kU8:
+    case StorageType::kBool:
+      return widen<std::uint8_t>(from, count, out);
+    case StorageType::kF8_E4M3:
+      return widen_e4m3(from, count, out);
+    case StorageType::kQ8_0:
+      return convert_blocks<expand_q8_0, 32, 34>(row, begin, end, out);
+    case StorageType::kQ4_0:
+      return convert_blocks<expand_q4_0, 32, 18>(row, begin, end, out);
+    case StorageType::kQ4_1:
+      return convert_blocks<expand_q4_1, 32, 20>(row, begin, end, out);
+    case StorageType::kQ5_0:
+      return convert_blocks<expand_q5_0, 32, 22>(row, begin, end, out);
+    case StorageType::kQ5_1:
+      return convert_blocks<expand_q5_1, 32, 24>(row, begin, end, out);
+    case StorageType::kQ4_K:
+      return convert_blocks<expand_k<4>, 256, 144>(row, begin, end, out);
+    case StorageType::kQ5_K:
+      return convert_blocks<expand_k<5>, 256, 176>(row, begin, end, out);
+    case StorageType::kQ6_K:
+      return convert_blocks<expand_q6_k, 256, 210>(row, begin, end, out);
   }
 }
 
@@ -212,30 +232,51 @@ void convert_to_f32(StorageType type, const std::byte* row, std::int64_t begin, 
 
 StorageLayout layout_of(StorageType type) {
   switch (type) {
-    case StorageType::kF32: case StorageType::kI32: return {1, 4};
-    case StorageType::kF16: case StorageType::kBF16: case StorageType::kI16: return {1, 2};
-    case StorageType::kF64: case StorageType::kI64: return {1, 8};
-    case StorageType::kI8: case StorageType::kU8: case StorageType::kBool: case StorageType::kF8_E4M3: return {1, 1};
-    case StorageType::kQ8_0: return {32, 34};
-    case StorageType::kQ4_0: return {32, 18};
-    case StorageType::kQ4_1: return {32, 20};
-    case StorageType::kQ5_0: return {32, 22};
-    case StorageType::kQ5_1: return {32, 24};
-    case StorageType::kQ4_K: return {256, 144};
-    case StorageType::kQ5_K: return {256, 176};
-    case StorageType::kQ6_K: return {256, 210};
+    case StorageType::kF32:
+    case StorageType::kI32:
+      return {1, 4};
+    case StorageType::kF16:
+    case StorageType::kBF16:
+    case StorageType::kI16:
+      return {1, 2};
+    case StorageType::kF64:
+    case StorageType::kI64:
+      return {1, 8};
+    case StorageType::kI8:
+    case StorageType::kU8:
+    case StorageType::kBool:
+    case StorageType::kF8_E4M3:
+      return {1, 1};
+    case StorageType::kQ8_0:
+      return {32, 34};
+    case StorageType::kQ4_0:
+      return {32, 18};
+    case StorageType::kQ4_1:
+      return {32, 20};
+    case StorageType::kQ5_0:
+      return {32, 22};
+    case StorageType::kQ5_1:
+      return {32, 24};
+    case StorageType::kQ4_K:
+      return {256, 144};
+    case StorageType::kQ5_K:
+      return {256, 176};
+    case StorageType::kQ6_K:
+      return {256, 210};
   }
   fail(ExitCode::kInternal, "storage type {} has no layout (a case is missing); report this", static_cast<int>(type));
 }
 
-void convert_row(StorageType type, const std::byte* row, std::int64_t begin, std::int64_t end, FloatType to, void* out) {
+void convert_row(StorageType type, const std::byte* row, std::int64_t begin, std::int64_t end, FloatType to,
+                 void* out) {
   if (to == FloatType::kF32) return convert_to_f32(type, row, begin, end, static_cast<float*>(out));
   auto* const halves = static_cast<std::uint16_t*>(out);
   if ((to == FloatType::kBF16 && type == StorageType::kBF16) || (to == FloatType::kF16 && type == StorageType::kF16)) {
     std::memcpy(halves, row + begin * 2, static_cast<std::size_t>(end - begin) * 2);
     return;
   }
-  constexpr std::int64_t kPiece = 2048;  // 8 KiB of f32: stays in the L1 cache; whole blocks when begin is a block's start
+  constexpr std::int64_t kPiece =
+      2048;  // 8 KiB of f32: stays in the L1 cache; whole blocks when begin is a block's start
   float values[kPiece];
   for (std::int64_t at = begin; at < end; at += kPiece) {
     const std::int64_t count = std::min(kPiece, end - at);

@@ -58,9 +58,11 @@ class GgufCursor {
  private:
   void hold(std::uint64_t num_bytes) {
     held_bytes_ += num_bytes;
-    MAGISTER_CHECK(held_bytes_ <= kMaxHeldBytes, ExitCode::kData,
-                   "{}: its header asks for more than {} MiB of memory (no model's does; it is damaged); fetch the file "
-                   "again", printable(path_), kMaxHeldBytes >> 20);
+    MAGISTER_CHECK(
+        held_bytes_ <= kMaxHeldBytes, ExitCode::kData,
+        "{}: its header asks for more than {} MiB of memory (no model's does; it is damaged); fetch the file "
+        "again",
+        printable(path_), kMaxHeldBytes >> 20);
   }
 
   std::span<const std::byte> bytes_;

@@ -16,26 +16,45 @@ constexpr std::int64_t kMaxAlignment = 1 << 20;
 
 StorageType storage_type(std::uint32_t type, const std::string& path, const std::string& name) {
   switch (type) {
-    case 0: return StorageType::kF32;
-    case 1: return StorageType::kF16;
-    case 2: return StorageType::kQ4_0;
-    case 3: return StorageType::kQ4_1;
-    case 6: return StorageType::kQ5_0;
-    case 7: return StorageType::kQ5_1;
-    case 8: return StorageType::kQ8_0;
-    case 12: return StorageType::kQ4_K;
-    case 13: return StorageType::kQ5_K;
-    case 14: return StorageType::kQ6_K;
-    case 24: return StorageType::kI8;
-    case 25: return StorageType::kI16;
-    case 26: return StorageType::kI32;
-    case 27: return StorageType::kI64;
-    case 28: return StorageType::kF64;
-    case 30: return StorageType::kBF16;
-    default: break;
+    case 0:
+      return StorageType::kF32;
+    case 1:
+      return StorageType::kF16;
+    case 2:
+      return StorageType::kQ4_0;
+    case 3:
+      return StorageType::kQ4_1;
+    case 6:
+      return StorageType::kQ5_0;
+    case 7:
+      return StorageType::kQ5_1;
+    case 8:
+      return StorageType::kQ8_0;
+    case 12:
+      return StorageType::kQ4_K;
+    case 13:
+      return StorageType::kQ5_K;
+    case 14:
+      return StorageType::kQ6_K;
+    case 24:
+      return StorageType::kI8;
+    case 25:
+      return StorageType::kI16;
+    case 26:
+      return StorageType::kI32;
+    case 27:
+      return StorageType::kI64;
+    case 28:
+      return StorageType::kF64;
+    case 30:
+      return StorageType::kBF16;
+    default:
+      break;
   }
-  fail(ExitCode::kData, "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
-       "Q5_K, Q6_K and integers); convert the model to one of these", printable(path), printable(name), type);
+  fail(ExitCode::kData,
+       "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
+       "Q5_K, Q6_K and integers); convert the model to one of these",
+       printable(path), printable(name), type);
 }
 
 // A tensor of the list, and where it begins in the data.
@@ -53,8 +72,10 @@ Entry read_entry(GgufCursor& cursor, const std::string& path) {
                  printable(path), printable(entry.info.name), num_dimensions, kMaxDimensions);
   for (std::uint32_t d = 0; d < num_dimensions; ++d) {
     const auto size = cursor.value<std::uint64_t>("a tensor's dimension");
-    MAGISTER_CHECK(size <= (1ull << 40), ExitCode::kData, "{}: tensor {} has a dimension of {} (no tensor is that large; "
-                   "the header is damaged); fetch the file again", printable(path), printable(entry.info.name), size);
+    MAGISTER_CHECK(size <= (1ull << 40), ExitCode::kData,
+                   "{}: tensor {} has a dimension of {} (no tensor is that large; "
+                   "the header is damaged); fetch the file again",
+                   printable(path), printable(entry.info.name), size);
     entry.info.shape.insert(entry.info.shape.begin(), static_cast<std::int64_t>(size));
   }
   entry.info.type = storage_type(cursor.value<std::uint32_t>("a tensor's type"), path, entry.info.name);
@@ -86,15 +107,17 @@ class GgufFile final : public MappedTensors {
  private:
   static void check_magic(GgufCursor& cursor, const std::string& path) {
     const auto magic = cursor.value<std::uint32_t>("the magic");
-    MAGISTER_CHECK(magic == 0x46554747u, ExitCode::kData, "{}: does not begin with \"GGUF\" (it is no GGUF file); give a "
-                   ".gguf file", printable(path));
+    MAGISTER_CHECK(magic == 0x46554747u, ExitCode::kData,
+                   "{}: does not begin with \"GGUF\" (it is no GGUF file); give a "
+                   ".gguf file",
+                   printable(path));
     const auto version = cursor.value<std::uint32_t>("the version");
     MAGISTER_CHECK((version & 0xFFFFu) != 0 || version == 0, ExitCode::kData,
                    "{}: is a big-endian GGUF file (numbers would be read backwards); convert it to little-endian",
                    printable(path));
     MAGISTER_CHECK(version == 2 || version == 3, ExitCode::kData,
-                   "{}: is GGUF version {} (2 and 3 are read here); convert it again with current tools", printable(path),
-                   version);
+                   "{}: is GGUF version {} (2 and 3 are read here); convert it again with current tools",
+                   printable(path), version);
   }
 
   void refuse_parts(const std::string& path) const {
@@ -102,7 +125,8 @@ class GgufFile final : public MappedTensors {
     const auto* const parts = found == metadata_.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
     MAGISTER_CHECK(parts == nullptr || *parts <= 1, ExitCode::kData,
                    "{}: is one of {} parts of a model (parts are not joined here); merge them first, for example with "
-                   "llama-gguf-split --merge", printable(path), *parts);
+                   "llama-gguf-split --merge",
+                   printable(path), *parts);
   }
 
   std::uint64_t alignment(const std::string& path) const {
@@ -110,8 +134,10 @@ class GgufFile final : public MappedTensors {
     if (found == metadata_.end()) return 32;
     const auto* value = std::get_if<std::int64_t>(&found->second);
     const bool good = value != nullptr && *value >= 1 && *value <= kMaxAlignment && (*value & (*value - 1)) == 0;
-    MAGISTER_CHECK(good, ExitCode::kData, "{}: general.alignment is not a power of two up to {} (tensors could not be found); "
-                   "fetch the file again", printable(path), kMaxAlignment);
+    MAGISTER_CHECK(good, ExitCode::kData,
+                   "{}: general.alignment is not a power of two up to {} (tensors could not be found); "
+                   "fetch the file again",
+                   printable(path), kMaxAlignment);
     return static_cast<std::uint64_t>(*value);
   }
 
@@ -120,16 +146,18 @@ class GgufFile final : public MappedTensors {
     const std::uint64_t unit = alignment(path);
     const auto aligned = [unit](std::uint64_t at) { return (at + unit - 1) / unit * unit; };
     const std::uint64_t data = aligned(header_end);
-    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
     std::uint64_t expected = 0;
     for (Entry& entry : entries) {
       const std::uint64_t num_bytes = tensor_bytes(entry.info, path);
       // An empty tensor shares its place with the next one, whichever of the two comes first.
       const bool in_place = entry.offset == expected || (num_bytes == 0 && entry.offset <= expected);
-      MAGISTER_CHECK(in_place, ExitCode::kData,
-                     "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap, leave a hole or "
-                     "break the alignment of {}); fetch the file again", printable(path), printable(entry.info.name),
-                     entry.offset, expected, unit);
+      MAGISTER_CHECK(
+          in_place, ExitCode::kData,
+          "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap, leave a hole or "
+          "break the alignment of {}); fetch the file again",
+          printable(path), printable(entry.info.name), entry.offset, expected, unit);
       expected = std::max(expected, aligned(checked_add(entry.offset, num_bytes, "end of a tensor")));
       add_tensor(std::move(entry.info), index, checked_add(data, entry.offset, "begin of a tensor"));
     }

@@ -8,17 +8,38 @@ namespace magister {
 namespace {
 
 enum ValueType : std::uint32_t {
-  kUint8, kInt8, kUint16, kInt16, kUint32, kInt32, kFloat32, kBool, kString, kArray, kUint64, kInt64, kFloat64
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64
 };
 constexpr std::size_t kMaxKeyBytes = 65535;  // the specification's
 constexpr const char* kWhat = "a metadata value";
 
 std::uint64_t file_bytes_of(std::uint32_t type) {
   switch (type) {
-    case kUint8: case kInt8: case kBool: return 1;
-    case kUint16: case kInt16: return 2;
-    case kUint32: case kInt32: case kFloat32: return 4;
-    default: return 8;  // numbers of 8 bytes; of a text, its length
+    case kUint8:
+    case kInt8:
+    case kBool:
+      return 1;
+    case kUint16:
+    case kInt16:
+      return 2;
+    case kUint32:
+    case kInt32:
+    case kFloat32:
+      return 4;
+    default:
+      return 8;  // numbers of 8 bytes; of a text, its length
   }
 }
 
@@ -30,22 +51,33 @@ struct Place {
 
 bool truth(const Place& at) {
   const auto value = at.cursor.value<std::uint8_t>(kWhat);
-  MAGISTER_CHECK(value <= 1, ExitCode::kData, "{}: metadata \"{}\" is a truth value of {} (0 and 1 are allowed); fetch the "
-                 "file again", printable(at.path), printable(at.key), value);
+  MAGISTER_CHECK(value <= 1, ExitCode::kData,
+                 "{}: metadata \"{}\" is a truth value of {} (0 and 1 are allowed); fetch the "
+                 "file again",
+                 printable(at.path), printable(at.key), value);
   return value == 1;
 }
 
 std::int64_t whole(const Place& at, std::uint32_t type) {
   switch (type) {
-    case kUint8: return at.cursor.value<std::uint8_t>(kWhat);
-    case kInt8: return at.cursor.value<std::int8_t>(kWhat);
-    case kUint16: return at.cursor.value<std::uint16_t>(kWhat);
-    case kInt16: return at.cursor.value<std::int16_t>(kWhat);
-    case kUint32: return at.cursor.value<std::uint32_t>(kWhat);
-    case kInt32: return at.cursor.value<std::int32_t>(kWhat);
-    case kBool: return truth(at) ? 1 : 0;
-    case kInt64: return at.cursor.value<std::int64_t>(kWhat);
-    default: break;
+    case kUint8:
+      return at.cursor.value<std::uint8_t>(kWhat);
+    case kInt8:
+      return at.cursor.value<std::int8_t>(kWhat);
+    case kUint16:
+      return at.cursor.value<std::uint16_t>(kWhat);
+    case kInt16:
+      return at.cursor.value<std::int16_t>(kWhat);
+    case kUint32:
+      return at.cursor.value<std::uint32_t>(kWhat);
+    case kInt32:
+      return at.cursor.value<std::int32_t>(kWhat);
+    case kBool:
+      return truth(at) ? 1 : 0;
+    case kInt64:
+      return at.cursor.value<std::int64_t>(kWhat);
+    default:
+      break;
   }
   const auto value = at.cursor.value<std::uint64_t>(kWhat);
   MAGISTER_CHECK(value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()), ExitCode::kData,
@@ -84,12 +116,19 @@ MetadataValue list(const Place& at) {
 
 MetadataValue single(const Place& at, std::uint32_t type) {
   switch (type) {
-    case kString: return at.cursor.text("a metadata text");
-    case kBool: return truth(at);
-    case kFloat32: case kFloat64: return fraction(at, type);
-    case kUint64: return at.cursor.value<std::uint64_t>(kWhat);
-    case kArray: return list(at);
-    default: return whole(at, type);
+    case kString:
+      return at.cursor.text("a metadata text");
+    case kBool:
+      return truth(at);
+    case kFloat32:
+    case kFloat64:
+      return fraction(at, type);
+    case kUint64:
+      return at.cursor.value<std::uint64_t>(kWhat);
+    case kArray:
+      return list(at);
+    default:
+      return whole(at, type);
   }
 }
 
@@ -102,10 +141,12 @@ Metadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t num_pairs, const s
     const auto type = cursor.value<std::uint32_t>("a metadata type");
     MAGISTER_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && type <= kFloat64, ExitCode::kData,
                    "{}: metadata \"{}\" has type {} (types are 0 to 12 and keys 1 to {} bytes; the header is damaged); "
-                   "fetch the file again", printable(path), printable(key), type, kMaxKeyBytes);
+                   "fetch the file again",
+                   printable(path), printable(key), type, kMaxKeyBytes);
     const auto [place, is_new] = metadata.emplace(key, false);
-    MAGISTER_CHECK(is_new, ExitCode::kData, "{}: metadata \"{}\" is there twice (it is ambiguous); fetch the file again",
-                   printable(path), printable(key));
+    MAGISTER_CHECK(is_new, ExitCode::kData,
+                   "{}: metadata \"{}\" is there twice (it is ambiguous); fetch the file again", printable(path),
+                   printable(key));
     place->second = single({cursor, path, key}, type);
   }
   return metadata;

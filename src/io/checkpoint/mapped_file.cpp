@@ -32,9 +32,10 @@ const char* kind_of(const struct stat& status) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be opened ({}); check the path and its permissions",
-                 printable(path), std::strerror(errno));
-  struct stat status {};
+  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+                 "{}: cannot be opened ({}); check the path and its permissions", printable(path),
+                 std::strerror(errno));
+  struct stat status{};
   const bool known = ::fstat(descriptor_, &status) == 0;
   if (!known || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
@@ -47,8 +48,9 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   if (address == MAP_FAILED) {
     const int error = errno;
     ::close(descriptor_);
-    fail(ExitCode::kInputOutput, "{}: its {} bytes cannot be mapped ({}); check the limits of the address space (ulimit -v)",
-         printable(path), size_, std::strerror(error));
+    fail(ExitCode::kInputOutput,
+         "{}: its {} bytes cannot be mapped ({}); check the limits of the address space (ulimit -v)", printable(path),
+         size_, std::strerror(error));
   }
   data_ = static_cast<const std::byte*>(address);
 }
@@ -73,11 +75,13 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::check_unchanged() const {
-  struct stat status {};
+  struct stat status{};
   const bool known = ::fstat(descriptor_, &status) == 0;
-  MAGISTER_CHECK(known && static_cast<std::uint64_t>(status.st_size) >= size_, ExitCode::kInputOutput,
-                 "{}: had {} bytes when it was opened and has {} now (its end cannot be read any more); leave the file alone "
-                 "during a run", printable(path_), size_, static_cast<std::uint64_t>(status.st_size));
+  MAGISTER_CHECK(
+      known && static_cast<std::uint64_t>(status.st_size) >= size_, ExitCode::kInputOutput,
+      "{}: had {} bytes when it was opened and has {} now (its end cannot be read any more); leave the file alone "
+      "during a run",
+      printable(path_), size_, static_cast<std::uint64_t>(status.st_size));
 }
 
 void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
@@ -87,9 +91,10 @@ void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
   if (::madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_READ) == 0) return;
   const int error = errno;
   const bool unreadable = error == EFAULT || error == EHWPOISON;  // all else: the pages will be faulted in as usual
-  MAGISTER_CHECK(!unreadable, ExitCode::kInputOutput,
-                 "{}: bytes {} to {} cannot be read (the file was cut short during the run, or the disk failed); check both",
-                 printable(path_), begin - data_, end - data_);
+  MAGISTER_CHECK(
+      !unreadable, ExitCode::kInputOutput,
+      "{}: bytes {} to {} cannot be read (the file was cut short during the run, or the disk failed); check both",
+      printable(path_), begin - data_, end - data_);
 }
 
 void MappedFile::forget(const std::byte* begin, const std::byte* end) const noexcept {

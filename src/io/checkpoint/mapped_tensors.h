@@ -15,7 +15,7 @@ namespace magister {
 
 // Bounds for headers, far above every model known (a mixture of 384 experts has 140,000 tensors): a bad file is refused
 // within a second and 256 MB.
-constexpr std::size_t kMaxTensors = 1 << 18;         // in one file
+constexpr std::size_t kMaxTensors = 1 << 18;  // in one file
 constexpr std::size_t kMaxTensorNameBytes = 512;
 
 class MappedTensors : public TensorFile {

@@ -18,9 +18,14 @@ namespace fs = std::filesystem;
 // ORG/NAME of letters, digits, '.', '_' and '-', as the hub allows; no path that begins at a folder.
 bool is_hub_name(const std::string& path) {
   const std::size_t slash = path.find('/');
-  if (slash == 0 || slash == std::string::npos || slash + 1 == path.size() || path.find('/', slash + 1) != std::string::npos) return false;
-  if (path.size() > 200 || path[0] == '.' || path[0] == '~' || path.ends_with(".gguf") || path.ends_with(".json")) return false;
-  return std::all_of(path.begin(), path.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '/' || c == '.' || c == '_' || c == '-'; });
+  if (slash == 0 || slash == std::string::npos || slash + 1 == path.size() ||
+      path.find('/', slash + 1) != std::string::npos)
+    return false;
+  if (path.size() > 200 || path[0] == '.' || path[0] == '~' || path.ends_with(".gguf") || path.ends_with(".json"))
+    return false;
+  return std::all_of(path.begin(), path.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '/' || c == '.' || c == '_' || c == '-';
+  });
 }
 
 fs::path hub_cache() {
@@ -52,8 +57,10 @@ std::string find_model(const std::string& path) {
 
 std::string download_hint(const std::string& path) {
   if (!is_hub_name(path)) return {};
-  return fmt::format("; it looks like a name of the Hugging Face hub, which the cache {} does not hold: download it with `hf download {}`",
-                     printable(hub_cache().string()), path);
+  return fmt::format(
+      "; it looks like a name of the Hugging Face hub, which the cache {} does not hold: download it with `hf download "
+      "{}`",
+      printable(hub_cache().string()), path);
 }
 
 }  // namespace magister

@@ -24,7 +24,8 @@ IndexRange touched(const QuantizedWeight& w, std::int64_t row_begin, std::int64_
     return IndexRange{static_cast<std::uint64_t>(begin) * row_bytes, static_cast<std::uint64_t>(end) * row_bytes};
   };
   const std::int64_t n = w.layout == CodeLayout::kWordsByInput ? 32 / w.bits : 1;
-  if (w.layout == CodeLayout::kWordsByInput || w.layout == CodeLayout::kAwq) return part(column_begin / n, (column_end + n - 1) / n, w.in / n);
+  if (w.layout == CodeLayout::kWordsByInput || w.layout == CodeLayout::kAwq)
+    return part(column_begin / n, (column_end + n - 1) / n, w.in / n);
   if (w.layout == CodeLayout::kNibbles) {
     const auto in = static_cast<std::uint64_t>(w.in);
     return {static_cast<std::uint64_t>(row_begin) * in / 2, (static_cast<std::uint64_t>(row_end) * in + 1) / 2};
@@ -44,8 +45,10 @@ class QuantizedFile final : public TensorFile {
     }
     std::sort(infos_.begin(), infos_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
     for (std::size_t i = 1; i < infos_.size(); ++i) {
-      MAGISTER_CHECK(infos_[i].name != infos_[i - 1].name, ExitCode::kData, "tensor {} is there both quantised and as numbers "
-                     "(it is ambiguous); fetch the file again", printable(infos_[i].name));
+      MAGISTER_CHECK(infos_[i].name != infos_[i - 1].name, ExitCode::kData,
+                     "tensor {} is there both quantised and as numbers "
+                     "(it is ambiguous); fetch the file again",
+                     printable(infos_[i].name));
     }
   }
 
@@ -63,10 +66,11 @@ class QuantizedFile final : public TensorFile {
 
   void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const override {
     const QuantizedWeight& weight = found_.weights.at(name);
-    MAGISTER_CHECK(rows.begin <= rows.end && columns.begin <= columns.end && rows.end <= static_cast<std::uint64_t>(weight.out) &&
+    MAGISTER_CHECK(rows.begin <= rows.end && columns.begin <= columns.end &&
+                       rows.end <= static_cast<std::uint64_t>(weight.out) &&
                        columns.end <= static_cast<std::uint64_t>(weight.in),
-                   ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this", rows.begin,
-                   rows.end, columns.begin, columns.end, printable(name));
+                   ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this",
+                   rows.begin, rows.end, columns.begin, columns.end, printable(name));
     if (rows.size() == 0 || columns.size() == 0) return;
     const IndexRange bytes = touched(weight, static_cast<std::int64_t>(rows.begin), static_cast<std::int64_t>(rows.end),
                                      static_cast<std::int64_t>(columns.begin), static_cast<std::int64_t>(columns.end));
@@ -82,8 +86,10 @@ class QuantizedFile final : public TensorFile {
             std::int64_t column_end, at::Tensor out) const override {
     const auto found = found_.weights.find(name);
     if (found == found_.weights.end()) {
-      MAGISTER_CHECK(!found_.taken.contains(name), ExitCode::kInternal, "tensor {} is a part of a quantised weight (it has no "
-                     "numbers of its own); report this", printable(name));
+      MAGISTER_CHECK(!found_.taken.contains(name), ExitCode::kInternal,
+                     "tensor {} is a part of a quantised weight (it has no "
+                     "numbers of its own); report this",
+                     printable(name));
       return file_->read(name, row_begin, row_end, column_begin, column_end, std::move(out));
     }
     const QuantizedWeight& weight = found->second;
@@ -100,7 +106,8 @@ class QuantizedFile final : public TensorFile {
         const std::int64_t columns = std::min(kTileColumns, column_end - column);
         dequantize_window(weight, row, row + rows, column, column + columns, tile.data(), kTileColumns);
         for (std::int64_t r = 0; r < rows; ++r) {
-          auto* to = static_cast<std::byte*>(out.data_ptr()) + ((row - row_begin + r) * out.stride(0) + column - column_begin) * element;
+          auto* to = static_cast<std::byte*>(out.data_ptr()) +
+                     ((row - row_begin + r) * out.stride(0) + column - column_begin) * element;
           convert_row(StorageType::kF32, values + r * kTileColumns * 4, 0, columns, float_type(out), to);
         }
       }
@@ -110,8 +117,8 @@ class QuantizedFile final : public TensorFile {
 
  private:
   void populate_beside_codes(const QuantizedWeight& weight) const {
-    for (const StoredPart* part : {&weight.scales, &weight.zeros, &weight.group_index, &weight.absmax, &weight.nested_absmax,
-                                   &weight.nested_table}) {
+    for (const StoredPart* part : {&weight.scales, &weight.zeros, &weight.group_index, &weight.absmax,
+                                   &weight.nested_absmax, &weight.nested_table}) {
       if (*part) file_->populate(*part->info, {0, part->info->num_bytes});
     }
   }

@@ -26,8 +26,12 @@ class Finder {
   QuantizedWeights find() {
     for (const TensorInfo& info : file_.tensors()) {
       switch (config_.method) {
-        case QuantMethod::kGptq: if (const auto p = prefix(info, ".qweight")) add(*p, gptq(*p)); break;
-        case QuantMethod::kAwq: if (const auto p = prefix(info, ".qweight")) add(*p, awq(*p)); break;
+        case QuantMethod::kGptq:
+          if (const auto p = prefix(info, ".qweight")) add(*p, gptq(*p));
+          break;
+        case QuantMethod::kAwq:
+          if (const auto p = prefix(info, ".qweight")) add(*p, awq(*p));
+          break;
         case QuantMethod::kCompressedTensors:
         case QuantMethod::kFp8:
           if (const auto p = prefix(info, ".weight_packed")) add(*p, packed(*p));
@@ -39,8 +43,10 @@ class Finder {
           break;
       }
     }
-    MAGISTER_CHECK(!out_.weights.empty(), ExitCode::kData, "{}: its quantization_config is there, but no quantised weight is in the "
-                   "model's tensors (the config belongs to another model); fetch both again", printable(config_.path));
+    MAGISTER_CHECK(!out_.weights.empty(), ExitCode::kData,
+                   "{}: its quantization_config is there, but no quantised weight is in the "
+                   "model's tensors (the config belongs to another model); fetch both again",
+                   printable(config_.path));
     return std::move(out_);
   }
 
@@ -52,18 +58,21 @@ class Finder {
   static bool is_code(StorageType type) { return type == StorageType::kI8 || type == StorageType::kF8_E4M3; }
 
   void add(const std::string& name, QuantizedWeight weight) {
-    MAGISTER_CHECK(weight.out >= 1 && weight.in >= 1 && weight.out <= kMaxSize && weight.in <= kMaxSize, ExitCode::kData,
-                   "{}.weight is [{}, {}] (no layer has such a size); fetch the file again", printable(name), weight.out, weight.in);
+    MAGISTER_CHECK(weight.out >= 1 && weight.in >= 1 && weight.out <= kMaxSize && weight.in <= kMaxSize,
+                   ExitCode::kData, "{}.weight is [{}, {}] (no layer has such a size); fetch the file again",
+                   printable(name), weight.out, weight.in);
     const auto same = out_.weights.emplace(name + ".weight", std::move(weight));
-    MAGISTER_CHECK(same.second, ExitCode::kData, "{}.weight is quantised in two ways (it is ambiguous); fetch the file again",
-                   printable(name));
+    MAGISTER_CHECK(same.second, ExitCode::kData,
+                   "{}.weight is quantised in two ways (it is ambiguous); fetch the file again", printable(name));
   }
 
   // A part of the weight `name`; absent: refused if `needed`, else an empty one.
   StoredPart part(const std::string& name, const char* suffix, bool needed = true) {
     const TensorInfo* info = file_.find(name + suffix);
-    MAGISTER_CHECK(info != nullptr || !needed, ExitCode::kData, "{}{} is missing (the quantised weight cannot be read without it); "
-                   "fetch the file again", printable(name), suffix);
+    MAGISTER_CHECK(info != nullptr || !needed, ExitCode::kData,
+                   "{}{} is missing (the quantised weight cannot be read without it); "
+                   "fetch the file again",
+                   printable(name), suffix);
     if (info == nullptr) return {};
     out_.taken[info->name] = name;
     if (info->num_bytes <= 65536) file_.populate(*info, {0, info->num_bytes});  // some small parts are read at once
@@ -79,16 +88,22 @@ class Finder {
       names.push_back(to_string(type));
       known = known || p.info->type == type;
     }
-    MAGISTER_CHECK(known && p.info->shape == shape, ExitCode::kData, "tensor {} is {} {}, but the weight's other parts and the config "
-                   "ask for {} {} (it would be read wrongly); fetch the file again", printable(p.info->name), to_string(p.info->type),
-                   shown(p.info->shape), fmt::join(names, " or "), shown(shape));
+    MAGISTER_CHECK(known && p.info->shape == shape, ExitCode::kData,
+                   "tensor {} is {} {}, but the weight's other parts and the config "
+                   "ask for {} {} (it would be read wrongly); fetch the file again",
+                   printable(p.info->name), to_string(p.info->type), shown(p.info->shape), fmt::join(names, " or "),
+                   shown(shape));
   }
   void expect_rank(const StoredPart& p, std::size_t rank) const {
-    MAGISTER_CHECK(p.info->shape.size() == rank, ExitCode::kData, "tensor {} is {} (a shape of {} numbers is expected of this "
-                   "quantisation); fetch the file again", printable(p.info->name), shown(p.info->shape), rank);
+    MAGISTER_CHECK(p.info->shape.size() == rank, ExitCode::kData,
+                   "tensor {} is {} (a shape of {} numbers is expected of this "
+                   "quantisation); fetch the file again",
+                   printable(p.info->name), shown(p.info->shape), rank);
     for (const std::int64_t size : p.info->shape) {
-      MAGISTER_CHECK(size >= 1 && size <= kMaxSize, ExitCode::kData, "tensor {} is {} (no layer has such a size); fetch the file "
-                     "again", printable(p.info->name), shown(p.info->shape));
+      MAGISTER_CHECK(size >= 1 && size <= kMaxSize, ExitCode::kData,
+                     "tensor {} is {} (no layer has such a size); fetch the file "
+                     "again",
+                     printable(p.info->name), shown(p.info->shape));
     }
   }
 
@@ -98,15 +113,18 @@ class Finder {
     for (const std::int64_t size : config_.group_sizes) {
       if (ceil_div(in, size) == groups) return size;
     }
-    fail(ExitCode::kData, "{} has scales for {} groups of its {} inputs (no group_size of the quantization_config gives that: {}); "
-         "fetch the config again", printable(name), groups, in, fmt::join(config_.group_sizes, ", "));
+    fail(ExitCode::kData,
+         "{} has scales for {} groups of its {} inputs (no group_size of the quantization_config gives that: {}); "
+         "fetch the config again",
+         printable(name), groups, in, fmt::join(config_.group_sizes, ", "));
   }
 
   void expect_group_index(QuantizedWeight& w) const {
     if (w.group_index) expect(w.group_index, {w.in}, {StorageType::kI32});
   }
 
-  static constexpr std::initializer_list<StorageType> kFloats = {StorageType::kF32, StorageType::kF16, StorageType::kBF16};
+  static constexpr std::initializer_list<StorageType> kFloats = {StorageType::kF32, StorageType::kF16,
+                                                                 StorageType::kBF16};
 
   QuantizedWeight gptq(const std::string& name) {
     QuantizedWeight w;
@@ -137,7 +155,8 @@ class Finder {
   std::int64_t zero_added(const QuantizedWeight& w) const {
     const std::int64_t declared = config_.stored_zero_is_true ? 0 : 1;
     if (!config_.symmetric) return declared;
-    const std::int64_t stored = code_of(static_cast<std::uint32_t>(int_at(w.zeros, 0)), 0, w.bits), middle = std::int64_t{1} << (w.bits - 1);
+    const std::int64_t stored = code_of(static_cast<std::uint32_t>(int_at(w.zeros, 0)), 0, w.bits),
+                       middle = std::int64_t{1} << (w.bits - 1);
     return stored == middle ? 0 : stored == middle - 1 ? 1 : declared;
   }
 
@@ -198,8 +217,10 @@ class Finder {
     };
     w.out = value(0);
     w.in = value(1);
-    MAGISTER_CHECK(w.out >= 1 && w.in >= 1 && w.out <= kMaxSize && w.in <= kMaxSize, ExitCode::kData, "tensor {} says [{}, {}] (no "
-                   "layer has such a size); fetch the file again", printable(shape.info->name), w.out, w.in);
+    MAGISTER_CHECK(w.out >= 1 && w.in >= 1 && w.out <= kMaxSize && w.in <= kMaxSize, ExitCode::kData,
+                   "tensor {} says [{}, {}] (no "
+                   "layer has such a size); fetch the file again",
+                   printable(shape.info->name), w.out, w.in);
   }
 
   // The bits of the config that the packed width fits; with several only one can.
@@ -207,12 +228,15 @@ class Finder {
     for (const std::int64_t bits : config_.bits) {
       if (ceil_div(w.in, 32 / bits) == w.codes.info->shape[1]) return bits;
     }
-    fail(ExitCode::kData, "{}.weight_packed has {} words for {} inputs (the quantization_config's bits, {}, do not give that); fetch "
-         "the file again", printable(name), w.codes.info->shape[1], w.in, fmt::join(config_.bits, ", "));
+    fail(ExitCode::kData,
+         "{}.weight_packed has {} words for {} inputs (the quantization_config's bits, {}, do not give that); fetch "
+         "the file again",
+         printable(name), w.codes.info->shape[1], w.in, fmt::join(config_.bits, ", "));
   }
 
   void ignore_activations(const std::string& name) {
-    for (const char* suffix : {".input_scale", ".input_zero_point", ".input_global_scale", ".input_g_idx"}) ignore(name, suffix);
+    for (const char* suffix : {".input_scale", ".input_zero_point", ".input_global_scale", ".input_g_idx"})
+      ignore(name, suffix);
   }
 
   // i8 or e4m3 [out, in] with scales for all, by output, by group or in blocks.
@@ -226,7 +250,8 @@ class Finder {
     w.layout = w.codes.info->type == StorageType::kI8 ? CodeLayout::kInt8 : CodeLayout::kFp8;
     w.scales = part(name, ".weight_scale", false);
     const StoredPart inverse = part(name, ".weight_scale_inv", false);  // in spite of its name multiplied, too
-    MAGISTER_CHECK(static_cast<bool>(w.scales) != static_cast<bool>(inverse), ExitCode::kData, "{}.weight is {} and needs a "
+    MAGISTER_CHECK(static_cast<bool>(w.scales) != static_cast<bool>(inverse), ExitCode::kData,
+                   "{}.weight is {} and needs a "
                    "weight_scale or a weight_scale_inv, one of them (its values would be wrong); fetch the file again",
                    printable(name), to_string(w.codes.info->type));
     if (inverse) w.scales = inverse;
@@ -234,8 +259,10 @@ class Finder {
     ignore_activations(name);
     place_scales(name, w);
     if (w.zeros) {
-      MAGISTER_CHECK(w.rows_a_scale == 1 && w.layout == CodeLayout::kInt8, ExitCode::kData, "{}.weight_zero_point stands beside FP8 "
-                     "or beside one scale for several outputs (that is not read here); use another checkpoint", printable(name));
+      MAGISTER_CHECK(w.rows_a_scale == 1 && w.layout == CodeLayout::kInt8, ExitCode::kData,
+                     "{}.weight_zero_point stands beside FP8 "
+                     "or beside one scale for several outputs (that is not read here); use another checkpoint",
+                     printable(name));
       w.zero_layout = ZeroLayout::kInt8;
       expect(w.zeros, w.scales.info->shape, {StorageType::kI8});
     }
@@ -254,9 +281,10 @@ class Finder {
       w.rows_a_scale = br;
       w.group = bc;
     } else {
-      MAGISTER_CHECK(rows == w.out && shape.size() <= 2, ExitCode::kData, "tensor {} is {} for a weight [{}, {}] (one scale, one an "
-                     "output, by group, or in blocks of {} x {} fit); fetch the file again", printable(w.scales.info->name),
-                     shown(shape), w.out, w.in, br, bc);
+      MAGISTER_CHECK(rows == w.out && shape.size() <= 2, ExitCode::kData,
+                     "tensor {} is {} for a weight [{}, {}] (one scale, one an "
+                     "output, by group, or in blocks of {} x {} fit); fetch the file again",
+                     printable(w.scales.info->name), shown(shape), w.out, w.in, br, bc);
       w.group = group_size(name, w.in, groups);
     }
     expect(w.scales, shape, kFloats);
@@ -276,9 +304,13 @@ class Finder {
     w.after_scale = 0.007874015718698502f;  // the library's 1 / 127
     expect(w.codes, {w.out, w.in}, {StorageType::kI8});
     expect(w.scales, {w.out}, {StorageType::kF32});
-    MAGISTER_CHECK(!format || (format.info->type == StorageType::kU8 && format.info->num_bytes == 1 && format.data[0] == std::byte{0}),
-                   ExitCode::kData, "{}.weight_format is not 0 (only rows are read, not a GPU's own order of tiles); save the model again "
-                   "with a current bitsandbytes", printable(name));
+    MAGISTER_CHECK(
+        !format ||
+            (format.info->type == StorageType::kU8 && format.info->num_bytes == 1 && format.data[0] == std::byte{0}),
+        ExitCode::kData,
+        "{}.weight_format is not 0 (only rows are read, not a GPU's own order of tiles); save the model again "
+        "with a current bitsandbytes",
+        printable(name));
     return w;
   }
 
@@ -294,7 +326,8 @@ std::int64_t state_integer(const nlohmann::json& state, const char* key, const s
   const auto found = state.find(key);
   MAGISTER_CHECK(found != state.end() && found->is_number_unsigned() && found->get<std::uint64_t>() >= 1 &&
                      found->get<std::uint64_t>() <= (1u << 20),
-                 ExitCode::kData, "{}'s quant_state has no {} from 1 to 2^20 (its blocks are unknown); fetch the file again",
+                 ExitCode::kData,
+                 "{}'s quant_state has no {} from 1 to 2^20 (its blocks are unknown); fetch the file again",
                  printable(name), key);
   return found->get<std::int64_t>();
 }
@@ -309,14 +342,19 @@ QuantizedWeight Finder::bnb_4bit(const std::string& name) {
   if (!text) text = part(name, ".weight.quant_state.bitsandbytes__fp4");
   const auto* begin = reinterpret_cast<const char*>(text.data);
   const bool small = text.info->type == StorageType::kU8 && text.info->num_bytes <= 65536;
-  const nlohmann::json state = small ? nlohmann::json::parse(begin, begin + text.info->num_bytes, nullptr, false) : nlohmann::json();
-  MAGISTER_CHECK(state.is_object() && state.contains("shape") && state["shape"].is_array() && state["shape"].size() == 2 &&
-                     state["shape"][0].is_number_unsigned() && state["shape"][1].is_number_unsigned(),
-                 ExitCode::kData, "tensor {} holds no JSON object with a shape of two numbers (the weight's size is unknown); fetch "
-                 "the file again", printable(text.info->name));
+  const nlohmann::json state =
+      small ? nlohmann::json::parse(begin, begin + text.info->num_bytes, nullptr, false) : nlohmann::json();
+  MAGISTER_CHECK(state.is_object() && state.contains("shape") && state["shape"].is_array() &&
+                     state["shape"].size() == 2 && state["shape"][0].is_number_unsigned() &&
+                     state["shape"][1].is_number_unsigned(),
+                 ExitCode::kData,
+                 "tensor {} holds no JSON object with a shape of two numbers (the weight's size is unknown); fetch "
+                 "the file again",
+                 printable(text.info->name));
   const auto out = state["shape"][0].get<std::uint64_t>(), in = state["shape"][1].get<std::uint64_t>();
-  MAGISTER_CHECK(out - 1 < static_cast<std::uint64_t>(kMaxSize) && in - 1 < static_cast<std::uint64_t>(kMaxSize), ExitCode::kData,
-                 "tensor {} says [{}, {}] (no layer has such a size); fetch the file again", printable(text.info->name), out, in);
+  MAGISTER_CHECK(out - 1 < static_cast<std::uint64_t>(kMaxSize) && in - 1 < static_cast<std::uint64_t>(kMaxSize),
+                 ExitCode::kData, "tensor {} says [{}, {}] (no layer has such a size); fetch the file again",
+                 printable(text.info->name), out, in);
   w.out = static_cast<std::int64_t>(out);
   w.in = static_cast<std::int64_t>(in);
   w.block = state_integer(state, "blocksize", name);
@@ -340,9 +378,10 @@ void Finder::read_nested(const std::string& name, const nlohmann::json& state, Q
   w.nested_table = part(name, ".weight.nested_quant_map");
   expect(w.nested_table, {256}, {StorageType::kF32});
   const auto offset = state.find("nested_offset");
-  MAGISTER_CHECK(offset != state.end() && offset->is_number() && std::isfinite(offset->get<double>()), ExitCode::kData,
-                 "{}'s quant_state has nested scales without a nested_offset (they would be wrong); fetch the file again",
-                 printable(name));
+  MAGISTER_CHECK(
+      offset != state.end() && offset->is_number() && std::isfinite(offset->get<double>()), ExitCode::kData,
+      "{}'s quant_state has nested scales without a nested_offset (they would be wrong); fetch the file again",
+      printable(name));
   w.nested_offset = offset->get<float>();
 }
 

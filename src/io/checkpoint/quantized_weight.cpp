@@ -41,7 +41,9 @@ std::uint32_t word_at(const StoredPart& part, std::int64_t index) {
   return word;
 }
 
-std::int64_t byte_at(const StoredPart& part, std::int64_t index) { return std::to_integer<std::int64_t>(part.data[index]); }
+std::int64_t byte_at(const StoredPart& part, std::int64_t index) {
+  return std::to_integer<std::int64_t>(part.data[index]);
+}
 
 // put(output, input, code) for every code of a window, in the order in which they lie in the file; codes of words and of
 // signed bytes, these + 128.
@@ -52,13 +54,15 @@ void each_code(const QuantizedWeight& w, const Window& window, const Put& put) {
     case CodeLayout::kAlongInputs: {
       const std::int64_t words = (w.in + n - 1) / n;
       for (std::int64_t o = window.row_begin; o < window.row_end; ++o) {
-        for (std::int64_t i = window.column_begin; i < window.column_end; ++i) put(o, i, code_of(word_at(w.codes, o * words + i / n), i % n, bits));
+        for (std::int64_t i = window.column_begin; i < window.column_end; ++i)
+          put(o, i, code_of(word_at(w.codes, o * words + i / n), i % n, bits));
       }
       return;
     }
     case CodeLayout::kWordsByInput:
       for (std::int64_t i = window.column_begin; i < window.column_end; ++i) {
-        for (std::int64_t o = window.row_begin; o < window.row_end; ++o) put(o, i, code_of(word_at(w.codes, i / n * w.out + o), i % n, bits));
+        for (std::int64_t o = window.row_begin; o < window.row_end; ++o)
+          put(o, i, code_of(word_at(w.codes, i / n * w.out + o), i % n, bits));
       }
       return;
     case CodeLayout::kAwq:
@@ -70,11 +74,13 @@ void each_code(const QuantizedWeight& w, const Window& window, const Put& put) {
       return;
     case CodeLayout::kInt8:
       for (std::int64_t o = window.row_begin; o < window.row_end; ++o) {
-        for (std::int64_t i = window.column_begin; i < window.column_end; ++i) put(o, i, byte_at(w.codes, o * w.in + i) ^ 0x80);
+        for (std::int64_t i = window.column_begin; i < window.column_end; ++i)
+          put(o, i, byte_at(w.codes, o * w.in + i) ^ 0x80);
       }
       return;
     case CodeLayout::kFp8:
-    case CodeLayout::kNibbles: return;
+    case CodeLayout::kNibbles:
+      return;
   }
 }
 
@@ -95,12 +101,16 @@ std::int64_t zero_of(const QuantizedWeight& w, std::int64_t o, std::int64_t g) {
   const std::int64_t n = 32 / std::min<std::int64_t>(w.bits, 32);
   const std::int64_t limit = (std::int64_t{1} << w.bits) - 1;
   switch (w.zero_layout) {
-    case ZeroLayout::kConstant: return w.center;
+    case ZeroLayout::kConstant:
+      return w.center;
     case ZeroLayout::kAlongOutputs:  // zero - 1 is stored in as many bits as the codes have: 0 as all ones
       return (code_of(word_at(w.zeros, g * ((w.out + n - 1) / n) + o / n), o % n, w.bits) + w.zero_added) & limit;
-    case ZeroLayout::kAwq: return code_of(word_at(w.zeros, g * (w.out / 8) + o / 8), kAwqPlace[o % 8], 4);
-    case ZeroLayout::kByOutput: return code_of(word_at(w.zeros, o / n * w.groups + g), o % n, w.bits);
-    case ZeroLayout::kInt8: return static_cast<std::int8_t>(byte_at(w.zeros, o * w.groups + g));
+    case ZeroLayout::kAwq:
+      return code_of(word_at(w.zeros, g * (w.out / 8) + o / 8), kAwqPlace[o % 8], 4);
+    case ZeroLayout::kByOutput:
+      return code_of(word_at(w.zeros, o / n * w.groups + g), o % n, w.bits);
+    case ZeroLayout::kInt8:
+      return static_cast<std::int8_t>(byte_at(w.zeros, o * w.groups + g));
   }
   return 0;
 }
@@ -108,8 +118,10 @@ std::int64_t zero_of(const QuantizedWeight& w, std::int64_t o, std::int64_t g) {
 std::int64_t group_of(const QuantizedWeight& w, std::int64_t i) {
   if (!w.group_index) return w.groups == 1 ? 0 : i / w.group;
   const std::int64_t g = int_at(w.group_index, i);
-  MAGISTER_CHECK(g >= 0 && g < w.groups, ExitCode::kData, "tensor {} says that input {} belongs to group {}, but there are {} "
-                 "(the weight has no scale there); fetch the file again", printable(w.group_index.info->name), i, g, w.groups);
+  MAGISTER_CHECK(g >= 0 && g < w.groups, ExitCode::kData,
+                 "tensor {} says that input {} belongs to group {}, but there are {} "
+                 "(the weight has no scale there); fetch the file again",
+                 printable(w.group_index.info->name), i, g, w.groups);
   return g;
 }
 
@@ -136,7 +148,8 @@ void apply_scales(const QuantizedWeight& w, const Window& window, float* out, st
 
 float absmax_of(const QuantizedWeight& w, std::int64_t block) {
   if (!w.nested_table) return float_at(w.absmax, block);
-  const float product = rounded(float_at(w.nested_table, byte_at(w.absmax, block)) * float_at(w.nested_absmax, block / w.nested_block));
+  const float product =
+      rounded(float_at(w.nested_table, byte_at(w.absmax, block)) * float_at(w.nested_absmax, block / w.nested_block));
   return product + w.nested_offset;
 }
 
@@ -164,7 +177,9 @@ float float_at(const StoredPart& part, std::int64_t index) {
   return value;
 }
 
-std::int32_t int_at(const StoredPart& part, std::int64_t index) { return static_cast<std::int32_t>(word_at(part, index)); }
+std::int32_t int_at(const StoredPart& part, std::int64_t index) {
+  return static_cast<std::int32_t>(word_at(part, index));
+}
 
 std::optional<CodeFormat> code_format_of(const QuantizedWeight& w) {
   const bool codes = w.layout != CodeLayout::kFp8 && w.layout != CodeLayout::kNibbles && (w.bits == 4 || w.bits == 8);
@@ -199,8 +214,8 @@ void read_code_window(const QuantizedWeight& w, IndexRange rows, IndexRange colu
   }
 }
 
-void dequantize_window(const QuantizedWeight& weight, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
-                       std::int64_t column_end, float* out, std::int64_t out_stride) {
+void dequantize_window(const QuantizedWeight& weight, std::int64_t row_begin, std::int64_t row_end,
+                       std::int64_t column_begin, std::int64_t column_end, float* out, std::int64_t out_stride) {
   const Window window{row_begin, row_end, column_begin, column_end};
   if (weight.layout == CodeLayout::kNibbles) return read_nibbles(weight, window, out, out_stride);
   read_codes(weight, window, out, out_stride);

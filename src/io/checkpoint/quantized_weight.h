@@ -42,17 +42,17 @@ struct QuantizedWeight {
   std::int64_t bits = 4;
   StoredPart codes;
 
-  StoredPart scales;                // f32, f16 or bf16: [out / rows_a_scale, groups], or [groups, out] when by_group
+  StoredPart scales;  // f32, f16 or bf16: [out / rows_a_scale, groups], or [groups, out] when by_group
   bool scales_by_group = false;
-  std::int64_t rows_a_scale = 1;    // outputs that share a row of scales
+  std::int64_t rows_a_scale = 1;       // outputs that share a row of scales
   std::int64_t group = 0, groups = 1;  // inputs a scale
-  StoredPart group_index;           // i32 [in]: the group of each input; else input / group
-  float after_scale = 1;            // a last factor
+  StoredPart group_index;              // i32 [in]: the group of each input; else input / group
+  float after_scale = 1;               // a last factor
 
   ZeroLayout zero_layout = ZeroLayout::kConstant;
   std::int64_t center = 0;
   StoredPart zeros;
-  std::int64_t zero_added = 0;      // 1: the file holds zero - 1
+  std::int64_t zero_added = 0;  // 1: the file holds zero - 1
 
   // kNibbles: values, absmax of each block of the flat weight, in f32 or as bytes of a second table.
   float table[16] = {};
@@ -63,8 +63,8 @@ struct QuantizedWeight {
 
 // Rows [row_begin, row_end) and columns [column_begin, column_end) -> out, row stride in elements. Everything was checked
 // against the parts' sizes before, but for values of group_index: Error(kData) where one names no group.
-void dequantize_window(const QuantizedWeight& weight, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
-                       std::int64_t column_end, float* out, std::int64_t out_stride);
+void dequantize_window(const QuantizedWeight& weight, std::int64_t row_begin, std::int64_t row_end,
+                       std::int64_t column_begin, std::int64_t column_end, float* out, std::int64_t out_stride);
 
 // The weight's codes as they stand in the file, where kernels can keep them: 4 or 8 bits, scales of 16 bits, groups of 32, 64,
 // 128 or one an output, and inputs that follow their groups in order (no activation order). Reads group_index.

@@ -27,14 +27,17 @@ class SafetensorsFile final : public MappedTensors {
   void read_file(const std::string& path) {
     const std::size_t index = add_file(MappedFile(path));
     const auto bytes = file(index).bytes();
-    MAGISTER_CHECK(bytes.size() >= 8, ExitCode::kData,
-                   "{}: has {} bytes (a safetensors file begins with the 8-byte length of its header); fetch the file again",
-                   printable(path), bytes.size());
+    MAGISTER_CHECK(
+        bytes.size() >= 8, ExitCode::kData,
+        "{}: has {} bytes (a safetensors file begins with the 8-byte length of its header); fetch the file again",
+        printable(path), bytes.size());
     std::uint64_t header_bytes = 0;
     std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-    MAGISTER_CHECK(header_bytes <= kMaxHeaderBytes && header_bytes <= bytes.size() - 8, ExitCode::kData,
-                   "{}: its header says {} bytes, but the file has {} and {} are allowed (it is cut short or no safetensors "
-                   "file); fetch the file again", printable(path), header_bytes, bytes.size(), kMaxHeaderBytes);
+    MAGISTER_CHECK(
+        header_bytes <= kMaxHeaderBytes && header_bytes <= bytes.size() - 8, ExitCode::kData,
+        "{}: its header says {} bytes, but the file has {} and {} are allowed (it is cut short or no safetensors "
+        "file); fetch the file again",
+        printable(path), header_bytes, bytes.size(), kMaxHeaderBytes);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
     MAGISTER_CHECK(text.starts_with('{'), ExitCode::kData,
                    "{}: its header does not begin with \"{{\" (it is not a safetensors file); fetch the file again",
@@ -51,26 +54,35 @@ class SafetensorsFile final : public MappedTensors {
     std::uint64_t covered = 0;
     for (SafetensorsEntry& entry : entries) {
       const std::uint64_t needed = tensor_bytes(entry.info, path);
-      MAGISTER_CHECK(entry.begin <= entry.end && entry.end - entry.begin == needed, ExitCode::kData,
-                     "{}: tensor {} stands at bytes {} to {}, but its shape and dtype need {} bytes (the header is wrong); "
-                     "fetch the file again", printable(path), printable(entry.info.name), entry.begin, entry.end, needed);
-      MAGISTER_CHECK(entry.begin == covered, ExitCode::kData,
-                     "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap or leave a hole); "
-                     "fetch the file again", printable(path), printable(entry.info.name), entry.begin, covered);
+      MAGISTER_CHECK(
+          entry.begin <= entry.end && entry.end - entry.begin == needed, ExitCode::kData,
+          "{}: tensor {} stands at bytes {} to {}, but its shape and dtype need {} bytes (the header is wrong); "
+          "fetch the file again",
+          printable(path), printable(entry.info.name), entry.begin, entry.end, needed);
+      MAGISTER_CHECK(
+          entry.begin == covered, ExitCode::kData,
+          "{}: tensor {} begins at byte {} of the data, where {} was expected (tensors overlap or leave a hole); "
+          "fetch the file again",
+          printable(path), printable(entry.info.name), entry.begin, covered);
       covered = entry.end;
       add_tensor(std::move(entry.info), index, checked_add(data, entry.begin, "begin of a tensor"));
     }
-    MAGISTER_CHECK(data + covered == file(index).size(), ExitCode::kData,
-                   "{}: the tensors end at byte {}, the file at {} (it is cut short or was appended to); fetch the file "
-                   "again", printable(path), data + covered, file(index).size());
+    MAGISTER_CHECK(
+        data + covered == file(index).size(), ExitCode::kData,
+        "{}: the tensors end at byte {}, the file at {} (it is cut short or was appended to); fetch the file "
+        "again",
+        printable(path), data + covered, file(index).size());
   }
 };
 
 std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
   const MappedFile file(index.string());
-  MAGISTER_CHECK(file.size() <= kMaxHeaderBytes, ExitCode::kData, "{}: has {} bytes (no index is that large); fetch the file "
-                 "again", printable(index.string()), file.size());
-  const auto shards = parse_safetensors_index({reinterpret_cast<const char*>(file.bytes().data()), file.size()}, index.string());
+  MAGISTER_CHECK(file.size() <= kMaxHeaderBytes, ExitCode::kData,
+                 "{}: has {} bytes (no index is that large); fetch the file "
+                 "again",
+                 printable(index.string()), file.size());
+  const auto shards =
+      parse_safetensors_index({reinterpret_cast<const char*>(file.bytes().data()), file.size()}, index.string());
   std::set<std::string> names;
   for (const auto& [tensor, shard] : shards) names.insert(shard);
   std::vector<std::string> paths;
@@ -80,7 +92,8 @@ std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
     const TensorInfo* info = tensors->find(tensor);
     MAGISTER_CHECK(info != nullptr && fs::path(tensors->path_of(*info)).filename() == shard, ExitCode::kData,
                    "{}: tensor {} does not stand in {}, which the index names (the shards are incomplete or not of one "
-                   "model); fetch them again", printable(index.string()), printable(tensor), printable(shard));
+                   "model); fetch them again",
+                   printable(index.string()), printable(tensor), printable(shard));
   }
   return tensors;
 }
@@ -94,7 +107,8 @@ std::unique_ptr<MappedTensors> open_safetensors(const std::string& path) {
   if (fs::exists(index, error)) return open_shards(index);
   MAGISTER_CHECK(fs::exists(single, error), ExitCode::kInputOutput,
                  "{}: has neither model.safetensors nor model.safetensors.index.json (there are no weights); give a "
-                 "model's folder or a .gguf file", printable(path));
+                 "model's folder or a .gguf file",
+                 printable(path));
   return std::make_unique<SafetensorsFile>(std::vector<std::string>{single.string()});
 }
 

@@ -19,11 +19,12 @@ struct DtypeName {
   std::string_view name;
   StorageType type;
 };
-constexpr std::array kDtypes = {
-    DtypeName{"F64", StorageType::kF64}, DtypeName{"F32", StorageType::kF32},   DtypeName{"F16", StorageType::kF16},
-    DtypeName{"BF16", StorageType::kBF16}, DtypeName{"I64", StorageType::kI64}, DtypeName{"I32", StorageType::kI32},
-    DtypeName{"I16", StorageType::kI16}, DtypeName{"I8", StorageType::kI8},     DtypeName{"U8", StorageType::kU8},
-    DtypeName{"BOOL", StorageType::kBool}, DtypeName{"F8_E4M3", StorageType::kF8_E4M3}};
+constexpr std::array kDtypes = {DtypeName{"F64", StorageType::kF64},        DtypeName{"F32", StorageType::kF32},
+                                DtypeName{"F16", StorageType::kF16},        DtypeName{"BF16", StorageType::kBF16},
+                                DtypeName{"I64", StorageType::kI64},        DtypeName{"I32", StorageType::kI32},
+                                DtypeName{"I16", StorageType::kI16},        DtypeName{"I8", StorageType::kI8},
+                                DtypeName{"U8", StorageType::kU8},          DtypeName{"BOOL", StorageType::kBool},
+                                DtypeName{"F8_E4M3", StorageType::kF8_E4M3}};
 
 class HeaderReader final : public StrictJson {
  public:
@@ -46,8 +47,10 @@ class HeaderReader final : public StrictJson {
     in_metadata_ = key() == "__metadata__";
     expect(kind == Kind::kObject, "tensor " + printable(key()), kind, "an object with dtype, shape and data_offsets");
     if (in_metadata_) return;
-    MAGISTER_CHECK(entries.size() < kMaxTensors, ExitCode::kData, "{}: holds more than {} tensors (no model has as many in one "
-                   "file); fetch the file again", where(), kMaxTensors);
+    MAGISTER_CHECK(entries.size() < kMaxTensors, ExitCode::kData,
+                   "{}: holds more than {} tensors (no model has as many in one "
+                   "file); fetch the file again",
+                   where(), kMaxTensors);
     entries.emplace_back().info.name = key();
     has_dtype_ = has_shape_ = false;
     num_offsets_ = 0;
@@ -63,8 +66,9 @@ class HeaderReader final : public StrictJson {
       expect(kind == Kind::kArray, key() + " of tensor " + printable(info.name), kind, "a list of whole numbers");
       has_shape_ = has_shape_ || key() == "shape";
     } else {
-      fail(ExitCode::kData, "{}: tensor {} has a field \"{}\" (dtype, shape and data_offsets are known); fetch the file again",
-           where(), printable(info.name), printable(key(), 80));
+      fail(ExitCode::kData,
+           "{}: tensor {} has a field \"{}\" (dtype, shape and data_offsets are known); fetch the file again", where(),
+           printable(info.name), printable(key(), 80));
     }
   }
 
@@ -74,17 +78,21 @@ class HeaderReader final : public StrictJson {
     std::uint64_t value = 0;
     const bool whole = kind == Kind::kWhole && !text.starts_with('-') &&
                        std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc();
-    MAGISTER_CHECK(whole && value <= (1ull << 62), ExitCode::kData,
-                   "{}: shape or data_offsets of tensor {} holds {} (whole numbers from 0 to 2^62 are expected); fetch the "
-                   "file again", where(), printable(entry.info.name), text.empty() ? name_of(kind) : printable(text, 40));
+    MAGISTER_CHECK(
+        whole && value <= (1ull << 62), ExitCode::kData,
+        "{}: shape or data_offsets of tensor {} holds {} (whole numbers from 0 to 2^62 are expected); fetch the "
+        "file again",
+        where(), printable(entry.info.name), text.empty() ? name_of(kind) : printable(text, 40));
     if (in_shape_) {
       MAGISTER_CHECK(entry.info.shape.size() < kMaxDimensions, ExitCode::kData,
                      "{}: tensor {} has more than {} dimensions (no model's has); fetch the file again", where(),
                      printable(entry.info.name), kMaxDimensions);
       entry.info.shape.push_back(static_cast<std::int64_t>(value));
     } else {
-      MAGISTER_CHECK(num_offsets_ < 2, ExitCode::kData, "{}: data_offsets of tensor {} has more than 2 numbers (begin and end "
-                     "are expected); fetch the file again", where(), printable(entry.info.name));
+      MAGISTER_CHECK(num_offsets_ < 2, ExitCode::kData,
+                     "{}: data_offsets of tensor {} has more than 2 numbers (begin and end "
+                     "are expected); fetch the file again",
+                     where(), printable(entry.info.name));
       (num_offsets_++ == 0 ? entry.begin : entry.end) = value;
     }
   }
@@ -96,9 +104,10 @@ class HeaderReader final : public StrictJson {
   void on_end() override {
     if (depth() != 1) return;
     if (!in_metadata_) {
-      MAGISTER_CHECK(has_dtype_ && has_shape_ && num_offsets_ == 2, ExitCode::kData,
-                     "{}: tensor {} lacks its dtype, shape or two data_offsets (it cannot be read); fetch the file again",
-                     where(), printable(entries.back().info.name));
+      MAGISTER_CHECK(
+          has_dtype_ && has_shape_ && num_offsets_ == 2, ExitCode::kData,
+          "{}: tensor {} lacks its dtype, shape or two data_offsets (it cannot be read); fetch the file again", where(),
+          printable(entries.back().info.name));
     }
     in_metadata_ = false;
   }
@@ -107,8 +116,10 @@ class HeaderReader final : public StrictJson {
     for (const DtypeName& known : kDtypes) {
       if (known.name == text) return known.type;
     }
-    fail(ExitCode::kData, "{}: tensor {} has dtype {} (read here: F64, F32, F16, BF16, I8 to I64, U8, BOOL); convert the model "
-         "to one of these", where(), printable(name), printable(text, 40));
+    fail(ExitCode::kData,
+         "{}: tensor {} has dtype {} (read here: F64, F32, F16, BF16, I8 to I64, U8, BOOL); convert the model "
+         "to one of these",
+         where(), printable(name), printable(text, 40));
   }
 
   void expect(bool good, const std::string& what, Kind kind, const char* wanted) const {
@@ -128,24 +139,33 @@ class IndexReader final : public StrictJson {
 
  private:
   void on_value(Kind kind, std::string& text) override {
-    MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData, "{}: is {} (an object with \"weight_map\" must stand "
-                   "there); fetch the file again", where(), name_of(kind));
+    MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData,
+                   "{}: is {} (an object with \"weight_map\" must stand "
+                   "there); fetch the file again",
+                   where(), name_of(kind));
     if (depth() == 1) {
       in_map_ = key() == "weight_map";
-      MAGISTER_CHECK(!in_map_ || kind == Kind::kObject, ExitCode::kData, "{}: \"weight_map\" is {} (an object of tensor and file "
-                     "names must stand there); fetch the file again", where(), name_of(kind));
+      MAGISTER_CHECK(!in_map_ || kind == Kind::kObject, ExitCode::kData,
+                     "{}: \"weight_map\" is {} (an object of tensor and file "
+                     "names must stand there); fetch the file again",
+                     where(), name_of(kind));
       found = found || in_map_;
     }
     if (depth() != 2 || !in_map_) return;
-    MAGISTER_CHECK(kind == Kind::kText, ExitCode::kData, "{}: the shard of tensor {} is {} (a file name must stand there); fetch "
-                   "the file again", where(), printable(key()), name_of(kind));
+    MAGISTER_CHECK(kind == Kind::kText, ExitCode::kData,
+                   "{}: the shard of tensor {} is {} (a file name must stand there); fetch "
+                   "the file again",
+                   where(), printable(key()), name_of(kind));
     const bool plain = !text.empty() && text.size() <= 255 && text != "." && text != ".." &&
                        text.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-    MAGISTER_CHECK(plain, ExitCode::kData, "{}: names the shard \"{}\" (shards lie beside their index, without a folder); fetch "
-                   "the file again", where(), printable(text));
-    MAGISTER_CHECK(shards.size() < kMaxIndexEntries && key().size() <= kMaxTensorNameBytes, ExitCode::kData,
-                   "{}: names more than {} tensors or one with more than {} bytes (no model has such); fetch the file again",
-                   where(), kMaxIndexEntries, kMaxTensorNameBytes);
+    MAGISTER_CHECK(plain, ExitCode::kData,
+                   "{}: names the shard \"{}\" (shards lie beside their index, without a folder); fetch "
+                   "the file again",
+                   where(), printable(text));
+    MAGISTER_CHECK(
+        shards.size() < kMaxIndexEntries && key().size() <= kMaxTensorNameBytes, ExitCode::kData,
+        "{}: names more than {} tensors or one with more than {} bytes (no model has such); fetch the file again",
+        where(), kMaxIndexEntries, kMaxTensorNameBytes);
     shards.emplace(key(), std::move(text));
   }
 
@@ -164,7 +184,8 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view json
   IndexReader reader(path);
   reader.read(json);
   MAGISTER_CHECK(reader.found && !reader.shards.empty(), ExitCode::kData,
-                 "{}: has no \"weight_map\" or an empty one (the shards are not named); fetch the file again", printable(path));
+                 "{}: has no \"weight_map\" or an empty one (the shards are not named); fetch the file again",
+                 printable(path));
   return std::move(reader.shards);
 }
 

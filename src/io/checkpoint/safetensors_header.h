@@ -12,8 +12,8 @@
 namespace magister {
 
 struct SafetensorsEntry {
-  TensorInfo info;                       // num_bytes not set
-  std::uint64_t begin = 0, end = 0;      // in the data that follows the header
+  TensorInfo info;                   // num_bytes not set
+  std::uint64_t begin = 0, end = 0;  // in the data that follows the header
 };
 
 // The tensors of a header. Throws Error(kData) naming path, tensor and value.

@@ -25,33 +25,36 @@ using Window = TensorWindow;
 }  // namespace
 
 FloatType float_type(const at::Tensor& out) {
-  MAGISTER_CHECK(out.device().is_cpu() && (out.scalar_type() == at::kFloat || out.scalar_type() == at::kBFloat16 ||
-                                           out.scalar_type() == at::kHalf),
-                 ExitCode::kInternal, "tensors are read into f32, bf16 or f16 in host memory (asked for {} on {}); report this",
-                 c10::toString(out.scalar_type()), out.device().str());
+  MAGISTER_CHECK(
+      out.device().is_cpu() &&
+          (out.scalar_type() == at::kFloat || out.scalar_type() == at::kBFloat16 || out.scalar_type() == at::kHalf),
+      ExitCode::kInternal, "tensors are read into f32, bf16 or f16 in host memory (asked for {} on {}); report this",
+      c10::toString(out.scalar_type()), out.device().str());
   if (out.scalar_type() == at::kFloat) return FloatType::kF32;
   return out.scalar_type() == at::kHalf ? FloatType::kF16 : FloatType::kBF16;
 }
 
 void check_window(const std::string& name, std::int64_t rows, std::int64_t columns, const TensorWindow& window,
                   const at::Tensor& out) {
-  MAGISTER_CHECK(0 <= window.row_begin && window.row_begin <= window.row_end && window.row_end <= rows &&
-                     0 <= window.column_begin && window.column_begin <= window.column_end && window.column_end <= columns &&
-                     out.dim() == 2 && out.size(0) == window.row_end - window.row_begin &&
-                     out.size(1) == window.column_end - window.column_begin && (out.stride(1) == 1 || out.size(1) <= 1),
-                 ExitCode::kInternal, "window [{}, {}) x [{}, {}) of tensor {} with {} x {} (it does not fit); report this",
-                 window.row_begin, window.row_end, window.column_begin, window.column_end, printable(name), rows, columns);
+  MAGISTER_CHECK(
+      0 <= window.row_begin && window.row_begin <= window.row_end && window.row_end <= rows &&
+          0 <= window.column_begin && window.column_begin <= window.column_end && window.column_end <= columns &&
+          out.dim() == 2 && out.size(0) == window.row_end - window.row_begin &&
+          out.size(1) == window.column_end - window.column_begin && (out.stride(1) == 1 || out.size(1) <= 1),
+      ExitCode::kInternal, "window [{}, {}) x [{}, {}) of tensor {} with {} x {} (it does not fit); report this",
+      window.row_begin, window.row_end, window.column_begin, window.column_end, printable(name), rows, columns);
   float_type(out);
 }
 
 namespace {
 
 // One piece: rows that fit kPieceBytes, at most kPieceColumns wide.
-void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_bytes, StorageType type, const Window& window,
-                FloatType to, std::byte* out, std::int64_t out_row_bytes) {
+void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_bytes, StorageType type,
+                const Window& window, FloatType to, std::byte* out, std::int64_t out_row_bytes) {
   const StorageLayout layout = layout_of(type);
   const std::int64_t first_byte = window.column_begin / layout.block_elements * layout.block_bytes;
-  const std::int64_t last_byte = (window.column_end + layout.block_elements - 1) / layout.block_elements * layout.block_bytes;
+  const std::int64_t last_byte =
+      (window.column_end + layout.block_elements - 1) / layout.block_elements * layout.block_bytes;
   const std::byte* const begin = base + window.row_begin * row_bytes;
   const std::byte* const end = base + (window.row_end - 1) * row_bytes;  // of the last row's begin
   // A narrow window of wide rows touches its own pages only; else one call brings all of them.
@@ -79,25 +82,44 @@ std::unique_ptr<TensorFile> open_hugging_face(const std::string& path, const std
 
 std::string to_string(StorageType type) {
   switch (type) {
-    case StorageType::kF32: return "F32";
-    case StorageType::kF16: return "F16";
-    case StorageType::kBF16: return "BF16";
-    case StorageType::kF64: return "F64";
-    case StorageType::kI8: return "I8";
-    case StorageType::kI16: return "I16";
-    case StorageType::kI32: return "I32";
-    case StorageType::kI64: return "I64";
-    case StorageType::kU8: return "U8";
-    case StorageType::kBool: return "BOOL";
-    case StorageType::kF8_E4M3: return "F8_E4M3";
-    case StorageType::kQ8_0: return "Q8_0";
-    case StorageType::kQ4_0: return "Q4_0";
-    case StorageType::kQ4_1: return "Q4_1";
-    case StorageType::kQ5_0: return "Q5_0";
-    case StorageType::kQ5_1: return "Q5_1";
-    case StorageType::kQ4_K: return "Q4_K";
-    case StorageType::kQ5_K: return "Q5_K";
-    case StorageType::kQ6_K: return "Q6_K";
+    case StorageType::kF32:
+      return "F32";
+    case StorageType::kF16:
+      return "F16";
+    case StorageType::kBF16:
+      return "BF16";
+    case StorageType::kF64:
+      return "F64";
+    case StorageType::kI8:
+      return "I8";
+    case StorageType::kI16:
+      return "I16";
+    case StorageType::kI32:
+      return "I32";
+    case StorageType::kI64:
+      return "I64";
+    case StorageType::kU8:
+      return "U8";
+    case StorageType::kBool:
+      return "BOOL";
+    case StorageType::kF8_E4M3:
+      return "F8_E4M3";
+    case StorageType::kQ8_0:
+      return "Q8_0";
+    case StorageType::kQ4_0:
+      return "Q4_0";
+    case StorageType::kQ4_1:
+      return "Q4_1";
+    case StorageType::kQ5_0:
+      return "Q5_0";
+    case StorageType::kQ5_1:
+      return "Q5_1";
+    case StorageType::kQ4_K:
+      return "Q4_K";
+    case StorageType::kQ5_K:
+      return "Q5_K";
+    case StorageType::kQ6_K:
+      return "Q6_K";
   }
   return "?";
 }
@@ -108,18 +130,22 @@ std::unique_ptr<TensorFile> TensorFile::open(const std::string& path) {
   if (std::filesystem::is_directory(status)) return open_hugging_face(path, path);
   MAGISTER_CHECK(status.type() != std::filesystem::file_type::not_found, ExitCode::kInputOutput,
                  "{}: there is no such model (nothing to load); give a .gguf file or a folder with config.json and "
-                 "*.safetensors{}", printable(path), download_hint(path));
+                 "*.safetensors{}",
+                 printable(path), download_hint(path));
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".safetensors") return open_hugging_face(path, std::filesystem::path(path).parent_path().string());
   if (extension == ".gguf") return open_gguf(path);
-  fail(ExitCode::kData, "{}: \"{}\" is not a model format that is read here (only GGUF and safetensors are); give a .gguf "
-       "file or a folder with config.json and *.safetensors", printable(path), printable(extension));
+  fail(ExitCode::kData,
+       "{}: \"{}\" is not a model format that is read here (only GGUF and safetensors are); give a .gguf "
+       "file or a folder with config.json and *.safetensors",
+       printable(path), printable(extension));
 }
 
 const TensorInfo* TensorFile::find(const std::string& name) const {
   const auto& all = tensors();
-  const auto at = std::lower_bound(all.begin(), all.end(), name,
-                                   [](const TensorInfo& info, const std::string& wanted) { return info.name < wanted; });
+  const auto at = std::lower_bound(all.begin(), all.end(), name, [](const TensorInfo& info, const std::string& wanted) {
+    return info.name < wanted;
+  });
   return at != all.end() && at->name == name ? &*at : nullptr;
 }
 
@@ -133,15 +159,16 @@ std::uint64_t tensor_bytes(const TensorInfo& info, const std::string& path) {
   const auto what = fmt::format("{}: tensor {}", printable(path), printable(info.name));
   std::uint64_t elements = 1;
   for (const std::int64_t size : info.shape) {
-    MAGISTER_CHECK(size >= 0, ExitCode::kData, "{} has a dimension of {} (a size cannot be negative); fetch the file again",
-                   what, size);
+    MAGISTER_CHECK(size >= 0, ExitCode::kData,
+                   "{} has a dimension of {} (a size cannot be negative); fetch the file again", what, size);
     elements = checked_multiply(elements, static_cast<std::uint64_t>(size), what);
   }
   const StorageLayout layout = layout_of(info.type);
   const std::int64_t columns = info.shape.empty() ? 1 : info.shape.back();
-  MAGISTER_CHECK(columns % layout.block_elements == 0, ExitCode::kData,
-                 "{} has rows of {} elements, no whole number of {} blocks of {} (it cannot be read); fetch the file again",
-                 what, columns, to_string(info.type), layout.block_elements);
+  MAGISTER_CHECK(
+      columns % layout.block_elements == 0, ExitCode::kData,
+      "{} has rows of {} elements, no whole number of {} blocks of {} (it cannot be read); fetch the file again", what,
+      columns, to_string(info.type), layout.block_elements);
   return checked_multiply(elements / static_cast<std::uint64_t>(layout.block_elements),
                           static_cast<std::uint64_t>(layout.block_bytes), what);
 }
@@ -154,14 +181,17 @@ std::size_t MappedTensors::add_file(MappedFile file) {
 
 void MappedTensors::add_tensor(TensorInfo info, std::size_t file_index, std::uint64_t offset) {
   const MappedFile& file = files_[file_index];
-  MAGISTER_CHECK(!info.name.empty() && info.name.size() <= kMaxTensorNameBytes, ExitCode::kData,
-                 "{}: a tensor has a name of {} bytes (1 to {} are allowed; the header is damaged); fetch the file again",
-                 printable(file.path()), info.name.size(), kMaxTensorNameBytes);
+  MAGISTER_CHECK(
+      !info.name.empty() && info.name.size() <= kMaxTensorNameBytes, ExitCode::kData,
+      "{}: a tensor has a name of {} bytes (1 to {} are allowed; the header is damaged); fetch the file again",
+      printable(file.path()), info.name.size(), kMaxTensorNameBytes);
   info.num_bytes = tensor_bytes(info, file.path());
   const std::uint64_t end = checked_add(offset, info.num_bytes, "end of a tensor");
-  MAGISTER_CHECK(end <= file.size(), ExitCode::kData,
-                 "{}: tensor {} stands at bytes {} to {}, but the file has {} (it is cut short or its header is wrong); "
-                 "fetch the file again", printable(file.path()), printable(info.name), offset, end, file.size());
+  MAGISTER_CHECK(
+      end <= file.size(), ExitCode::kData,
+      "{}: tensor {} stands at bytes {} to {}, but the file has {} (it is cut short or its header is wrong); "
+      "fetch the file again",
+      printable(file.path()), printable(info.name), offset, end, file.size());
   infos_.push_back(std::move(info));
   places_.push_back({file_index, offset});
 }
@@ -209,8 +239,10 @@ void MappedTensors::forget(const TensorInfo& info, IndexRange bytes) const {
 void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::int64_t row_end,
                          std::int64_t column_begin, std::int64_t column_end, at::Tensor out) const {
   const TensorInfo* info = find(name);
-  MAGISTER_CHECK(info != nullptr, ExitCode::kData, "{}: there is no tensor {} (the model cannot be built); check that the "
-                 "file belongs to the model", printable(paths_.front()), printable(name));
+  MAGISTER_CHECK(info != nullptr, ExitCode::kData,
+                 "{}: there is no tensor {} (the model cannot be built); check that the "
+                 "file belongs to the model",
+                 printable(paths_.front()), printable(name));
   const std::int64_t columns = info->shape.empty() ? 1 : info->shape.back();
   std::int64_t rows = 1;
   for (std::size_t i = 0; i + 1 < info->shape.size(); ++i) rows *= info->shape[i];

@@ -29,8 +29,10 @@ std::uint64_t line_begin(const DataFile& file, std::uint64_t line) {
   for (std::size_t i = 0; i < n; ++i) {
     if (buffer[i] == '\n' && --left == 0) return block * kDataBlockBytes + i + 1;
   }
-  fail(ExitCode::kInputOutput, "{}: line {} is not where it was (the file changed while it was read); leave the data alone "
-       "during a run", printable(file.path), line + 1);
+  fail(ExitCode::kInputOutput,
+       "{}: line {} is not where it was (the file changed while it was read); leave the data alone "
+       "during a run",
+       printable(file.path), line + 1);
 }
 
 std::string combined_sha256(const std::vector<DataFile>& files) {
@@ -45,7 +47,8 @@ std::string combined_sha256(const std::vector<DataFile>& files) {
 // Without the byte order mark. UTF-16 is named: it is what an editor wrote, and its bytes look like damage.
 std::string_view without_mark(std::string_view line, const std::string& where) {
   MAGISTER_CHECK(!line.starts_with("\xFF\xFE") && !line.starts_with("\xFE\xFF"), ExitCode::kData,
-                 "{}: the file is UTF-16 (only UTF-8 is read); convert it, for example with iconv -f UTF-16 -t UTF-8", where);
+                 "{}: the file is UTF-16 (only UTF-8 is read); convert it, for example with iconv -f UTF-16 -t UTF-8",
+                 where);
   if (line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
   return line;
 }
@@ -81,14 +84,16 @@ std::uint64_t Dataset::num_source_records() const { return index_->num_records; 
 
 IndexRange Dataset::records() const {
   const auto border = [&](std::uint64_t i) {
-    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(index_->num_records) * i / index_->config.slice_count);
+    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(index_->num_records) * i /
+                                      index_->config.slice_count);
   };
   return {border(index_->config.slice_index), border(index_->config.slice_index + 1)};
 }
 
 const std::string& Dataset::sha256() const { return index_->sha256; }
 
-void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& visit, const std::function<bool()>& poll) const {
+void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& visit,
+                       const std::function<bool()>& poll) const {
   MAGISTER_CHECK(range.begin <= range.end && range.end <= index_->num_records, ExitCode::kInternal,
                  "records {} to {} of {} were asked for (there are no such); report this", range.begin, range.end,
                  index_->num_records);
@@ -107,8 +112,10 @@ void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& vi
       Record record;
       record.source_index = i;
       record.where = fmt::format("{}:{}", name, line_number);
-      MAGISTER_CHECK(reader.next(line, line_number), ExitCode::kInputOutput, "{}: the line is gone (the file changed while it "
-                     "was read); leave the data alone during a run", record.where);
+      MAGISTER_CHECK(reader.next(line, line_number), ExitCode::kInputOutput,
+                     "{}: the line is gone (the file changed while it "
+                     "was read); leave the data alone during a run",
+                     record.where);
       if (line_number == 1) line = without_mark(line, record.where);
       if (file.jsonl) {
         parser.parse(line, record.where, record);

@@ -13,11 +13,11 @@
 #include <set>
 #include <span>
 
-#include "magister/io/agreed_errors.h"
 #include "io/dataset/newlines.h"
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
+#include "magister/io/agreed_errors.h"
 
 namespace magister {
 namespace {
@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint32_t kLastLineOpen = 0x80000000u;  // a block has at most 2^22 line ends
 
 std::vector<std::string> expand(const std::string& pattern) {
-  struct stat status {};
+  struct stat status{};
   if (::lstat(pattern.c_str(), &status) == 0 || pattern.find_first_of("*?[") == std::string::npos) return {pattern};
   glob_t found{};
   const int outcome = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
@@ -35,8 +35,10 @@ std::vector<std::string> expand(const std::string& pattern) {
   MAGISTER_CHECK(outcome == 0 || outcome == GLOB_NOMATCH, ExitCode::kInputOutput,
                  "{}: the folders of this pattern cannot be read ({}); check their permissions", printable(pattern),
                  std::strerror(error));
-  MAGISTER_CHECK(!paths.empty(), ExitCode::kInputOutput, "{}: no file matches (there is nothing to read); check "
-                 "dataset.path", printable(pattern));
+  MAGISTER_CHECK(!paths.empty(), ExitCode::kInputOutput,
+                 "{}: no file matches (there is nothing to read); check "
+                 "dataset.path",
+                 printable(pattern));
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -52,19 +54,26 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   file.path = path;
   const std::string extension = lower_extension(path);
   file.jsonl = extension == ".jsonl";
-  struct stat status {};
+  struct stat status{};
   const bool is_folder = ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-  MAGISTER_CHECK(file.jsonl || extension == ".txt" || is_folder, ExitCode::kConfig,
-                 "{}: files that end in \"{}\" are not read as data sets (.jsonl and .txt are, Parquet and HDF5 not yet); convert "
-                 "the file or name another", printable(path), printable(extension));
-  MAGISTER_CHECK(file.jsonl || is_folder || (config.tokens_field.empty() && config.key_field.empty() && !config.whole_record), ExitCode::kConfig,
-                 "{}: plain text has no fields (dataset.tokens, dataset.messages, dataset.key or the task names one); use .jsonl or leave them out",
-                 printable(path));
+  MAGISTER_CHECK(
+      file.jsonl || extension == ".txt" || is_folder, ExitCode::kConfig,
+      "{}: files that end in \"{}\" are not read as data sets (.jsonl and .txt are, Parquet and HDF5 not yet); convert "
+      "the file or name another",
+      printable(path), printable(extension));
+  MAGISTER_CHECK(
+      file.jsonl || is_folder || (config.tokens_field.empty() && config.key_field.empty() && !config.whole_record),
+      ExitCode::kConfig,
+      "{}: plain text has no fields (dataset.tokens, dataset.messages, dataset.key or the task names one); use .jsonl "
+      "or leave them out",
+      printable(path));
   file.version = LineReader(path).version();
   return file;
 }
 
-void append(std::string& bytes, const void* from, std::size_t size) { bytes.append(static_cast<const char*>(from), size); }
+void append(std::string& bytes, const void* from, std::size_t size) {
+  bytes.append(static_cast<const char*>(from), size);
+}
 
 // The list as bytes for the other ranks: kind, version, path, NUL.
 std::string packed(const std::vector<DataFile>& files) {
@@ -102,8 +111,13 @@ void warn_of_repeats(const std::vector<DataFile>& files) {
 class Scan {
  public:
   Scan(const std::vector<DataFile>& files, const ScanShares& shares, int rank, const std::function<bool()>& poll)
-      : files_(files), shares_(shares), rank_(rank), poll_(poll), first_(shares.first_block[static_cast<std::size_t>(rank)]),
-        counts_(shares.first_block[static_cast<std::size_t>(rank) + 1] - first_), buffer_(kDataBlockBytes) {}
+      : files_(files),
+        shares_(shares),
+        rank_(rank),
+        poll_(poll),
+        first_(shares.first_block[static_cast<std::size_t>(rank)]),
+        counts_(shares.first_block[static_cast<std::size_t>(rank) + 1] - first_),
+        buffer_(kDataBlockBytes) {}
 
   void run() {
     for (std::size_t i = 0; i < files_.size(); ++i) {
@@ -129,13 +143,16 @@ class Scan {
       const std::uint64_t offset = block * kDataBlockBytes;
       const std::size_t size = std::min(kDataBlockBytes, file.version.bytes - offset);
       const std::size_t n = reader.read_at(offset, {buffer_.data(), size});
-      MAGISTER_CHECK(n == size, ExitCode::kInputOutput, "{}: became shorter while it was read (records would be lost); leave the "
-                     "data alone during a run", printable(file.path));
+      MAGISTER_CHECK(n == size, ExitCode::kInputOutput,
+                     "{}: became shorter while it was read (records would be lost); leave the "
+                     "data alone during a run",
+                     printable(file.path));
       const std::string_view bytes(buffer_.data(), n);
       if (hashes) hash.update(bytes);
       if (!counts(file.first_block + block)) continue;
       const bool open = block + 1 == file.num_blocks() && bytes.back() != '\n';
-      counts_[file.first_block + block - first_] = static_cast<std::uint32_t>(count_newlines(bytes)) | (open ? kLastLineOpen : 0u);
+      counts_[file.first_block + block - first_] =
+          static_cast<std::uint32_t>(count_newlines(bytes)) | (open ? kLastLineOpen : 0u);
     }
     if (hashes) digests_ += hash.hex();
   }
@@ -156,7 +173,8 @@ std::vector<DataFile> list_data_files(const Communicator& world, const DatasetCo
   std::string bytes;
   run_agreed(world, [&] {
     if (world.rank() != 0) return;
-    MAGISTER_CHECK(!config.paths.empty(), ExitCode::kConfig, "dataset.path names no file (there is nothing to read); name one");
+    MAGISTER_CHECK(!config.paths.empty(), ExitCode::kConfig,
+                   "dataset.path names no file (there is nothing to read); name one");
     std::vector<DataFile> files;
     for (const std::string& pattern : config.paths) {
       MAGISTER_CHECK(!pattern.empty() && pattern.find('\0') == std::string::npos, ExitCode::kConfig,
@@ -177,7 +195,8 @@ ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_si
   shares.hasher.resize(file_bytes.size());
   std::vector<std::size_t> order(file_bytes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return file_bytes[a] > file_bytes[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return file_bytes[a] > file_bytes[b]; });
   std::set<std::pair<std::uint64_t, std::size_t>> loads;  // blocks' worth of work, rank
   for (std::size_t rank = 0; rank < size; ++rank) loads.emplace(0, rank);
   std::uint64_t num_blocks = 0;

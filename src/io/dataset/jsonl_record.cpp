@@ -40,8 +40,8 @@ class JsonlParser::Events final : public StrictJson {
     MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData,
                    "{}: the line is {} (a record is an object); write one object a line", where(), name_of(kind));
     if (depth() == 2 && in_tokens_) {
-      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); fix this line", where(),
-           record_->tokens.size(), printable(wanted_), name_of(kind), kMaxToken);
+      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); fix this line",
+           where(), record_->tokens.size(), printable(wanted_), name_of(kind), kMaxToken);
     }
     if (depth() != 1) return;
     if (!key_field_.empty() && key() == key_field_) take_key(kind, text);
@@ -64,22 +64,25 @@ class JsonlParser::Events final : public StrictJson {
     MAGISTER_CHECK(kind == Kind::kText || kind == Kind::kWhole, ExitCode::kData,
                    "{}: the key \"{}\" is {} (a text or a whole number is expected); fix this line", where(),
                    printable(key_field_), name_of(kind));
-    MAGISTER_CHECK(text.size() <= kMaxKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
-                   "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); fix this line",
-                   where(), printable(text, 60), text.size(), kMaxKeyBytes);
+    MAGISTER_CHECK(
+        text.size() <= kMaxKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
+        "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); fix this line",
+        where(), printable(text, 60), text.size(), kMaxKeyBytes);
     record_->key = text;
     found_key_ = true;
   }
 
   void take_wanted(Kind kind, std::string& text) {
     MAGISTER_CHECK(kind == (wants_text_ ? Kind::kText : Kind::kArray), ExitCode::kData,
-                   "{}: \"{}\" is {} ({} is expected); fix this line or name another field", where(), printable(wanted_),
-                   name_of(kind), wants_text_ ? "a text" : "a list of token ids");
+                   "{}: \"{}\" is {} ({} is expected); fix this line or name another field", where(),
+                   printable(wanted_), name_of(kind), wants_text_ ? "a text" : "a list of token ids");
     found_ = true;
     in_tokens_ = !wants_text_;
     if (!wants_text_) return;
-    MAGISTER_CHECK(text.find('\0') == std::string::npos, ExitCode::kData, "{}: \"{}\" holds a NUL character (no text does; the "
-                   "file is damaged); fix this line", where(), printable(wanted_));
+    MAGISTER_CHECK(text.find('\0') == std::string::npos, ExitCode::kData,
+                   "{}: \"{}\" holds a NUL character (no text does; the "
+                   "file is damaged); fix this line",
+                   where(), printable(wanted_));
     record_->text = std::move(text);
   }
 
@@ -88,8 +91,10 @@ class JsonlParser::Events final : public StrictJson {
     const std::string near = nearest_name(field, keys(1));
     std::string seen;
     for (const std::string& name : keys(1)) seen += (seen.empty() ? "" : ", ") + printable(name, 40);
-    fail(ExitCode::kData, "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this line or the "
-         "dataset section", where(), printable(field), seen.empty() ? "none" : printable(seen),
+    fail(ExitCode::kData,
+         "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this line or the "
+         "dataset section",
+         where(), printable(field), seen.empty() ? "none" : printable(seen),
          near.empty() ? "" : "did you mean \"" + printable(near, 80) + "\"? else ");
   }
 
@@ -106,18 +111,24 @@ void JsonlParser::parse(std::string_view line, const std::string& where, Record&
   MAGISTER_CHECK(line.find_first_not_of(" \t\r") != std::string_view::npos, ExitCode::kData,
                  "{}: the line is empty (a JSONL line is one object); remove it", where);
   // The parser would skip the mark silently; inside a file it tells that files were pasted together.
-  MAGISTER_CHECK(!line.starts_with("\xEF\xBB\xBF"), ExitCode::kData, "{}: begins with a byte order mark (it may stand at a "
-                 "file's begin only); remove it", where);
+  MAGISTER_CHECK(!line.starts_with("\xEF\xBB\xBF"), ExitCode::kData,
+                 "{}: begins with a byte order mark (it may stand at a "
+                 "file's begin only); remove it",
+                 where);
   events_->parse(line, where, record);
 }
 
 void check_text(std::string_view line, const std::string& where) {
   const std::size_t bad = find_bad_utf8(line);
-  MAGISTER_CHECK(bad == line.size(), ExitCode::kData, "{}: not valid UTF-8 at byte {} of the line (the text would have to be "
-                 "guessed); convert the file to UTF-8", where, bad + 1);
+  MAGISTER_CHECK(bad == line.size(), ExitCode::kData,
+                 "{}: not valid UTF-8 at byte {} of the line (the text would have to be "
+                 "guessed); convert the file to UTF-8",
+                 where, bad + 1);
   const std::size_t nul = line.find('\0');
-  MAGISTER_CHECK(nul == std::string_view::npos, ExitCode::kData, "{}: a NUL character at byte {} of the line (no text has one; "
-                 "the file is damaged or binary); fix this line", where, nul + 1);
+  MAGISTER_CHECK(nul == std::string_view::npos, ExitCode::kData,
+                 "{}: a NUL character at byte {} of the line (no text has one; "
+                 "the file is damaged or binary); fix this line",
+                 where, nul + 1);
 }
 
 }  // namespace magister

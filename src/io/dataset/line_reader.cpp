@@ -18,9 +18,11 @@ constexpr std::size_t kChunkBytes = 1 << 20;
 LineReader::LineReader(const std::string& path, std::uint64_t begin, std::uint64_t max_line_bytes)
     : path_(path), position_(begin), max_line_bytes_(max_line_bytes) {
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput, "{}: cannot be opened ({}; the data set cannot be read); check the "
-                 "path and its permissions", printable(path), std::strerror(errno));
-  struct stat status {};
+  MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
+                 "{}: cannot be opened ({}; the data set cannot be read); check the "
+                 "path and its permissions",
+                 printable(path), std::strerror(errno));
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
     fail(ExitCode::kInputOutput, "{}: is {} (a data set is regular files, which several ranks read at once); {}",
@@ -34,9 +36,11 @@ LineReader::LineReader(const std::string& path, std::uint64_t begin, std::uint64
 LineReader::~LineReader() { ::close(descriptor_); }
 
 void LineReader::require(const FileVersion& expected) const {
-  MAGISTER_CHECK(version_ == expected, ExitCode::kInputOutput,
-                 "{}: changed during the run (it had {} bytes and has {}; records would not be those that were planned); leave "
-                 "the data alone and start again", printable(path_), expected.bytes, version_.bytes);
+  MAGISTER_CHECK(
+      version_ == expected, ExitCode::kInputOutput,
+      "{}: changed during the run (it had {} bytes and has {}; records would not be those that were planned); leave "
+      "the data alone and start again",
+      printable(path_), expected.bytes, version_.bytes);
 }
 
 std::size_t LineReader::read_at(std::uint64_t offset, std::span<char> out) const {
@@ -44,8 +48,9 @@ std::size_t LineReader::read_at(std::uint64_t offset, std::span<char> out) const
   while (done < out.size()) {
     const ssize_t n = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
-    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput, "{}: reading at byte {} failed ({}; records would be lost); check the disk",
-                   printable(path_), offset + done, std::strerror(errno));
+    MAGISTER_CHECK(n >= 0, ExitCode::kInputOutput,
+                   "{}: reading at byte {} failed ({}; records would be lost); check the disk", printable(path_),
+                   offset + done, std::strerror(errno));
     if (n == 0) break;
     done += static_cast<std::size_t>(n);
   }
@@ -66,8 +71,10 @@ bool LineReader::fill() {
 }
 
 void LineReader::check_length(std::uint64_t num_bytes, std::uint64_t line_number) const {
-  MAGISTER_CHECK(num_bytes <= max_line_bytes_, ExitCode::kData, "{}:{}: the line is longer than {} bytes (it is not a record); "
-                 "check that the file is JSONL or plain text", printable(path_), line_number, max_line_bytes_);
+  MAGISTER_CHECK(num_bytes <= max_line_bytes_, ExitCode::kData,
+                 "{}:{}: the line is longer than {} bytes (it is not a record); "
+                 "check that the file is JSONL or plain text",
+                 printable(path_), line_number, max_line_bytes_);
 }
 
 bool LineReader::next(std::string_view& line, std::uint64_t line_number) {

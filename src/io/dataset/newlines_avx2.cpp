@@ -1,7 +1,7 @@
 // Byte counters over runs short enough that none can overflow; the compiler turns the inner loop into AVX2 at -O3.
-#include "io/dataset/newlines.h"
-
 #include <algorithm>
+
+#include "io/dataset/newlines.h"
 
 namespace magister {
 

@@ -6,12 +6,13 @@ namespace magister {
 namespace {
 
 void check_attributes(const ResultsReader& file, FaultList& faults) {
-  const char* const texts[] = {"format", "software", "software_version", "experiment", "config_sha256", "model_sha256",
-                               "tokenizer_sha256", "dataset_sha256", "plan_sha256"};
+  const char* const texts[] = {"format",       "software",         "software_version", "experiment", "config_sha256",
+                               "model_sha256", "tokenizer_sha256", "dataset_sha256",   "plan_sha256"};
   const char* const numbers[] = {"format_version", "num_samples", "num_tokens"};
   for (const char* name : texts) {
     const AttributeValue* value = find_attribute(file.attributes(), name);
-    if (value == nullptr || !std::holds_alternative<std::string>(*value)) faults.add("attribute {} is missing or no text", name);
+    if (value == nullptr || !std::holds_alternative<std::string>(*value))
+      faults.add("attribute {} is missing or no text", name);
   }
   for (const char* name : numbers) {
     const AttributeValue* value = find_attribute(file.attributes(), name);
@@ -20,7 +21,8 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
     }
   }
   const AttributeValue* complete = find_attribute(file.attributes(), "complete");
-  if (complete == nullptr || (*complete != AttributeValue(std::uint8_t{0}) && *complete != AttributeValue(std::uint8_t{1}))) {
+  if (complete == nullptr ||
+      (*complete != AttributeValue(std::uint8_t{0}) && *complete != AttributeValue(std::uint8_t{1}))) {
     faults.add("attribute complete is neither 0 nor 1");
   }
 }
@@ -59,8 +61,10 @@ std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultLi
       continue;
     }
     if (stored != found) {
-      faults.add("unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was committed",
-                 index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored);
+      faults.add(
+          "unit {} (samples {} to {}, rows {} to {}): its bytes have crc32c {:08x}, not {:08x} as when it was "
+          "committed",
+          index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end, found, stored);
     }
     if (rules != nullptr) rules->rows(file, unit, faults);
   }
@@ -78,7 +82,8 @@ std::vector<std::string> check_results(const std::string& path) {
   const Rules* rules = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rules& of) {
     return format != nullptr && *format == AttributeValue(std::string(of.format));
   });
-  if (rules == std::end(kRules)) faults.add("format is none that this program knows (magister.teacher_logits, magister.generate, magister.judge)");
+  if (rules == std::end(kRules))
+    faults.add("format is none that this program knows (magister.teacher_logits, magister.generate, magister.judge)");
   const AttributeValue* version = find_attribute(file.attributes(), "format_version");
   const auto* number = version == nullptr ? nullptr : std::get_if<std::uint64_t>(version);
   if (rules != std::end(kRules) && number != nullptr && (*number == 0 || *number > rules->newest_version)) {
@@ -92,7 +97,8 @@ std::vector<std::string> check_results(const std::string& path) {
   if (file.complete() && num_done != num_units) {
     faults.add("complete is 1, but {} of {} units are committed", num_done, num_units);
   } else if (!file.complete() && faults.count() == 0) {
-    faults.add("sound but not finished: {} of {} units are committed; run the command that made it again", num_done, num_units);
+    faults.add("sound but not finished: {} of {} units are committed; run the command that made it again", num_done,
+               num_units);
   }
   return faults.take();
 }

@@ -29,15 +29,16 @@ bool has_tops(const ResultsReader& file, FaultList& faults) {
   bool right = has_column(file, "/generate/top_id", ColumnType::kI32, Extent::kRows, faults);
   right &= has_column(file, "/generate/top_logprob", ColumnType::kF32, Extent::kRows, faults);
   if (right && ids->spec.width != logprobs->spec.width) {
-    faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->spec.width, logprobs->spec.width);
+    faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->spec.width,
+               logprobs->spec.width);
     return false;
   }
   return right;
 }
 
 // One row's kept entries against each other and against the written token.
-void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<const float> logprobs, std::int32_t written,
-                float written_logprob, FaultList& faults) {
+void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<const float> logprobs,
+                std::int32_t written, float written_logprob, FaultList& faults) {
   for (std::size_t j = 0; j < ids.size(); ++j) {
     if (ids[j] < 0) faults.add("row {}: kept token id {} is not a token", row, ids[j]);
     if (!(logprobs[j] <= kSlack)) faults.add("row {}: a kept token has log-probability {}", row, logprobs[j]);
@@ -45,11 +46,12 @@ void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<
       faults.add("row {}: kept token {} stands after {}, which is not more probable", row, ids[j], ids[j - 1]);
     }
     if (ids[j] == written && logprobs[j] != written_logprob) {
-      faults.add("row {}: token {} has log-probability {} among the kept ones and {} as the written one", row, written, logprobs[j],
-                 written_logprob);
+      faults.add("row {}: token {} has log-probability {} among the kept ones and {} as the written one", row, written,
+                 logprobs[j], written_logprob);
     }
   }
-  if (!ids.empty() && written_logprob > logprobs[0]) faults.add("row {}: token {} is more probable than the best one", row, written);
+  if (!ids.empty() && written_logprob > logprobs[0])
+    faults.add("row {}: token {} is more probable than the best one", row, written);
 }
 
 }  // namespace
@@ -84,7 +86,8 @@ void check_generate_samples(const ResultsReader& file, FaultList& faults) {
       const bool begins = first + i == 0 || sources[i] == source_before + 1;
       const bool follows = begins ? indices[i] == 0 : sources[i] == source_before && indices[i] == index_before + 1;
       if (!follows) {
-        faults.add("text {} is number {} of record {}, after number {} of record {}", first + i, indices[i], sources[i], index_before, source_before);
+        faults.add("text {} is number {} of record {}, after number {} of record {}", first + i, indices[i], sources[i],
+                   index_before, source_before);
       }
       source_before = sources[i];
       index_before = indices[i];
@@ -117,8 +120,8 @@ void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList&
       columns.read(columns.at("/generate/top_logprob"), begin, std::as_writable_bytes(std::span(top_logprobs)));
     }
     for (std::uint64_t i = 0; i < count; ++i) {
-      check_tops(begin + i, std::span(top_ids).subspan(i * k, k), std::span(top_logprobs).subspan(i * k, k), ids[i], logprobs[i],
-                 faults);
+      check_tops(begin + i, std::span(top_ids).subspan(i * k, k), std::span(top_logprobs).subspan(i * k, k), ids[i],
+                 logprobs[i], faults);
       if (ids[i] < 0) faults.add("row {}: token id {} is not a token", begin + i, ids[i]);
       if (!(logprobs[i] <= kSlack)) faults.add("row {}: the token has log-probability {}", begin + i, logprobs[i]);
     }

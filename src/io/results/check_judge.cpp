@@ -12,9 +12,10 @@ bool check_judge_columns(const ResultsReader& file, FaultList& faults) {
     ColumnType type;
   };
   bool right = true;
-  for (const Required& want : {Required{"/judge/verdict", ColumnType::kI32}, Required{"/judge/probability", ColumnType::kF32},
-                               Required{"/judge/log_odds", ColumnType::kF32}, Required{"/judge/mass", ColumnType::kF32},
-                               Required{"/judge/class_logprob", ColumnType::kF32}, Required{"/judge/parse", ColumnType::kU8}}) {
+  for (const Required& want :
+       {Required{"/judge/verdict", ColumnType::kI32}, Required{"/judge/probability", ColumnType::kF32},
+        Required{"/judge/log_odds", ColumnType::kF32}, Required{"/judge/mass", ColumnType::kF32},
+        Required{"/judge/class_logprob", ColumnType::kF32}, Required{"/judge/parse", ColumnType::kU8}}) {
     const PlacedColumn* column = file.columns().find(want.path);
     if (column != nullptr && column->spec.type == want.type && column->spec.extent == Extent::kSamples) continue;
     faults.add("dataset {} is missing or has another type or shape than verdicts have", want.path);
@@ -34,8 +35,10 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
     columns.read(columns.at("/judge/class_logprob"), i, std::as_writable_bytes(std::span(logprobs)));
     const std::int32_t verdict = columns.rows<std::int32_t>("/judge/verdict", i, 1)[0];
     if (std::isnan(logprobs[0])) {  // read from a written reply
-      const bool right = verdict >= -1 && verdict < static_cast<std::int32_t>(classes) && (verdict >= 0 || columns.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
-      if (!right) faults.add("prompt {}: verdict {} of a reply is none of {}, or is told as sound", i, verdict, classes);
+      const bool right = verdict >= -1 && verdict < static_cast<std::int32_t>(classes) &&
+                         (verdict >= 0 || columns.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
+      if (!right)
+        faults.add("prompt {}: verdict {} of a reply is none of {}, or is told as sound", i, verdict, classes);
       continue;
     }
     const float mass = columns.rows<float>("/judge/mass", i, 1)[0];
@@ -43,7 +46,8 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
     for (const float value : logprobs) together += std::exp(static_cast<double>(value));
     const auto best = static_cast<std::int32_t>(std::max_element(logprobs.begin(), logprobs.end()) - logprobs.begin());
     if (verdict != best) faults.add("prompt {}: verdict {} is not the most probable one, {}", i, verdict, best);
-    if (!(std::abs(together - mass) <= 1e-4)) faults.add("prompt {}: mass is {}, the verdicts' probabilities are {} together", i, mass, together);
+    if (!(std::abs(together - mass) <= 1e-4))
+      faults.add("prompt {}: mass is {}, the verdicts' probabilities are {} together", i, mass, together);
   }
 }
 

@@ -18,14 +18,16 @@ using Extent = ColumnSpec::Extent;
 constexpr float kSlack = 1e-3f;
 
 float to_stored(float value, ColumnType type) {
-  return type == ColumnType::kF16 ? _cvtsh_ss(static_cast<unsigned short>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT))) : value;
+  return type == ColumnType::kF16 ? _cvtsh_ss(static_cast<unsigned short>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)))
+                                  : value;
 }
 
 // Rows of one unit that are in memory, and where each column stands.
 class RowWindow {
  public:
   explicit RowWindow(const ResultsReader& file)
-      : columns_(file.columns()), type_(columns_.at("/teacher/top_logprob").spec.type),
+      : columns_(file.columns()),
+        type_(columns_.at("/teacher/top_logprob").spec.type),
         k_(columns_.at("/teacher/top_id").spec.width) {}
 
   std::uint64_t rows_a_window() const { return std::max<std::uint64_t>(1, (1 << 20) / (k_ * 8)); }
@@ -42,11 +44,13 @@ class RowWindow {
     read("/teacher/target_logprob", begin, end, target_);
     read("/teacher/entropy", begin, end, entropy_);
     read("/teacher/tail_mass", begin, end, tail_mass_);
-    if (columns_.find("/tokens/assistant") != nullptr) read("/tokens/assistant", begin, std::min(end + 1, unit_end), assistant_);
+    if (columns_.find("/tokens/assistant") != nullptr)
+      read("/tokens/assistant", begin, std::min(end + 1, unit_end), assistant_);
   }
 
   // `row` counts from the file's begin; last: of its sample; vocabulary 0: unknown.
-  void check(std::uint64_t row, bool last, std::uint64_t vocabulary, const std::string& where, FaultList& faults) const {
+  void check(std::uint64_t row, bool last, std::uint64_t vocabulary, const std::string& where,
+             FaultList& faults) const {
     const std::size_t i = row - begin_;
     if (!assistant_.empty() && (last || assistant_[i + 1] == 0)) return check_empty(row, where, faults);
     const std::int32_t* ids = top_ids_.data() + i * k_;
@@ -58,14 +62,15 @@ class RowWindow {
     double mass = 0;
     for (std::size_t j = 0; j < k_; ++j) {
       if (outside(ids[j])) faults.add("{}, row {}: entry {} has id {}, which is not a token", where, row, j, ids[j]);
-      if (!(logprobs[j] <= kSlack)) faults.add("{}, row {}: entry {} has log-probability {}", where, row, j, logprobs[j]);
+      if (!(logprobs[j] <= kSlack))
+        faults.add("{}, row {}: entry {} has log-probability {}", where, row, j, logprobs[j]);
       mass += std::exp(static_cast<double>(logprobs[j]));
       if (j == 0) continue;
       // Rounded to half, different numbers become equal: only f32 ties are known to be ties.
       const bool tie_in_order = type_ == ColumnType::kF16 || logprobs[j] != logprobs[j - 1] || ids[j] > ids[j - 1];
       if (!(logprobs[j] <= logprobs[j - 1]) || !tie_in_order) {
-        faults.add("{}, row {}: entries {} and {} are out of order (ids {} {}, log-probabilities {} {})", where, row, j - 1, j,
-                   ids[j - 1], ids[j], logprobs[j - 1], logprobs[j]);
+        faults.add("{}, row {}: entries {} and {} are out of order (ids {} {}, log-probabilities {} {})", where, row,
+                   j - 1, j, ids[j - 1], ids[j], logprobs[j - 1], logprobs[j]);
       }
     }
     check_whole(row, i, mass, where, faults);
@@ -83,22 +88,25 @@ class RowWindow {
   // A row that was not to be scored.
   void check_empty(std::uint64_t row, const std::string& where, FaultList& faults) const {
     const std::size_t i = row - begin_;
-    bool empty = std::isnan(logsumexp_[i]) && std::isnan(target_[i]) && std::isnan(entropy_[i]) && std::isnan(tail_mass_[i]);
-    for (std::size_t j = i * k_; j < (i + 1) * k_; ++j) empty = empty && top_ids_[j] == -1 && std::isnan(top_logprobs_[j]);
+    bool empty =
+        std::isnan(logsumexp_[i]) && std::isnan(target_[i]) && std::isnan(entropy_[i]) && std::isnan(tail_mass_[i]);
+    for (std::size_t j = i * k_; j < (i + 1) * k_; ++j)
+      empty = empty && top_ids_[j] == -1 && std::isnan(top_logprobs_[j]);
     if (!empty) faults.add("{}, row {}: its next token is not the assistant's, but the row is not empty", where, row);
   }
 
   void check_whole(std::uint64_t row, std::size_t i, double mass, const std::string& where, FaultList& faults) const {
     if (!std::isfinite(logsumexp_[i])) faults.add("{}, row {}: logsumexp is {}", where, row, logsumexp_[i]);
-    if (!(std::isfinite(entropy_[i]) && entropy_[i] >= -kSlack)) faults.add("{}, row {}: entropy is {}", where, row, entropy_[i]);
+    if (!(std::isfinite(entropy_[i]) && entropy_[i] >= -kSlack))
+      faults.add("{}, row {}: entropy is {}", where, row, entropy_[i]);
     const double tail = tail_mass_[i];
     // A half has 11 bits: log p of -16 is off by up to 0.008, and so is p relatively.
     const double tolerance = type_ == ColumnType::kF16 ? 1e-2 : 1e-3;
     if (!(tail >= -kSlack && tail <= 1 + kSlack)) {
       faults.add("{}, row {}: tail_mass is {}", where, row, tail);
     } else if (!(std::abs(mass + tail - 1) <= tolerance)) {
-      faults.add("{}, row {}: the kept entries have mass {:.6f} and the tail {:.6f}, which is not 1 together", where, row, mass,
-                 tail);
+      faults.add("{}, row {}: the kept entries have mass {:.6f} and the tail {:.6f}, which is not 1 together", where,
+                 row, mass, tail);
     }
   }
 
@@ -114,12 +122,15 @@ class RowWindow {
     const float* logprobs = top_logprobs_.data() + i * k_;
     const std::int32_t* found = std::find(ids, ids + k_, ids_[i + 1]);
     if (found != ids + k_ && logprobs[found - ids] != stored) {
-      faults.add("{}, row {}: its next token {} has log-probability {} as a kept entry and {} as target (rows are shifted, or "
-                 "one of the two is damaged)", where, row, *found, logprobs[found - ids], target_[i]);
+      faults.add(
+          "{}, row {}: its next token {} has log-probability {} as a kept entry and {} as target (rows are shifted, or "
+          "one of the two is damaged)",
+          where, row, *found, logprobs[found - ids], target_[i]);
     }
     if (found == ids + k_ && !(stored <= logprobs[k_ - 1])) {
-      faults.add("{}, row {}: its next token {} has target_logprob {}, more than the last kept entry's {}, but is not kept",
-                 where, row, ids_[i + 1], target_[i], logprobs[k_ - 1]);
+      faults.add(
+          "{}, row {}: its next token {} has target_logprob {}, more than the last kept entry's {}, but is not kept",
+          where, row, ids_[i + 1], target_[i], logprobs[k_ - 1]);
     }
   }
 
@@ -158,7 +169,8 @@ bool check_teacher_columns(const ResultsReader& file, FaultList& faults) {
   const std::uint64_t before = faults.count();
   for (const Required& want : required) {
     const PlacedColumn* column = file.columns().find(want.path);
-    const bool half = column != nullptr && column->spec.type == ColumnType::kF16 && want.type == ColumnType::kF32 && want.wide;
+    const bool half =
+        column != nullptr && column->spec.type == ColumnType::kF16 && want.type == ColumnType::kF32 && want.wide;
     if (column == nullptr || (column->spec.type != want.type && !half) || column->spec.extent != want.extent ||
         (column->spec.width > 0) != want.wide) {
       faults.add("dataset {} is missing or has another type or shape than teacher logits have", want.path);
@@ -176,16 +188,17 @@ void check_teacher_samples(const ResultsReader& file, FaultList& faults) {
   const std::uint64_t n = columns.num_samples();
   std::uint64_t expected = number_or_zero(file, "slice_begin"), sample = 0;
   bool sound = true;
-  columns.for_each_piece(columns.at("/samples/source_index"), {0, n}, [&](std::uint64_t, std::span<const std::byte> bytes) {
-    for (std::size_t at = 0; at < bytes.size() && sound; at += 8, ++sample) {
-      std::uint64_t value;
-      std::memcpy(&value, bytes.data() + at, sizeof value);
-      // A record is one sample, or several windows one after the other.
-      sound = value == expected || (sample > 0 && value + 1 == expected);
-      if (!sound) faults.add("/samples/source_index[{}] is {}, but record {} comes next", sample, value, expected);
-      expected = value + 1;
-    }
-  });
+  columns.for_each_piece(
+      columns.at("/samples/source_index"), {0, n}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+        for (std::size_t at = 0; at < bytes.size() && sound; at += 8, ++sample) {
+          std::uint64_t value;
+          std::memcpy(&value, bytes.data() + at, sizeof value);
+          // A record is one sample, or several windows one after the other.
+          sound = value == expected || (sample > 0 && value + 1 == expected);
+          if (!sound) faults.add("/samples/source_index[{}] is {}, but record {} comes next", sample, value, expected);
+          expected = value + 1;
+        }
+      });
   if (sound && find_attribute(file.attributes(), "slice_end") != nullptr && expected != file.number("slice_end")) {
     faults.add("the samples end before record {}, the slice at {}", expected, file.number("slice_end"));
   }
@@ -194,14 +207,16 @@ void check_teacher_samples(const ResultsReader& file, FaultList& faults) {
     for (std::size_t at = 0; at < bytes.size(); at += key.row_bytes(), ++row) {
       const std::string_view padded(reinterpret_cast<const char*>(bytes.data()) + at, key.row_bytes());
       const std::string_view text = padded.substr(0, padded.find_last_not_of('\0') + 1);
-      if (find_invalid_utf8(text) != text.size()) faults.add("/samples/key[{}] is not valid UTF-8: {}", row, printable(text, 60));
+      if (find_invalid_utf8(text) != text.size())
+        faults.add("/samples/key[{}] is not valid UTF-8: {}", row, printable(text, 60));
     }
   });
 }
 
 void check_teacher_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::uint64_t vocabulary = number_or_zero(file, "vocab_size");
-  const auto offset = file.columns().rows<std::uint64_t>("/samples/offset", unit.samples.begin, unit.samples.size() + 1);
+  const auto offset =
+      file.columns().rows<std::uint64_t>("/samples/offset", unit.samples.begin, unit.samples.size() + 1);
   const std::string where = fmt::format("unit {}", unit.index);
   RowWindow window(file);
   std::size_t sample = 0;

@@ -20,8 +20,10 @@ const PlacedColumn* ResultsColumns::find(const std::string& path) const {
 
 const PlacedColumn& ResultsColumns::at(const std::string& path) const {
   const PlacedColumn* column = find(path);
-  MAGISTER_CHECK(column != nullptr, ExitCode::kInternal, "{}: there is no column {} (nothing can be written or read there); "
-                 "report this", printable(file_.path()), path);
+  MAGISTER_CHECK(column != nullptr, ExitCode::kInternal,
+                 "{}: there is no column {} (nothing can be written or read there); "
+                 "report this",
+                 printable(file_.path()), path);
   return *column;
 }
 
@@ -38,9 +40,10 @@ bool fits(const PlacedColumn& column, std::uint64_t first_row, std::uint64_t num
 
 void ResultsColumns::write(const std::string& path, std::uint64_t first_row, std::span<const std::byte> data) {
   const PlacedColumn& column = at(path);
-  MAGISTER_CHECK(column.spec.type != ColumnType::kText && fits(column, first_row, data.size()), ExitCode::kInternal,
-                 "{}: {} bytes at row {} do not fit {} with {} rows of {} bytes (neighbours would be overwritten); report this",
-                 printable(file_.path()), data.size(), first_row, path, column.spec.num_rows, column.row_bytes());
+  MAGISTER_CHECK(
+      column.spec.type != ColumnType::kText && fits(column, first_row, data.size()), ExitCode::kInternal,
+      "{}: {} bytes at row {} do not fit {} with {} rows of {} bytes (neighbours would be overwritten); report this",
+      printable(file_.path()), data.size(), first_row, path, column.spec.num_rows, column.row_bytes());
   if (mpio_ && !data.empty()) return mpio_->write(column, first_row, data);
   file_.write_at(column.offset + first_row * column.row_bytes(), data);
 }
@@ -55,10 +58,12 @@ void ResultsColumns::write_zeros(const std::string& path) {
 }
 
 void ResultsColumns::read(const PlacedColumn& column, std::uint64_t first_row, std::span<std::byte> data) const {
-  MAGISTER_CHECK(fits(column, first_row, data.size()), ExitCode::kData,
-                 "{}: {} bytes from row {} of {} are asked for, but it has {} rows of {} bytes (the file is damaged); put it "
-                 "aside with --fresh", printable(file_.path()), data.size(), first_row, printable(column.spec.path),
-                 column.spec.num_rows, column.row_bytes());
+  MAGISTER_CHECK(
+      fits(column, first_row, data.size()), ExitCode::kData,
+      "{}: {} bytes from row {} of {} are asked for, but it has {} rows of {} bytes (the file is damaged); put it "
+      "aside with --fresh",
+      printable(file_.path()), data.size(), first_row, printable(column.spec.path), column.spec.num_rows,
+      column.row_bytes());
   if (mpio_ && !data.empty()) return mpio_->read(column, first_row, data);
   file_.read_at(column.offset + first_row * column.row_bytes(), data);
 }
@@ -81,8 +86,10 @@ void ResultsColumns::reopen(const std::string& path) {
 }
 
 void ResultsColumns::sync_data() {
-  if (mpio_) mpio_->sync();
-  else file_.sync_data();
+  if (mpio_)
+    mpio_->sync();
+  else
+    file_.sync_data();
 }
 
 void ResultsColumns::sync() {
@@ -95,16 +102,20 @@ Unit ResultsColumns::unit(std::uint64_t unit_index) const {
   unit.index = unit_index;
   const auto samples = rows<std::uint64_t>("/commit/unit_begin", unit_index, 2);
   unit.samples = {samples[0], samples[1]};
-  unit.rows = {rows<std::uint64_t>("/samples/offset", samples[0], 1)[0], rows<std::uint64_t>("/samples/offset", samples[1], 1)[0]};
-  MAGISTER_CHECK(unit.samples.begin <= unit.samples.end && unit.rows.begin <= unit.rows.end, ExitCode::kData,
-                 "{}: unit {} has samples {} to {} and rows {} to {} (its offsets are damaged); put the file aside with --fresh",
-                 printable(file_.path()), unit_index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end);
+  unit.rows = {rows<std::uint64_t>("/samples/offset", samples[0], 1)[0],
+               rows<std::uint64_t>("/samples/offset", samples[1], 1)[0]};
+  MAGISTER_CHECK(
+      unit.samples.begin <= unit.samples.end && unit.rows.begin <= unit.rows.end, ExitCode::kData,
+      "{}: unit {} has samples {} to {} and rows {} to {} (its offsets are damaged); put the file aside with --fresh",
+      printable(file_.path()), unit_index, unit.samples.begin, unit.samples.end, unit.rows.begin, unit.rows.end);
   return unit;
 }
 
 UnitSet ResultsColumns::pending_units() const {
   const PlacedColumn& done = at("/commit/done");
-  return UnitSet(num_units(), [&](std::uint64_t first, std::span<std::uint8_t> flags) { read(done, first, std::as_writable_bytes(flags)); });
+  return UnitSet(num_units(), [&](std::uint64_t first, std::span<std::uint8_t> flags) {
+    read(done, first, std::as_writable_bytes(flags));
+  });
 }
 
 std::uint64_t ResultsColumns::rows_of(const UnitSet& units) const {
@@ -155,9 +166,8 @@ std::uint32_t ResultsColumns::plan_checksum() const {
     const std::string& path = column.spec.path;
     const bool is_record = path.starts_with("/commit/") && path != "/commit/unit_begin";
     if (column.spec.extent != ColumnSpec::Extent::kFixed || is_record) continue;
-    for_each_piece(column, {0, column.spec.num_rows}, [&](std::uint64_t, std::span<const std::byte> bytes) {
-      crc = crc32c(crc, bytes);
-    });
+    for_each_piece(column, {0, column.spec.num_rows},
+                   [&](std::uint64_t, std::span<const std::byte> bytes) { crc = crc32c(crc, bytes); });
   }
   return crc;
 }

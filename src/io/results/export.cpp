@@ -31,13 +31,17 @@ template <typename T>
 void append_values(std::string& line, std::span<const std::byte> bytes, std::size_t row_values, bool& first_row) {
   for (std::size_t at = 0, index = 0; at < bytes.size(); at += sizeof(T), ++index) {
     const bool opens = row_values > 0 && index % row_values == 0;
-    if (opens) line += std::exchange(first_row, false) ? "[" : ",[";
-    else if (row_values > 0 || !std::exchange(first_row, false)) line += ',';
+    if (opens)
+      line += std::exchange(first_row, false) ? "[" : ",[";
+    else if (row_values > 0 || !std::exchange(first_row, false))
+      line += ',';
     T value;
     std::memcpy(&value, bytes.data() + at, sizeof value);
     if constexpr (std::is_floating_point_v<T>) {
-      if (std::isfinite(value)) append_number(line, value);
-      else line += "null";
+      if (std::isfinite(value))
+        append_number(line, value);
+      else
+        line += "null";
     } else {
       append_number(line, value);
     }
@@ -69,14 +73,15 @@ class JsonlWriter {
     const PlacedColumn& offset = file_.columns().at("/samples/offset");
     std::optional<std::uint64_t> begin;  // of the sample's rows
     std::uint64_t sample = 0;
-    file_.columns().for_each_piece(offset, {0, offset.spec.num_rows}, [&](std::uint64_t, std::span<const std::byte> bytes) {
-      for (std::size_t at = 0; at < bytes.size(); at += 8) {
-        std::uint64_t end;
-        std::memcpy(&end, bytes.data() + at, sizeof end);
-        if (begin) write_sample(sample++, {*begin, end});
-        begin = end;
-      }
-    });
+    file_.columns().for_each_piece(offset, {0, offset.spec.num_rows},
+                                   [&](std::uint64_t, std::span<const std::byte> bytes) {
+                                     for (std::size_t at = 0; at < bytes.size(); at += 8) {
+                                       std::uint64_t end;
+                                       std::memcpy(&end, bytes.data() + at, sizeof end);
+                                       if (begin) write_sample(sample++, {*begin, end});
+                                       begin = end;
+                                     }
+                                   });
     sink_(line_);
   }
 
@@ -89,12 +94,14 @@ class JsonlWriter {
 
   void add(const std::string& name, const PlacedColumn& column) {
     members_.push_back({"," + json_text(name) + ":", &column, nullptr});
-    if (column.spec.type == ColumnType::kText) members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
+    if (column.spec.type == ColumnType::kText)
+      members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
   }
 
   void write_sample(std::uint64_t sample, IndexRange rows) {
-    MAGISTER_CHECK(rows.begin <= rows.end, ExitCode::kData, "{}: sample {} has rows {} to {} (the file is damaged); run check",
-                   printable(file_.path()), sample, rows.begin, rows.end);
+    MAGISTER_CHECK(rows.begin <= rows.end, ExitCode::kData,
+                   "{}: sample {} has rows {} to {} (the file is damaged); run check", printable(file_.path()), sample,
+                   rows.begin, rows.end);
     std::string key(key_->row_bytes(), '\0');
     file_.columns().read(*key_, sample, std::as_writable_bytes(std::span(key)));
     line_ += "{\"key\":" + json_text(key);
@@ -110,9 +117,9 @@ class JsonlWriter {
       bool first_row = true;
       file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
                                      [&](std::uint64_t, std::span<const std::byte> bytes) {
-        append(*member.column, bytes, first_row);
-        flush_if_long();
-      });
+                                       append(*member.column, bytes, first_row);
+                                       flush_if_long();
+                                     });
       if (member.column->spec.type == ColumnType::kUtf8) line_ += json_text(std::exchange(text_, {}));
       if (!of_samples) line_ += ']';
     }
@@ -123,16 +130,24 @@ class JsonlWriter {
   void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
     const std::size_t row_values = column.spec.width;
     switch (column.spec.type) {
-      case ColumnType::kU8: return append_values<std::uint8_t>(line_, bytes, row_values, first_row);
-      case ColumnType::kI32: return append_values<std::int32_t>(line_, bytes, row_values, first_row);
-      case ColumnType::kU32: return append_values<std::uint32_t>(line_, bytes, row_values, first_row);
-      case ColumnType::kU64: return append_values<std::uint64_t>(line_, bytes, row_values, first_row);
-      case ColumnType::kF32: return append_values<float>(line_, bytes, row_values, first_row);
+      case ColumnType::kU8:
+        return append_values<std::uint8_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kI32:
+        return append_values<std::int32_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kU32:
+        return append_values<std::uint32_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kU64:
+        return append_values<std::uint64_t>(line_, bytes, row_values, first_row);
+      case ColumnType::kF32:
+        return append_values<float>(line_, bytes, row_values, first_row);
       case ColumnType::kF16:
         to_floats(ColumnType::kF16, bytes, floats_);
         return append_values<float>(line_, std::as_bytes(std::span(floats_)), row_values, first_row);
-      case ColumnType::kUtf8: text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); return;
-      case ColumnType::kText: return;  // read by TextHeap
+      case ColumnType::kUtf8:
+        text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return;
+      case ColumnType::kText:
+        return;  // read by TextHeap
     }
   }
 
@@ -153,7 +168,8 @@ class JsonlWriter {
 // A reader that went away (a closed pipe) wants no more, which is no fault.
 void write_to_standard_output(std::string_view piece) {
   if (std::fwrite(piece.data(), 1, piece.size(), stdout) == piece.size() || errno == EPIPE) return;
-  fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere", std::strerror(errno));
+  fail(ExitCode::kInputOutput, "standard output: {} (the export is cut off); make room or write elsewhere",
+       std::strerror(errno));
 }
 
 void export_to_file(const ResultsReader& file, const std::string& out) {

@@ -32,12 +32,12 @@ H5Properties contiguous() {
 
 void write_text_attribute(hid_t object, const std::string& name, const std::string& text, const std::string& path) {
   MAGISTER_CHECK(text.size() <= kMaxAttributeBytes, ExitCode::kConfig,
-                 "{}: attribute {} has {} bytes, {} fit (HDF5's own limit); shorten what the experiment says there", printable(path),
-                 name, text.size(), kMaxAttributeBytes);
+                 "{}: attribute {} has {} bytes, {} fit (HDF5's own limit); shorten what the experiment says there",
+                 printable(path), name, text.size(), kMaxAttributeBytes);
   const H5Type type = hdf5_type(ColumnType::kUtf8, text.size());
   const H5Space scalar(H5Screate(H5S_SCALAR));
-  const H5Attribute attribute(MAGISTER_CHECK_HDF5(
-      H5Acreate2(object, name.c_str(), type.get(), scalar.get(), H5P_DEFAULT, H5P_DEFAULT), path));
+  const H5Attribute attribute(
+      MAGISTER_CHECK_HDF5(H5Acreate2(object, name.c_str(), type.get(), scalar.get(), H5P_DEFAULT, H5P_DEFAULT), path));
   const std::string padded = text.empty() ? std::string(1, '\0') : text;
   MAGISTER_CHECK_HDF5(H5Awrite(attribute.get(), type.get(), padded.data()), path);
 }
@@ -94,20 +94,24 @@ std::vector<ColumnSpec> with_commit(const ResultsSpec& spec) {
   columns.push_back({"/commit/unit_begin", ColumnType::kU64, u + 1, 0,
                      "samples of unit i are unit_begin[i] .. unit_begin[i+1]", "", Extent::kFixed});
   columns.push_back({"/commit/done", ColumnType::kU8, u, 0, "1 where the unit is committed", "", Extent::kFixed});
-  columns.push_back({"/commit/crc32c", ColumnType::kU32, u, 0,
-                     "CRC-32C of the unit's bytes: its samples in the datasets of samples, then its rows in the datasets of "
-                     "rows, each in the order of creation (attribute extent; root attribute columns); of a string of any length "
-                     "its length as u32 and its bytes", "", Extent::kFixed});
-  columns.push_back({"/commit/plan_crc32c", ColumnType::kU32, 1, 0,
-                     "CRC-32C of the fixed datasets outside /commit and of /commit/unit_begin, in the order of creation", "",
-                     Extent::kFixed});
+  columns.push_back(
+      {"/commit/crc32c", ColumnType::kU32, u, 0,
+       "CRC-32C of the unit's bytes: its samples in the datasets of samples, then its rows in the datasets of "
+       "rows, each in the order of creation (attribute extent; root attribute columns); of a string of any length "
+       "its length as u32 and its bytes",
+       "", Extent::kFixed});
+  columns.push_back(
+      {"/commit/plan_crc32c", ColumnType::kU32, 1, 0,
+       "CRC-32C of the fixed datasets outside /commit and of /commit/unit_begin, in the order of creation", "",
+       Extent::kFixed});
   return columns;
 }
 
 // What H5Web, silx and nexpy draw on opening.
 void create_default_plot(hid_t file, const std::string& column, const std::string& comment, const std::string& path) {
   const H5Properties group_creation = without_times(H5P_GROUP_CREATE);
-  const H5Group group(MAGISTER_CHECK_HDF5(H5Gcreate2(file, "/plot", H5P_DEFAULT, group_creation.get(), H5P_DEFAULT), path));
+  const H5Group group(
+      MAGISTER_CHECK_HDF5(H5Gcreate2(file, "/plot", H5P_DEFAULT, group_creation.get(), H5P_DEFAULT), path));
   const std::string name = column.substr(column.rfind('/') + 1);
   MAGISTER_CHECK_HDF5(H5Lcreate_soft(column.c_str(), group.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT), path);
   write_text_attribute(group.get(), "NX_class", "NXdata", path);
@@ -130,11 +134,17 @@ H5File create_file(const std::string& path, bool is_made) {
 
 std::size_t size_of(ColumnType type) {
   switch (type) {
-    case ColumnType::kU8: case ColumnType::kUtf8: return 1;
-    case ColumnType::kF16: return 2;
-    case ColumnType::kU64: return 8;
-    case ColumnType::kText: return 16;
-    default: return 4;
+    case ColumnType::kU8:
+    case ColumnType::kUtf8:
+      return 1;
+    case ColumnType::kF16:
+      return 2;
+    case ColumnType::kU64:
+      return 8;
+    case ColumnType::kText:
+      return 16;
+    default:
+      return 4;
   }
 }
 
@@ -159,7 +169,8 @@ std::string layout_sha256(const std::vector<PlacedColumn>& columns) {
   std::string text;
   for (const PlacedColumn& c : columns) {
     // A string of no bytes is stored as one byte.
-    const std::uint64_t width = c.spec.type == ColumnType::kUtf8 ? std::max<std::uint64_t>(c.spec.width, 1) : c.spec.width;
+    const std::uint64_t width =
+        c.spec.type == ColumnType::kUtf8 ? std::max<std::uint64_t>(c.spec.width, 1) : c.spec.width;
     text += fmt::format("{} {} {} {} {}\n", c.spec.path, static_cast<int>(c.spec.type), c.spec.num_rows, width,
                         extent_name(c.spec.extent));
   }
@@ -175,8 +186,8 @@ void write_layout(const std::string& path, const ResultsSpec& spec, bool is_made
     const std::string group = column.path.substr(0, column.path.rfind('/'));
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
       const H5Properties group_creation = without_times(H5P_GROUP_CREATE);
-      const H5Group made(
-          MAGISTER_CHECK_HDF5(H5Gcreate2(file.get(), group.c_str(), H5P_DEFAULT, group_creation.get(), H5P_DEFAULT), path));
+      const H5Group made(MAGISTER_CHECK_HDF5(
+          H5Gcreate2(file.get(), group.c_str(), H5P_DEFAULT, group_creation.get(), H5P_DEFAULT), path));
       groups.push_back(group);
     }
     create_dataset(file.get(), column, path);
@@ -186,8 +197,10 @@ void write_layout(const std::string& path, const ResultsSpec& spec, bool is_made
   for (const auto& [name, value] : spec.attributes) {
     const auto* text = std::get_if<std::string>(&value);
     const bool is_long = name == kLongAttribute && text != nullptr && text->size() > kMaxAttributeBytes;
-    if (is_long) write_long_text(file.get(), name, *text, path);
-    else write_attribute(file.get(), name, value, path);
+    if (is_long)
+      write_long_text(file.get(), name, *text, path);
+    else
+      write_attribute(file.get(), name, value, path);
   }
   write_attribute(file.get(), "complete", std::uint8_t{0}, path);
   write_text_attribute(file.get(), "columns", order, path);
@@ -195,8 +208,9 @@ void write_layout(const std::string& path, const ResultsSpec& spec, bool is_made
   for (const ColumnSpec& column : spec.columns) {
     if (column.path == spec.default_plot_column) create_default_plot(file.get(), column.path, column.comment, path);
   }
-  MAGISTER_CHECK(file.close(), ExitCode::kInputOutput, "{}: closing the new file failed: {} (it is not whole); check the disk",
-                 printable(path), hdf5_reason());
+  MAGISTER_CHECK(file.close(), ExitCode::kInputOutput,
+                 "{}: closing the new file failed: {} (it is not whole); check the disk", printable(path),
+                 hdf5_reason());
 }
 
 void write_complete(const std::string& path) {
@@ -208,8 +222,10 @@ void write_complete(const std::string& path) {
     const std::uint8_t one = 1;
     MAGISTER_CHECK_HDF5(H5Awrite(attribute.get(), H5T_NATIVE_UINT8, &one), path);
   }
-  MAGISTER_CHECK(file.close(), ExitCode::kInputOutput, "{}: closing the file failed (complete may not be set); check the "
-                 "disk and run the same command again", printable(path));
+  MAGISTER_CHECK(file.close(), ExitCode::kInputOutput,
+                 "{}: closing the file failed (complete may not be set); check the "
+                 "disk and run the same command again",
+                 printable(path));
 }
 
 }  // namespace magister

@@ -20,8 +20,10 @@ H5File open_for_reading(const std::string& path) {
   const H5Properties access = file_access();
   H5Pset_elink_file_cache_size(access.get(), 0);
   H5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()));
-  MAGISTER_CHECK(file.get() >= 0, ExitCode::kData, "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 "
-                 "file); use another file, or put it aside with --fresh", printable(path), hdf5_reason());
+  MAGISTER_CHECK(file.get() >= 0, ExitCode::kData,
+                 "{}: cannot be opened as HDF5: {} (it is damaged, cut short or no HDF5 "
+                 "file); use another file, or put it aside with --fresh",
+                 printable(path), hdf5_reason());
   return file;
 }
 
@@ -29,8 +31,10 @@ H5File open_for_reading(const std::string& path) {
 H5Type type_of_scalar(const H5Attribute& attribute, const char* name, const std::string& path) {
   const H5Space space(MAGISTER_READ_HDF5(H5Aget_space(attribute.get()), path));
   H5Type type(MAGISTER_READ_HDF5(H5Aget_type(attribute.get()), path));
-  MAGISTER_CHECK(H5Sget_simple_extent_npoints(space.get()) == 1, ExitCode::kData, "{}: attribute {} is not one value (it was "
-                 "not written by magister); use another file", printable(path), printable(name));
+  MAGISTER_CHECK(H5Sget_simple_extent_npoints(space.get()) == 1, ExitCode::kData,
+                 "{}: attribute {} is not one value (it was "
+                 "not written by magister); use another file",
+                 printable(path), printable(name));
   return type;
 }
 
@@ -39,8 +43,10 @@ std::string read_text_attribute(hid_t object, const char* name, const std::strin
   const H5Type type = type_of_scalar(attribute, name, path);
   const std::size_t size = H5Tget_size(type.get());
   MAGISTER_CHECK(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 && size <= kMaxTextBytes,
-                 ExitCode::kData, "{}: attribute {} is not a text of fixed length (it was not written by magister); use another "
-                 "file", printable(path), printable(name));
+                 ExitCode::kData,
+                 "{}: attribute {} is not a text of fixed length (it was not written by magister); use another "
+                 "file",
+                 printable(path), printable(name));
   std::string text(size, '\0');
   MAGISTER_READ_HDF5(H5Aread(attribute.get(), type.get(), text.data()), path);
   text.resize(std::min(text.find('\0'), text.size()));
@@ -52,9 +58,10 @@ AttributeValue read_attribute(hid_t object, const char* name, const std::string&
   const H5Type type = type_of_scalar(attribute, name, path);
   const H5T_class_t kind = H5Tget_class(type.get());
   if (kind == H5T_STRING) return read_text_attribute(object, name, path);
-  MAGISTER_CHECK(kind == H5T_INTEGER && H5Tget_sign(type.get()) == H5T_SGN_NONE, ExitCode::kData,
-                 "{}: attribute {} is neither text nor an unsigned number (it was not written by magister); use another file",
-                 printable(path), printable(name));
+  MAGISTER_CHECK(
+      kind == H5T_INTEGER && H5Tget_sign(type.get()) == H5T_SGN_NONE, ExitCode::kData,
+      "{}: attribute {} is neither text nor an unsigned number (it was not written by magister); use another file",
+      printable(path), printable(name));
   std::uint64_t value = 0;
   MAGISTER_READ_HDF5(H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value), path);
   if (H5Tget_size(type.get()) == 1) return static_cast<std::uint8_t>(value);
@@ -84,17 +91,20 @@ ColumnSpec::Extent read_extent(hid_t dataset, const std::string& path, const std
 // A link that leads out of the file opens nothing.
 H5Properties inside_only() {
   H5Properties access(H5Pcreate(H5P_DATASET_ACCESS));
-  H5Pset_elink_cb(access.get(), [](const char*, const char*, const char*, const char*, unsigned*, hid_t, void*) -> herr_t {
-    return -1;
-  }, nullptr);
+  H5Pset_elink_cb(
+      access.get(),
+      [](const char*, const char*, const char*, const char*, unsigned*, hid_t, void*) -> herr_t { return -1; },
+      nullptr);
   return access;
 }
 
 PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t file_bytes, const std::string& path) {
   const H5Properties access = inside_only();
   const H5Dataset dataset(H5Dopen2(file, column.c_str(), access.get()));
-  MAGISTER_CHECK(dataset.get() >= 0, ExitCode::kData, "{}: dataset {} is missing (the file was changed or is not a results "
-                 "file); use another file", printable(path), printable(column));
+  MAGISTER_CHECK(dataset.get() >= 0, ExitCode::kData,
+                 "{}: dataset {} is missing (the file was changed or is not a results "
+                 "file); use another file",
+                 printable(path), printable(column));
   const H5Type type(MAGISTER_READ_HDF5(H5Dget_type(dataset.get()), path));
   const H5Space space(MAGISTER_READ_HDF5(H5Dget_space(dataset.get()), path));
   const H5Properties creation(MAGISTER_READ_HDF5(H5Dget_create_plist(dataset.get()), path));
@@ -102,8 +112,10 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   const int rank = H5Sget_simple_extent_ndims(space.get());
   MAGISTER_CHECK((rank == 1 || rank == 2) && H5Pget_layout(creation.get()) == H5D_CONTIGUOUS &&
                      H5Pget_external_count(creation.get()) == 0,
-                 ExitCode::kData, "{}: dataset {} is not laid out as magister writes it (the file was changed); use another "
-                 "file", printable(path), printable(column));
+                 ExitCode::kData,
+                 "{}: dataset {} is not laid out as magister writes it (the file was changed); use another "
+                 "file",
+                 printable(path), printable(column));
   MAGISTER_READ_HDF5(H5Sget_simple_extent_dims(space.get(), dimensions, nullptr), path);
   PlacedColumn placed;
   placed.spec.path = column;
@@ -113,7 +125,8 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   // One row a row: a second dimension of strings, or one of no entries, is never written.
   const bool is_text = placed.spec.type == ColumnType::kText;
   MAGISTER_CHECK((rank == 1 || (placed.spec.type != ColumnType::kUtf8 && !is_text && placed.spec.width > 0)) &&
-                     (!is_text || H5Dget_storage_size(dataset.get()) == placed.num_bytes()), ExitCode::kData,
+                     (!is_text || H5Dget_storage_size(dataset.get()) == placed.num_bytes()),
+                 ExitCode::kData,
                  "{}: dataset {} has a shape that magister never writes (the file was changed); use another file",
                  printable(path), printable(column));
   placed.spec.comment = read_text_attribute(dataset.get(), "comment", path);
@@ -123,8 +136,8 @@ PlacedColumn read_column(hid_t file, const std::string& column, std::uint64_t fi
   if (bytes == 0) return placed;
   const haddr_t offset = H5Dget_offset(dataset.get());
   MAGISTER_CHECK(offset != HADDR_UNDEF && checked_add(offset, bytes, printable(column)) <= file_bytes, ExitCode::kData,
-                 "{}: dataset {} reaches beyond the file's {} bytes (it is cut short); use another file", printable(path),
-                 printable(column), file_bytes);
+                 "{}: dataset {} reaches beyond the file's {} bytes (it is cut short); use another file",
+                 printable(path), printable(column), file_bytes);
   placed.offset = offset;
   return placed;
 }
@@ -139,12 +152,15 @@ void add_long_text(hid_t file, Attributes& attributes, const std::string& path) 
   const H5Properties creation(MAGISTER_READ_HDF5(H5Dget_create_plist(dataset.get()), path));
   const std::size_t size = H5Tget_size(type.get());
   const haddr_t offset = H5Dget_offset(dataset.get());
-  const bool sound = H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 && size <= kMaxLongTextBytes &&
-                     H5Sget_simple_extent_type(space.get()) == H5S_SCALAR && H5Pget_layout(creation.get()) == H5D_CONTIGUOUS &&
-                     H5Pget_external_count(creation.get()) == 0 && offset != HADDR_UNDEF &&
+  const bool sound = H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 &&
+                     size <= kMaxLongTextBytes && H5Sget_simple_extent_type(space.get()) == H5S_SCALAR &&
+                     H5Pget_layout(creation.get()) == H5D_CONTIGUOUS && H5Pget_external_count(creation.get()) == 0 &&
+                     offset != HADDR_UNDEF &&
                      checked_add(offset, size, kLongAttribute) <= std::filesystem::file_size(path);
-  MAGISTER_CHECK(sound, ExitCode::kData, "{}: dataset /{} is not one text of fixed length inside the file (it was changed or cut "
-                 "short); use another file", printable(path), kLongAttribute);
+  MAGISTER_CHECK(sound, ExitCode::kData,
+                 "{}: dataset /{} is not one text of fixed length inside the file (it was changed or cut "
+                 "short); use another file",
+                 printable(path), kLongAttribute);
   std::string text(size, '\0');
   PosixFile(path, PosixFile::Access::kRead).read_at(offset, std::as_writable_bytes(std::span(text)));
   text.resize(std::min(text.find('\0'), text.size()));
@@ -169,8 +185,10 @@ std::vector<PlacedColumn> read_layout(const std::string& path) {
     const std::size_t end = std::min(order.find(' ', begin), order.size());
     columns.push_back(read_column(file.get(), order.substr(begin, end - begin), file_bytes, path));
     for (std::size_t i = 0; i + 1 < columns.size(); ++i) {
-      MAGISTER_CHECK(columns[i].spec.path != columns.back().spec.path, ExitCode::kData, "{}: dataset {} is listed twice (the "
-                     "file was changed); use another file", printable(path), printable(columns[i].spec.path));
+      MAGISTER_CHECK(columns[i].spec.path != columns.back().spec.path, ExitCode::kData,
+                     "{}: dataset {} is listed twice (the "
+                     "file was changed); use another file",
+                     printable(path), printable(columns[i].spec.path));
     }
     begin = end + 1;
   }

@@ -58,7 +58,7 @@ LockAnswer flock_now(int descriptor, LockKind kind) noexcept {
 }
 
 LockAnswer fcntl_now(int descriptor, LockKind kind) noexcept {
-  struct flock whole {};
+  struct flock whole{};
   whole.l_type = kind == LockKind::kShared ? F_RDLCK : F_WRLCK;
   whole.l_whence = SEEK_SET;
   while (::fcntl(descriptor, F_OFD_SETLK, &whole) != 0) {
@@ -85,7 +85,7 @@ bool try_lock(int descriptor, LockKind kind, const std::string& path) {
 // Whether the locked file is still the one under this path: its last holder may have removed it meanwhile, and then a
 // third run could lock a new file of that name.
 bool still_there(int descriptor, const std::string& path) {
-  struct stat held {}, named {};
+  struct stat held{}, named{};
   return ::fstat(descriptor, &held) == 0 && ::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
          held.st_dev == named.st_dev;
 }
@@ -114,13 +114,17 @@ std::string first_set(std::initializer_list<const char*> names) {
 void write_holder(int descriptor) {
   char since[32];
   const std::time_t now = std::time(nullptr);
-  std::tm utc {};
+  std::tm utc{};
   std::strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", ::gmtime_r(&now, &utc));
   // Without a launcher the parent is a shell, which may end while the run goes on.
   const bool launched = !first_set({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}).empty();
   const std::int64_t launcher = launched ? ::getppid() : 0;
-  const json holder = {{"host", host_name()}, {"pid", ::getpid()}, {"pid_start", process_start(::getpid())},
-                       {"launcher", launcher}, {"launcher_start", launched ? process_start(launcher) : 0}, {"since", since},
+  const json holder = {{"host", host_name()},
+                       {"pid", ::getpid()},
+                       {"pid_start", process_start(::getpid())},
+                       {"launcher", launcher},
+                       {"launcher_start", launched ? process_start(launcher) : 0},
+                       {"since", since},
                        {"job", first_set({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})}};
   const std::string text = holder.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, text.data(), text.size(), 0) < 0) {
@@ -184,18 +188,23 @@ int take_first(const std::string& path) {
     ::close(descriptor);
     const auto waited = Clock::now() - begin;
     const bool wait = holder.orphaned() ? waited < kOrphansGone : !holder.known() && waited < kNameWritten;
-    MAGISTER_CHECK(wait, ExitCode::kInputOutput, "{}: another run holds it: {} (two runs would write one file); wait for it, or "
-                   "end it", printable(path), holder.text());
-    if (holder.orphaned() && !std::exchange(said, true)) log_info("waiting for the last processes of a killed run to end");
+    MAGISTER_CHECK(wait, ExitCode::kInputOutput,
+                   "{}: another run holds it: {} (two runs would write one file); wait for it, or "
+                   "end it",
+                   printable(path), holder.text());
+    if (holder.orphaned() && !std::exchange(said, true))
+      log_info("waiting for the last processes of a killed run to end");
     std::this_thread::sleep_for(kPause);
   }
 }
 
 void share(int descriptor, const std::string& path) {
   // From exclusive to shared, flock lets go for a moment: who slips in then makes this fail, and one of the runs ends.
-  MAGISTER_CHECK(try_lock(descriptor, LockKind::kShared, path), ExitCode::kInputOutput,
-                 "{}: another run started at the same moment: {} (two runs would write one file); run the command again when "
-                 "it is done", printable(path), read_holder(descriptor).text());
+  MAGISTER_CHECK(
+      try_lock(descriptor, LockKind::kShared, path), ExitCode::kInputOutput,
+      "{}: another run started at the same moment: {} (two runs would write one file); run the command again when "
+      "it is done",
+      printable(path), read_holder(descriptor).text());
 }
 
 }  // namespace
@@ -220,8 +229,10 @@ ResultsLock::~ResultsLock() {
   // Both kinds, as one of them is the one in use and a kind that the file system does not know has no holders. The second
   // only after the first was won: of two ranks that leave at once each could win one of them, and the file would stay.
   const LockAnswer by_flock = flock_now(descriptor_, LockKind::kExclusive);
-  const LockAnswer by_fcntl = by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(descriptor_, LockKind::kExclusive);
-  const bool alone = by_fcntl != LockAnswer::kHeld && (by_flock == LockAnswer::kLocked || by_fcntl == LockAnswer::kLocked);
+  const LockAnswer by_fcntl =
+      by_flock == LockAnswer::kHeld ? LockAnswer::kHeld : fcntl_now(descriptor_, LockKind::kExclusive);
+  const bool alone =
+      by_fcntl != LockAnswer::kHeld && (by_flock == LockAnswer::kLocked || by_fcntl == LockAnswer::kLocked);
   if (alone && still_there(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
 }

@@ -9,8 +9,8 @@
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/crc32c.h"
-#include "magister/io/results/tools.h"
 #include "magister/io/results/text_heap_bytes.h"
+#include "magister/io/results/tools.h"
 
 namespace magister {
 namespace {
@@ -26,8 +26,8 @@ struct Part {
 
 Part open_part(const std::string& path) {
   Part part{ResultsReader(path)};
-  MAGISTER_CHECK(part.file.complete(), ExitCode::kData, "{}: is not complete (its rows would be missing); finish its run first",
-                 printable(path));
+  MAGISTER_CHECK(part.file.complete(), ExitCode::kData,
+                 "{}: is not complete (its rows would be missing); finish its run first", printable(path));
   const std::vector<std::string> faults = structure_faults(part.file.columns(), part.file.attributes());
   MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the part is damaged); compute it again", printable(path),
                  faults.empty() ? "" : faults.front());
@@ -53,21 +53,26 @@ void check_same_run(const ResultsReader& first, const ResultsReader& other) {
     for (const auto& [name, value] : one->attributes()) {
       if (is_of_part(name)) continue;
       const AttributeValue* also = find_attribute(two->attributes(), name);
-      const bool fits = also != nullptr && (*also == value || (is_digest_of_parts(name) && also->index() == value.index()));
-      MAGISTER_CHECK(fits, ExitCode::kData,
-                     "{}: {} is {}, in {} it is {} (rows of different runs would be mixed); merge the slices of one experiment",
-                     printable(one->path()), printable(name), shown(value), printable(two->path()),
-                     also == nullptr ? "absent" : shown(*also));
+      const bool fits =
+          also != nullptr && (*also == value || (is_digest_of_parts(name) && also->index() == value.index()));
+      MAGISTER_CHECK(
+          fits, ExitCode::kData,
+          "{}: {} is {}, in {} it is {} (rows of different runs would be mixed); merge the slices of one experiment",
+          printable(one->path()), printable(name), shown(value), printable(two->path()),
+          also == nullptr ? "absent" : shown(*also));
     }
   }
   const auto& ours = first.columns().all();
   const auto& theirs = other.columns().all();
-  const bool same = std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const auto& a, const auto& b) {
-    return a.spec.path == b.spec.path && a.spec.type == b.spec.type && a.spec.extent == b.spec.extent &&
-           (a.spec.width == b.spec.width || a.spec.type == ColumnType::kUtf8);
-  });
-  MAGISTER_CHECK(same, ExitCode::kData, "{}: its datasets have other names or types than those of {} (they cannot be joined); "
-                 "merge the slices of one experiment", printable(other.path()), printable(first.path()));
+  const bool same =
+      std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const auto& a, const auto& b) {
+        return a.spec.path == b.spec.path && a.spec.type == b.spec.type && a.spec.extent == b.spec.extent &&
+               (a.spec.width == b.spec.width || a.spec.type == ColumnType::kUtf8);
+      });
+  MAGISTER_CHECK(same, ExitCode::kData,
+                 "{}: its datasets have other names or types than those of {} (they cannot be joined); "
+                 "merge the slices of one experiment",
+                 printable(other.path()), printable(first.path()));
 }
 
 // The positions that the part's samples name are those of its slice.
@@ -75,19 +80,24 @@ void check_slice(const Part& part) {
   if (part.num_samples == 0 && part.slice_begin == part.slice_end) return;
   const ResultsColumns& columns = part.file.columns();
   part.file.column("/samples/source_index", ColumnType::kU64);
-  const bool covers = part.num_samples > 0 && part.slice_begin < part.slice_end &&
-                      columns.rows<std::uint64_t>("/samples/source_index", 0, 1)[0] == part.slice_begin &&
-                      columns.rows<std::uint64_t>("/samples/source_index", part.num_samples - 1, 1)[0] + 1 == part.slice_end;
-  MAGISTER_CHECK(covers, ExitCode::kData, "{}: its samples are not those of its records {} to {} (the part is damaged); compute "
-                 "it again", printable(part.file.path()), part.slice_begin, part.slice_end);
+  const bool covers =
+      part.num_samples > 0 && part.slice_begin < part.slice_end &&
+      columns.rows<std::uint64_t>("/samples/source_index", 0, 1)[0] == part.slice_begin &&
+      columns.rows<std::uint64_t>("/samples/source_index", part.num_samples - 1, 1)[0] + 1 == part.slice_end;
+  MAGISTER_CHECK(covers, ExitCode::kData,
+                 "{}: its samples are not those of its records {} to {} (the part is damaged); compute "
+                 "it again",
+                 printable(part.file.path()), part.slice_begin, part.slice_end);
 }
 
 // The slices follow each other from the first record to the last, and so do the places in the whole.
 void check_cover(std::vector<Part>& parts) {
   std::uint64_t next = 0, samples = 0, rows = 0, units = 0;
   for (Part& part : parts) {
-    MAGISTER_CHECK(part.slice_begin == next, ExitCode::kData, "{}: holds records {} to {}, but record {} comes next ({}); give "
-                   "every slice once", printable(part.file.path()), part.slice_begin, part.slice_end, next,
+    MAGISTER_CHECK(part.slice_begin == next, ExitCode::kData,
+                   "{}: holds records {} to {}, but record {} comes next ({}); give "
+                   "every slice once",
+                   printable(part.file.path()), part.slice_begin, part.slice_end, next,
                    part.slice_begin < next ? "records would be there twice" : "records would be missing");
     check_slice(part);
     next = part.slice_end;
@@ -96,8 +106,10 @@ void check_cover(std::vector<Part>& parts) {
     part.first_unit = std::exchange(units, units + part.num_units);
   }
   const std::uint64_t all = parts.front().file.number("source_records");
-  MAGISTER_CHECK(next == all, ExitCode::kData, "{}: ends at record {} of {} and no part goes on there (records would be "
-                 "missing); give every slice once", printable(parts.back().file.path()), next, all);
+  MAGISTER_CHECK(next == all, ExitCode::kData,
+                 "{}: ends at record {} of {} and no part goes on there (records would be "
+                 "missing); give every slice once",
+                 printable(parts.back().file.path()), next, all);
 }
 
 // The experiment without its slice: what a run over everything would have resolved to.
@@ -129,13 +141,16 @@ void copy_texts(const std::vector<Part>& parts, ResultsFile& out) {
     };
     for (const Part& part : parts) {
       const PlacedColumn& column = part.file.columns().at(path);
-      TextHeap(part.file.columns(), column).for_each({0, column.spec.num_rows}, [&](std::uint64_t at, std::string_view text) {
-        MAGISTER_CHECK(text.find('\0') == std::string_view::npos, ExitCode::kData, "{}: row {} of {} holds a NUL (the part is "
-                       "damaged); compute it again", printable(part.file.path()), at, printable(path));
-        block.emplace_back(text);
-        bytes += text.size();
-        if (block.size() == kRows || bytes >= kBytes) flush();
-      });
+      TextHeap(part.file.columns(), column)
+          .for_each({0, column.spec.num_rows}, [&](std::uint64_t at, std::string_view text) {
+            MAGISTER_CHECK(text.find('\0') == std::string_view::npos, ExitCode::kData,
+                           "{}: row {} of {} holds a NUL (the part is "
+                           "damaged); compute it again",
+                           printable(part.file.path()), at, printable(path));
+            block.emplace_back(text);
+            bytes += text.size();
+            if (block.size() == kRows || bytes >= kBytes) flush();
+          });
     }
     flush();
   }
@@ -146,7 +161,8 @@ std::uint64_t heap_bytes(const std::vector<Part>& parts, const std::string& path
   TextHeapBytes bytes;
   for (const Part& part : parts) {
     const PlacedColumn& column = part.file.columns().at(path);
-    TextHeap(part.file.columns(), column).for_each({0, column.spec.num_rows}, [&](std::uint64_t, std::string_view text) { bytes.add(text.size()); });
+    TextHeap(part.file.columns(), column)
+        .for_each({0, column.spec.num_rows}, [&](std::uint64_t, std::string_view text) { bytes.add(text.size()); });
   }
   return bytes.bytes();
 }
@@ -167,7 +183,8 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
     column.num_rows = column.extent == ColumnSpec::Extent::kRows ? num_rows : num_samples;
     if (column.path == "/samples/offset") ++column.num_rows;
     if (column.type == ColumnType::kText) column.heap_bytes = heap_bytes(parts, column.path);
-    for (const Part& part : parts) column.width = std::max(column.width, part.file.columns().at(column.path).spec.width);
+    for (const Part& part : parts)
+      column.width = std::max(column.width, part.file.columns().at(column.path).spec.width);
     spec.columns.push_back(std::move(column));
   }
   for (const auto& entry : first.attributes()) {
@@ -190,12 +207,13 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
 void copy_borders(const Part& part, ResultsFile& out) {
   const auto shifted = [&](const char* path, std::uint64_t at, std::uint64_t by) {
     const PlacedColumn& column = part.file.columns().at(path);
-    part.file.columns().for_each_piece(column, {0, column.spec.num_rows}, [&](std::uint64_t row, std::span<const std::byte> bytes) {
-      std::vector<std::uint64_t> values(bytes.size() / 8);
-      std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
-      for (std::uint64_t& value : values) value += by;
-      out.write(path, at + row, std::as_bytes(std::span(values)));
-    });
+    part.file.columns().for_each_piece(
+        column, {0, column.spec.num_rows}, [&](std::uint64_t row, std::span<const std::byte> bytes) {
+          std::vector<std::uint64_t> values(bytes.size() / 8);
+          std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
+          for (std::uint64_t& value : values) value += by;
+          out.write(path, at + row, std::as_bytes(std::span(values)));
+        });
   };
   // With their ends: the next part begins with the same number.
   shifted("/samples/offset", part.first_sample, part.first_row);
@@ -220,23 +238,27 @@ std::uint64_t copy_unit(const Part& part, std::uint64_t index, const ResultsSpec
   std::uint64_t num_bytes = 0;
   for (const PlacedColumn* column : columns.unit_columns()) {
     const auto same = [&](const ColumnSpec& other) { return other.path == column->spec.path; };
-    const std::uint64_t width = column->spec.width, new_width = std::find_if(spec.columns.begin(), spec.columns.end(), same)->width;
+    const std::uint64_t width = column->spec.width,
+                        new_width = std::find_if(spec.columns.begin(), spec.columns.end(), same)->width;
     if (column->spec.type == ColumnType::kText) {  // copied before the metadata was frozen
       crc = columns.checksum(crc, *column, ResultsColumns::extent_in(unit, *column));
       continue;
     }
     const bool of_samples = column->spec.extent == ColumnSpec::Extent::kSamples;
     const std::uint64_t shift = of_samples ? part.first_sample : part.first_row;
-    columns.for_each_piece(*column, ResultsColumns::extent_in(unit, *column), [&](std::uint64_t row, std::span<const std::byte> bytes) {
-      crc = crc32c(crc, bytes);
-      num_bytes += bytes.size();
-      if (width == new_width) return out.write(column->spec.path, shift + row, bytes);
-      out.write(column->spec.path, shift + row, widened(bytes, width, new_width));
-    });
+    columns.for_each_piece(*column, ResultsColumns::extent_in(unit, *column),
+                           [&](std::uint64_t row, std::span<const std::byte> bytes) {
+                             crc = crc32c(crc, bytes);
+                             num_bytes += bytes.size();
+                             if (width == new_width) return out.write(column->spec.path, shift + row, bytes);
+                             out.write(column->spec.path, shift + row, widened(bytes, width, new_width));
+                           });
   }
   const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/crc32c", index, 1)[0];
-  MAGISTER_CHECK(crc == stored, ExitCode::kData, "{}: the bytes of unit {} have crc32c {:08x}, not {:08x} as when it was "
-                 "committed (the part is damaged); compute it again", printable(part.file.path()), index, crc, stored);
+  MAGISTER_CHECK(crc == stored, ExitCode::kData,
+                 "{}: the bytes of unit {} have crc32c {:08x}, not {:08x} as when it was "
+                 "committed (the part is damaged); compute it again",
+                 printable(part.file.path()), index, crc, stored);
   return num_bytes;
 }
 
@@ -258,7 +280,8 @@ void copy_pending(const std::vector<Part>& parts, const ResultsSpec& spec, Resul
   commit();
 }
 
-ResultsFile create_whole(const Communicator& alone, const std::string& path, const ResultsSpec& spec, const std::vector<Part>& parts) {
+ResultsFile create_whole(const Communicator& alone, const std::string& path, const ResultsSpec& spec,
+                         const std::vector<Part>& parts) {
   ResultsFile out = ResultsFile::create(alone, path, spec);
   for (const Part& part : parts) copy_borders(part, out);
   copy_texts(parts, out);
@@ -283,8 +306,10 @@ void merge_results(const std::string& out_path, const std::vector<std::string>& 
   const Communicator alone;
   const ResultsLock lock(alone, out_path);
   const ResultsFile::State state = ResultsFile::state_on_disk(out_path);
-  MAGISTER_CHECK(state != ResultsFile::State::kComplete, ExitCode::kInputOutput, "{}: exists (nothing is overwritten); give "
-                 "another name or move it away", printable(out_path));
+  MAGISTER_CHECK(state != ResultsFile::State::kComplete, ExitCode::kInputOutput,
+                 "{}: exists (nothing is overwritten); give "
+                 "another name or move it away",
+                 printable(out_path));
   ResultsFile out = state == ResultsFile::State::kPartial ? ResultsFile::resume(alone, out_path, spec.attributes)
                                                           : create_whole(alone, out_path, spec, parts);
   try {

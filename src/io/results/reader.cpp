@@ -25,7 +25,8 @@ const AttributeValue* find_attribute(const Attributes& attributes, const std::st
 }
 
 ResultsReader::ResultsReader(const std::string& path)
-    : path_(path), attributes_(read_attributes(path)),
+    : path_(path),
+      attributes_(read_attributes(path)),
       columns_(PosixFile(path, PosixFile::Access::kRead), read_layout(path)) {
   const std::vector<std::string> faults = missing_columns(columns_);
   MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (it is not a results file of magister); use another file",
@@ -35,16 +36,20 @@ ResultsReader::ResultsReader(const std::string& path)
 const std::string& ResultsReader::text(const std::string& name) const {
   const AttributeValue* value = find_attribute(attributes_, name);
   const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
-  MAGISTER_CHECK(text != nullptr, ExitCode::kData, "{}: root attribute {} is missing or no text (the file was changed); use "
-                 "another file", printable(path_), name);
+  MAGISTER_CHECK(text != nullptr, ExitCode::kData,
+                 "{}: root attribute {} is missing or no text (the file was changed); use "
+                 "another file",
+                 printable(path_), name);
   return *text;
 }
 
 std::uint64_t ResultsReader::number(const std::string& name) const {
   const AttributeValue* value = find_attribute(attributes_, name);
   const auto* number = value == nullptr ? nullptr : std::get_if<std::uint64_t>(value);
-  MAGISTER_CHECK(number != nullptr, ExitCode::kData, "{}: root attribute {} is missing or no number (the file was changed); "
-                 "use another file", printable(path_), name);
+  MAGISTER_CHECK(number != nullptr, ExitCode::kData,
+                 "{}: root attribute {} is missing or no number (the file was changed); "
+                 "use another file",
+                 printable(path_), name);
   return *number;
 }
 
@@ -55,8 +60,10 @@ bool ResultsReader::complete() const {
 
 const PlacedColumn& ResultsReader::column(const std::string& path, ColumnType type) const {
   const PlacedColumn* column = columns_.find(path);
-  MAGISTER_CHECK(column != nullptr && column->spec.type == type, ExitCode::kData, "{}: dataset {} is missing or of another "
-                 "type (the file was changed or is of another task); use another file", printable(path_), path);
+  MAGISTER_CHECK(column != nullptr && column->spec.type == type, ExitCode::kData,
+                 "{}: dataset {} is missing or of another "
+                 "type (the file was changed or is of another task); use another file",
+                 printable(path_), path);
   return *column;
 }
 

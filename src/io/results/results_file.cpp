@@ -81,16 +81,21 @@ std::vector<PlacedColumn> from_text(const std::string& text) {
 // Whether a regular file stands there. Anything else in its place is refused: results must not follow a link out of the
 // folder, and a folder of that name would only show at the end of the work.
 bool exists(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (::lstat(path.c_str(), &status) != 0) {
-    MAGISTER_CHECK(errno == ENOENT || errno == ENOTDIR, ExitCode::kInputOutput, "{}: cannot be looked at: {} (what stands "
-                   "there decides how the run begins); check the path and its permissions", printable(path),
-                   std::strerror(errno));
+    MAGISTER_CHECK(errno == ENOENT || errno == ENOTDIR, ExitCode::kInputOutput,
+                   "{}: cannot be looked at: {} (what stands "
+                   "there decides how the run begins); check the path and its permissions",
+                   printable(path), std::strerror(errno));
     return false;
   }
-  MAGISTER_CHECK(S_ISREG(status.st_mode), ExitCode::kInputOutput, "{}: is {} (results are written into regular files only); "
-                 "move it away", printable(path), S_ISDIR(status.st_mode) ? "a folder" : S_ISLNK(status.st_mode)
-                 ? "a symbolic link" : "no regular file");
+  MAGISTER_CHECK(S_ISREG(status.st_mode), ExitCode::kInputOutput,
+                 "{}: is {} (results are written into regular files only); "
+                 "move it away",
+                 printable(path),
+                 S_ISDIR(status.st_mode)   ? "a folder"
+                 : S_ISLNK(status.st_mode) ? "a symbolic link"
+                                           : "no regular file");
   return true;
 }
 
@@ -179,8 +184,10 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
     check_attributes(path, expected);
     columns->at = open_shared(path, read_layout(path), access);
     const std::vector<std::string> faults = structure_faults(columns->at, read_attributes(path));
-    MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the file was changed or damaged, and nothing is overwritten); put "
-                   "it aside with --fresh", printable(path), faults.empty() ? "" : faults.front());
+    MAGISTER_CHECK(faults.empty(), ExitCode::kData,
+                   "{}: {} (the file was changed or damaged, and nothing is overwritten); put "
+                   "it aside with --fresh",
+                   printable(path), faults.empty() ? "" : faults.front());
     layout = to_text(columns->at.all());
     pending = columns->at.pending_units().to_bytes();
   }
@@ -191,14 +198,18 @@ ResultsFile ResultsFile::resume(const Communicator& world, const std::string& fi
   return ResultsFile(std::move(columns));
 }
 
-std::uint64_t ResultsFile::read_number(const Communicator& world, const std::string& path, const std::string& attribute) {
+std::uint64_t ResultsFile::read_number(const Communicator& world, const std::string& path,
+                                       const std::string& attribute) {
   std::uint64_t value = 0;
   if (world.rank() == 0) {
     const Attributes attributes = read_attributes(path);
-    const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
+    const auto found =
+        std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
     const auto* number = found == attributes.end() ? nullptr : std::get_if<std::uint64_t>(&found->second);
-    MAGISTER_CHECK(number != nullptr, ExitCode::kData, "{}: root attribute {} is missing or no number (the file was changed); "
-                   "start over with --fresh", printable(path), attribute);
+    MAGISTER_CHECK(number != nullptr, ExitCode::kData,
+                   "{}: root attribute {} is missing or no number (the file was changed); "
+                   "start over with --fresh",
+                   printable(path), attribute);
     value = *number;
   }
   world.broadcast(&value, sizeof value, 0);
@@ -207,10 +218,13 @@ std::uint64_t ResultsFile::read_number(const Communicator& world, const std::str
 
 std::string ResultsFile::read_text(const std::string& path, const std::string& attribute) {
   const Attributes attributes = read_attributes(path);
-  const auto found = std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
+  const auto found =
+      std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
   const auto* text = found == attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
-  MAGISTER_CHECK(text != nullptr, ExitCode::kData, "{}: root attribute {} is missing or not a text (the file was changed); "
-                 "start over with --fresh", printable(path), attribute);
+  MAGISTER_CHECK(text != nullptr, ExitCode::kData,
+                 "{}: root attribute {} is missing or not a text (the file was changed); "
+                 "start over with --fresh",
+                 printable(path), attribute);
   return *text;
 }
 
@@ -218,7 +232,8 @@ UnitCounts ResultsFile::unit_counts(const std::string& path) {
   const ResultsColumns columns(PosixFile(path), read_layout(path));
   std::string done(columns.num_units(), '\0');
   columns.read(columns.at("/commit/done"), 0, std::as_writable_bytes(std::span(done)));
-  return {done.size(), static_cast<std::uint64_t>(std::count_if(done.begin(), done.end(), [](char flag) { return flag != 0; }))};
+  return {done.size(),
+          static_cast<std::uint64_t>(std::count_if(done.begin(), done.end(), [](char flag) { return flag != 0; }))};
 }
 
 void ResultsFile::check_attributes(const std::string& path,
@@ -226,10 +241,12 @@ void ResultsFile::check_attributes(const std::string& path,
   const Attributes found = read_attributes(path);
   for (const auto& [name, value] : expected) {
     const auto at = std::find_if(found.begin(), found.end(), [&](const auto& entry) { return entry.first == name; });
-    MAGISTER_CHECK(at != found.end() && at->second == value, ExitCode::kConfig,
-                   "{}: its {} is {}, this run's is {} (it belongs to another experiment, model or data set, and nothing is "
-                   "overwritten); give the run another name, or put the old file aside with --fresh", printable(path), name,
-                   at == found.end() ? "absent" : printable(text_of(at->second)), printable(text_of(value)));
+    MAGISTER_CHECK(
+        at != found.end() && at->second == value, ExitCode::kConfig,
+        "{}: its {} is {}, this run's is {} (it belongs to another experiment, model or data set, and nothing is "
+        "overwritten); give the run another name, or put the old file aside with --fresh",
+        printable(path), name, at == found.end() ? "absent" : printable(text_of(at->second)),
+        printable(text_of(value)));
   }
 }
 
@@ -237,11 +254,14 @@ void ResultsFile::write(const std::string& column_path, std::uint64_t first_row,
   columns_->at.write(column_path, first_row, data);
 }
 
-void ResultsFile::write_texts(const std::string& column_path, std::uint64_t first_row, std::span<const std::string> texts) {
+void ResultsFile::write_texts(const std::string& column_path, std::uint64_t first_row,
+                              std::span<const std::string> texts) {
   Columns& c = *columns_;
   const std::string& path = c.at.path();
-  MAGISTER_CHECK(c.world->size() == 1 && path == creating(c.final_path) && c.at.at(column_path).spec.type == ColumnType::kText,
-                 ExitCode::kInternal, "{}: texts of {} cannot be written now (its metadata is frozen); report this", printable(path), column_path);
+  MAGISTER_CHECK(
+      c.world->size() == 1 && path == creating(c.final_path) && c.at.at(column_path).spec.type == ColumnType::kText,
+      ExitCode::kInternal, "{}: texts of {} cannot be written now (its metadata is frozen); report this",
+      printable(path), column_path);
   if (c.texts && c.texts_column != column_path) c.texts->close(), c.texts.reset();
   if (!c.texts) c.texts.emplace(path, column_path);
   c.texts_column = column_path;
@@ -252,7 +272,9 @@ void ResultsFile::read(const std::string& column_path, std::uint64_t first_row, 
   columns_->at.read(columns_->at.at(column_path), first_row, data);
 }
 
-std::size_t ResultsFile::row_bytes(const std::string& column_path) const { return columns_->at.at(column_path).row_bytes(); }
+std::size_t ResultsFile::row_bytes(const std::string& column_path) const {
+  return columns_->at.at(column_path).row_bytes();
+}
 
 const UnitSet& ResultsFile::pending_units() const { return columns_->pending; }
 std::uint64_t ResultsFile::pending_rows() const { return columns_->at.rows_of(columns_->pending); }
@@ -287,8 +309,10 @@ void ResultsFile::complete(const Communicator& world) {
     reopen();
     const std::string& final_path = columns_->final_path;
     const std::uint64_t hole = columns_->at.pending_units().next(0);
-    MAGISTER_CHECK(hole == num_units(), ExitCode::kInternal, "{}: unit {} is not committed (the file is not complete); run the "
-                   "same command again", printable(final_path), hole);
+    MAGISTER_CHECK(hole == num_units(), ExitCode::kInternal,
+                   "{}: unit {} is not committed (the file is not complete); run the "
+                   "same command again",
+                   printable(final_path), hole);
     fail_point("results.complete.begin");
     write_complete(partial(final_path));
     fail_point("results.complete.attribute_written");

@@ -21,7 +21,8 @@ bool is_digest_of_parts(const std::string& name) {
 }
 
 std::string digest_of_parts(const std::string& name, const std::vector<std::string>& digests) {
-  const bool one = std::all_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest == digests.front(); });
+  const bool one =
+      std::all_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest == digests.front(); });
   if (one && name != "plan_sha256") return digests.front();
   std::string lines = "merged\n";
   for (const std::string& digest : digests) lines += digest + "\n";
@@ -33,9 +34,12 @@ std::string run_sha256(const std::string& path) {
   for (const auto& [name, value] : read_attributes(path)) {
     if (is_of_part(name) || is_digest_of_parts(name)) continue;
     lines += name + " ";
-    if (const auto* text = std::get_if<std::string>(&value)) lines += sha256_hex(*text);
-    else if (const auto* number = std::get_if<std::uint64_t>(&value)) lines += std::to_string(*number);
-    else lines += std::to_string(std::get<std::uint8_t>(value));
+    if (const auto* text = std::get_if<std::string>(&value))
+      lines += sha256_hex(*text);
+    else if (const auto* number = std::get_if<std::uint64_t>(&value))
+      lines += std::to_string(*number);
+    else
+      lines += std::to_string(std::get<std::uint8_t>(value));
     lines += "\n";
   }
   return sha256_hex(lines);

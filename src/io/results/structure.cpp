@@ -84,9 +84,11 @@ void check_flags(const ResultsColumns& columns, Faults& faults) {
 }  // namespace
 
 std::vector<std::string> missing_columns(const ResultsColumns& columns) {
-  const std::pair<const char*, ColumnType> required[] = {
-      {"/samples/offset", ColumnType::kU64}, {"/commit/unit_begin", ColumnType::kU64}, {"/commit/done", ColumnType::kU8},
-      {"/commit/crc32c", ColumnType::kU32},  {"/commit/plan_crc32c", ColumnType::kU32}};
+  const std::pair<const char*, ColumnType> required[] = {{"/samples/offset", ColumnType::kU64},
+                                                         {"/commit/unit_begin", ColumnType::kU64},
+                                                         {"/commit/done", ColumnType::kU8},
+                                                         {"/commit/crc32c", ColumnType::kU32},
+                                                         {"/commit/plan_crc32c", ColumnType::kU32}};
   Faults faults;
   for (const auto& [path, type] : required) {
     const PlacedColumn* column = columns.find(path);
@@ -111,14 +113,17 @@ std::vector<std::string> structure_faults(const ResultsColumns& columns, const A
   check_rows(columns, attributes, faults);
   check_places(columns, faults);
   if (!faults.empty()) return faults;
-  check_offsets(columns, "/samples/offset", columns.rows<std::uint64_t>("/samples/offset", columns.num_samples(), 1)[0], false,
-                faults);
+  check_offsets(columns, "/samples/offset", columns.rows<std::uint64_t>("/samples/offset", columns.num_samples(), 1)[0],
+                false, faults);
   check_offsets(columns, "/commit/unit_begin", columns.num_samples(), true, faults);
   check_flags(columns, faults);
-  const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/plan_crc32c", 0, 1)[0], found = columns.plan_checksum();
+  const std::uint32_t stored = columns.rows<std::uint32_t>("/commit/plan_crc32c", 0, 1)[0],
+                      found = columns.plan_checksum();
   if (faults.empty() && stored != found) {
-    faults.push_back(fmt::format("the plan (/samples/offset, /commit/unit_begin) has crc32c {:08x}, not {:08x} as when it was "
-                                 "frozen", found, stored));
+    faults.push_back(
+        fmt::format("the plan (/samples/offset, /commit/unit_begin) has crc32c {:08x}, not {:08x} as when it was "
+                    "frozen",
+                    found, stored));
   }
   return faults;
 }

@@ -11,8 +11,8 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kHeader = 16;               // of a collection, and of an object
-constexpr std::uint64_t kMostInMemory = 1 << 20;    // larger collections are one text, or damaged
+constexpr std::uint64_t kHeader = 16;             // of a collection, and of an object
+constexpr std::uint64_t kMostInMemory = 1 << 20;  // larger collections are one text, or damaged
 constexpr std::uint64_t kRowsAtOnce = 4096;
 
 std::uint64_t padded(std::uint64_t size) { return (size + 7) / 8 * 8; }
@@ -34,7 +34,8 @@ struct TextHeapWriter::Handles {
   H5Space space;
 };
 
-TextHeapWriter::TextHeapWriter(const std::string& path, const std::string& column) : handles_(std::make_unique<Handles>()) {
+TextHeapWriter::TextHeapWriter(const std::string& path, const std::string& column)
+    : handles_(std::make_unique<Handles>()) {
   silence_hdf5();
   Handles& h = *handles_;
   h.path = path;
@@ -54,20 +55,23 @@ void TextHeapWriter::write(std::uint64_t first_row, std::span<const std::string>
   std::vector<const char*> pointers;
   for (const std::string& text : texts) {
     MAGISTER_CHECK(text.find('\0') == std::string::npos && text.size() <= 0xFFFFFFFFu, ExitCode::kInternal,
-                   "{}: row {} of {} holds a NUL or more than 4 GiB (HDF5's strings end at a NUL); report this", printable(h.path),
-                   first_row + pointers.size(), h.column);
+                   "{}: row {} of {} holds a NUL or more than 4 GiB (HDF5's strings end at a NUL); report this",
+                   printable(h.path), first_row + pointers.size(), h.column);
     pointers.push_back(text.c_str());
   }
   const hsize_t start = first_row, count = texts.size();
   const H5Space rows(MAGISTER_CHECK_HDF5(H5Screate_simple(1, &count, nullptr), h.path));
   MAGISTER_CHECK_HDF5(H5Sselect_hyperslab(h.space.get(), H5S_SELECT_SET, &start, nullptr, &count, nullptr), h.path);
-  MAGISTER_CHECK_HDF5(H5Dwrite(h.dataset.get(), h.type.get(), rows.get(), h.space.get(), H5P_DEFAULT, pointers.data()), h.path);
+  MAGISTER_CHECK_HDF5(H5Dwrite(h.dataset.get(), h.type.get(), rows.get(), h.space.get(), H5P_DEFAULT, pointers.data()),
+                      h.path);
 }
 
 void TextHeapWriter::close() {
   Handles& h = *handles_;
-  MAGISTER_CHECK(h.dataset.close() && h.file.close(), ExitCode::kInputOutput, "{}: closing the file failed: {} (texts may be "
-                 "missing); check the disk and run the same command again", printable(h.path), hdf5_reason());
+  MAGISTER_CHECK(h.dataset.close() && h.file.close(), ExitCode::kInputOutput,
+                 "{}: closing the file failed: {} (texts may be "
+                 "missing); check the disk and run the same command again",
+                 printable(h.path), hdf5_reason());
 }
 
 void TextHeap::fail_at(std::uint64_t row, const std::string& why) const {
@@ -81,7 +85,8 @@ void TextHeap::open_collection(std::uint64_t address, std::uint64_t row) {
   objects_.clear();
   collection_.clear();
   address_ = 0;
-  if (address > file_bytes || file_bytes - address < kHeader) fail_at(row, fmt::format("its heap stands at byte {} of {}", address, file_bytes));
+  if (address > file_bytes || file_bytes - address < kHeader)
+    fail_at(row, fmt::format("its heap stands at byte {} of {}", address, file_bytes));
   std::vector<std::byte> header(kHeader);
   file.read_at(address, header);
   const std::uint64_t size = number_at<std::uint64_t>(header, 8);
@@ -93,12 +98,15 @@ void TextHeap::open_collection(std::uint64_t address, std::uint64_t row) {
     file.read_at(address, collection_);
   }
   for (std::uint64_t at = kHeader; at + kHeader <= size;) {
-    if (collection_.empty()) file.read_at(address + at, header);
-    else std::copy_n(collection_.begin() + static_cast<std::ptrdiff_t>(at), kHeader, header.begin());
+    if (collection_.empty())
+      file.read_at(address + at, header);
+    else
+      std::copy_n(collection_.begin() + static_cast<std::ptrdiff_t>(at), kHeader, header.begin());
     const std::uint32_t number = number_at<std::uint16_t>(header, 0);
     const std::uint64_t bytes = number_at<std::uint64_t>(header, 8);
     if (number == 0) break;
-    if (bytes > size - at - kHeader) fail_at(row, fmt::format("object {} of the heap at byte {} reaches beyond its end", number, address));
+    if (bytes > size - at - kHeader)
+      fail_at(row, fmt::format("object {} of the heap at byte {} reaches beyond its end", number, address));
     objects_[number] = {address + at + kHeader, bytes};
     at += kHeader + padded(bytes);
   }
@@ -112,7 +120,8 @@ std::string_view TextHeap::read_text(std::uint64_t row, std::span<const std::byt
   if (address == 0) fail_at(row, "its descriptor names no heap");
   if (address != address_) open_collection(address, row);
   const auto found = objects_.find(number);
-  if (found == objects_.end() || found->second.size < length) fail_at(row, fmt::format("the heap at byte {} has no object {} of {} bytes", address, number, length));
+  if (found == objects_.end() || found->second.size < length)
+    fail_at(row, fmt::format("the heap at byte {} has no object {} of {} bytes", address, number, length));
   const std::uint64_t offset = found->second.offset;
   if (!collection_.empty()) return {reinterpret_cast<const char*>(collection_.data() + (offset - address)), length};
   text_.resize(length);

@@ -22,12 +22,15 @@ struct ResultsTexts::Columns {
 ResultsTexts::ResultsTexts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
   const ResultsReader& file = columns_->file;
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
-                 "{}: is no complete file of texts (there is nothing to go on from); run its generate task first", printable(path));
+                 "{}: is no complete file of texts (there is nothing to go on from); run its generate task first",
+                 printable(path));
   file.column("/samples/key", ColumnType::kUtf8);
   const PlacedColumn* text = file.columns().find("/generate/text");
   // Files of format version 1 hold strings of a fixed length.
-  MAGISTER_CHECK(text != nullptr && (text->spec.type == ColumnType::kText || text->spec.type == ColumnType::kUtf8), ExitCode::kData,
-                 "{}: dataset /generate/text is missing or holds no strings (the file was changed); use another file", printable(path));
+  MAGISTER_CHECK(text != nullptr && (text->spec.type == ColumnType::kText || text->spec.type == ColumnType::kUtf8),
+                 ExitCode::kData,
+                 "{}: dataset /generate/text is missing or holds no strings (the file was changed); use another file",
+                 printable(path));
   columns_->texts.emplace(file.columns(), *text);
   file.column("/generate/logprob", ColumnType::kF32);
   const std::uint64_t n = num_texts();
@@ -74,8 +77,9 @@ std::uint64_t ResultsTexts::source_index(std::uint64_t i) const {
 
 double ResultsTexts::mean_logprob(std::uint64_t i) const {
   const auto offset = columns_->file.columns().rows<std::uint64_t>("/samples/offset", i, 2);
-  MAGISTER_CHECK(offset[0] <= offset[1], ExitCode::kData, "{}: text {} has rows {} to {} (the file is damaged); run check",
-                 printable(columns_->file.path()), i, offset[0], offset[1]);
+  MAGISTER_CHECK(offset[0] <= offset[1], ExitCode::kData,
+                 "{}: text {} has rows {} to {} (the file is damaged); run check", printable(columns_->file.path()), i,
+                 offset[0], offset[1]);
   const auto logprobs = columns_->file.columns().rows<float>("/generate/logprob", offset[0], offset[1] - offset[0]);
   double sum = 0;
   for (const float value : logprobs) sum += value;

@@ -1,11 +1,12 @@
 // `info`: what stands in a results file, for people and for programs. Both come from one JSON object.
+#include "magister/io/results/tools.h"
+
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "io/results/reader.h"
 #include "magister/core/error.h"
-#include "magister/io/results/tools.h"
 
 namespace magister {
 namespace {
@@ -14,14 +15,22 @@ using nlohmann::ordered_json;
 
 const char* type_name(ColumnType type) {
   switch (type) {
-    case ColumnType::kU8: return "u8";
-    case ColumnType::kI32: return "i32";
-    case ColumnType::kU32: return "u32";
-    case ColumnType::kU64: return "u64";
-    case ColumnType::kF16: return "f16";
-    case ColumnType::kF32: return "f32";
-    case ColumnType::kUtf8: return "utf-8";
-    case ColumnType::kText: return "text";
+    case ColumnType::kU8:
+      return "u8";
+    case ColumnType::kI32:
+      return "i32";
+    case ColumnType::kU32:
+      return "u32";
+    case ColumnType::kU64:
+      return "u64";
+    case ColumnType::kF16:
+      return "f16";
+    case ColumnType::kF32:
+      return "f32";
+    case ColumnType::kUtf8:
+      return "utf-8";
+    case ColumnType::kText:
+      return "text";
   }
   return "?";
 }
@@ -49,13 +58,14 @@ void add_progress(const ResultsReader& file, ordered_json& all) {
 // Bytes of the strings of any length, by their descriptors; those that are not written yet have none.
 std::uint64_t text_bytes(const ResultsReader& file, const PlacedColumn& column) {
   std::uint64_t sum = 0;
-  file.columns().for_each_piece(column, {0, column.spec.num_rows}, [&](std::uint64_t, std::span<const std::byte> bytes) {
-    for (std::size_t at = 0; at < bytes.size(); at += column.row_bytes()) {
-      std::uint32_t length;
-      std::memcpy(&length, bytes.data() + at, sizeof length);
-      sum += length;
-    }
-  });
+  file.columns().for_each_piece(column, {0, column.spec.num_rows},
+                                [&](std::uint64_t, std::span<const std::byte> bytes) {
+                                  for (std::size_t at = 0; at < bytes.size(); at += column.row_bytes()) {
+                                    std::uint32_t length;
+                                    std::memcpy(&length, bytes.data() + at, sizeof length);
+                                    sum += length;
+                                  }
+                                });
   return sum;
 }
 
@@ -134,7 +144,8 @@ std::string as_text(const ordered_json& all) {
   const ordered_json& attributes = all["attributes"];
   for (const auto& [name, value] : attributes.items()) {
     if (name == "experiment" || name == "columns") continue;
-    text += fmt::format("  {:<18} {}\n", printable(name), value.is_string() ? printable(value.get<std::string>()) : value.dump());
+    text += fmt::format("  {:<18} {}\n", printable(name),
+                        value.is_string() ? printable(value.get<std::string>()) : value.dump());
   }
   text += "datasets\n" + dataset_lines(all["datasets"]);
   if (attributes.contains("experiment") && attributes["experiment"].is_string()) {

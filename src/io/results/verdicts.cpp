@@ -16,7 +16,8 @@ struct ResultsVerdicts::Columns {
 ResultsVerdicts::ResultsVerdicts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
   const ResultsReader& file = columns_->file;
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.judge", ExitCode::kData,
-                 "{}: is no complete file of verdicts (there is nothing to combine); run its judge task first", printable(path));
+                 "{}: is no complete file of verdicts (there is nothing to combine); run its judge task first",
+                 printable(path));
   file.column("/judge/verdict", ColumnType::kI32);
   file.column("/judge/parse", ColumnType::kU8);
   file.column("/judge/order", ColumnType::kU8);
@@ -32,13 +33,17 @@ std::uint64_t ResultsVerdicts::samples_a_text() const { return columns_->samples
 std::uint64_t ResultsVerdicts::num_samples() const { return columns_->file.columns().num_samples(); }
 std::uint64_t ResultsVerdicts::num_classes() const { return columns_->num_classes; }
 
-const AttributeValue* ResultsVerdicts::attribute(const std::string& name) const { return find_attribute(columns_->file.attributes(), name); }
+const AttributeValue* ResultsVerdicts::attribute(const std::string& name) const {
+  return find_attribute(columns_->file.attributes(), name);
+}
 
 void ResultsVerdicts::read_rows(const std::string& path, std::uint64_t first, std::span<std::byte> data) const {
   const ResultsColumns& columns = columns_->file.columns();
   const PlacedColumn* const column = columns.find(path);
-  MAGISTER_CHECK(column != nullptr && data.size() % column->row_bytes() == 0 && first + data.size() / column->row_bytes() <= column->spec.num_rows,
-                 ExitCode::kData, "{}: dataset {} does not have these rows (the file is damaged or of another version); run check",
+  MAGISTER_CHECK(column != nullptr && data.size() % column->row_bytes() == 0 &&
+                     first + data.size() / column->row_bytes() <= column->spec.num_rows,
+                 ExitCode::kData,
+                 "{}: dataset {} does not have these rows (the file is damaged or of another version); run check",
                  printable(columns_->file.path()), printable(path));
   columns.read(*column, first, data);
 }

@@ -14,7 +14,8 @@ namespace magister {
 // codes: num_words * 32 / bits of them, below 2^bits. words: of one output in a panel, [num_words, 48].
 inline void place_words(const std::uint8_t* codes, std::int64_t bits, std::int64_t num_words, std::uint32_t* words) {
   if (bits == 8) {
-    for (std::int64_t w = 0; w < num_words; ++w) std::memcpy(words + w * Linear::kPanel, codes + 4 * w, sizeof(std::uint32_t));
+    for (std::int64_t w = 0; w < num_words; ++w)
+      std::memcpy(words + w * Linear::kPanel, codes + 4 * w, sizeof(std::uint32_t));
     return;
   }
   for (std::int64_t w = 0; w < num_words; ++w) {

@@ -23,8 +23,8 @@ void multiply_bf16_amx(const Bf16Product& product);
 namespace {
 
 bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 }
 
 bool has_avx512_bf16() {
@@ -58,7 +58,8 @@ const CpuKernels& chosen_kernels() {
       if (std::string_view(forced) == kernels->name) return *kernels;
       names += std::string(names.empty() ? "" : ", ") + kernels->name;
     }
-    fail(ExitCode::kConfig, "MAGISTER_CPU_KERNELS is \"{}\" in the environment (this CPU has {}); choose one of them or unset it",
+    fail(ExitCode::kConfig,
+         "MAGISTER_CPU_KERNELS is \"{}\" in the environment (this CPU has {}); choose one of them or unset it",
          printable(forced), names);
   }
   const bool fast = std::string_view(all.back()->name) != "avx512bf16" || __builtin_cpu_is("amd");
@@ -76,7 +77,8 @@ const std::vector<const CpuKernels*>& cpu_kernels_here() {
   static const std::vector<const CpuKernels*> all = [] {
     std::vector<const CpuKernels*> found = {&cpu_kernels_avx2()};
     if (has_avx512()) found.push_back(cpu_kernels_avx512());
-    static const CpuKernels pairs = with_bf16("avx512bf16", multiply_bf16_avx512), tiles = with_bf16("amx", multiply_bf16_amx);
+    static const CpuKernels pairs = with_bf16("avx512bf16", multiply_bf16_avx512),
+                            tiles = with_bf16("amx", multiply_bf16_amx);
     if (has_avx512_bf16()) found.push_back(&pairs);
     if (may_use_amx()) found.push_back(&tiles);
     return found;

@@ -52,9 +52,7 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
   scratch = at::empty({num_threads, std::max(tile, attend)}, options);
 }
 
-float* LayerBuffers::scratch_of(int thread_index) {
-  return scratch.data_ptr<float>() + thread_index * scratch.size(1);
-}
+float* LayerBuffers::scratch_of(int thread_index) { return scratch.data_ptr<float>() + thread_index * scratch.size(1); }
 
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape) {
   std::vector<AttentionTile> tiles;
@@ -64,7 +62,8 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
     for (std::int64_t row = begin; row < end; row += LayerBuffers::kQueryBlock) {
       for (std::int64_t head = 0; head < shape.heads;) {
         std::int64_t heads = 1;
-        while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head]) ++heads;
+        while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head])
+          ++heads;
         tiles.push_back({row, std::min(row + LayerBuffers::kQueryBlock, end), past + row - begin, s, head, heads});
         head += heads;
       }
@@ -76,8 +75,8 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
 }
 
 void DecoderLayer::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
-                               const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers,
-                               int thread_index, ThreadPool* pool) const {
+                               const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers, int thread_index,
+                               ThreadPool* pool) const {
   const CpuKernels& kernels = cpu_kernels();
   const std::int64_t D = shape_.hidden_size, E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
   float* normed_RD = buffers.scratch_of(thread_index);
@@ -85,7 +84,8 @@ void DecoderLayer::project_qkv(const float* hidden_TD, const PackedBatch& batch,
                    normed_RD, D, rows, D);
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
   linear_tile(normed_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
-  std::int64_t s = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
+  std::int64_t s =
+      std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = qkv_RQ + r * width;
     float* keys = row + shape_.heads * E;
@@ -125,7 +125,8 @@ void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end,
 
 }  // namespace
 
-void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers, int thread_index) const {
+void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers,
+                          int thread_index) const {
   const CpuKernels& kernels = cpu_kernels();
   const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
   const bool single = tile.row_end - tile.row_begin == 1;  // then the rows below are the tile's heads
@@ -151,21 +152,24 @@ void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, Layer
   const std::int64_t first_key = window > 0 ? std::max<std::int64_t>(0, tile.position - window + 1) : 0;
   for (std::int64_t block = first_key / kBlock * kBlock; block < end; block += kBlock) {
     const std::int64_t begin = std::max(block, first_key), stop = std::min(block + kBlock, end), count = stop - begin;
-    for_pages(sequence, begin, stop, false, [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
-      multiply({queries, stride, rows, pages.key_page(kv, page) + slot, KvPages::kSlots, E,
-                scores + key - begin, kBlock, keys});
-    });
+    for_pages(sequence, begin, stop, false,
+              [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
+                multiply({queries, stride, rows, pages.key_page(kv, page) + slot, KvPages::kSlots, E,
+                          scores + key - begin, kBlock, keys});
+              });
     for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t position = tile.position + (single ? 0 : r), visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
+      const std::int64_t position = tile.position + (single ? 0 : r),
+                         visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
       const std::int64_t hidden = window > 0 ? std::max<std::int64_t>(0, position - window + 1 - begin) : 0;
       const float correction = kernels.softmax_step(scores + r * kBlock, count, hidden, visible, shape_.attention_scale,
                                                     maximum + r, sum + r);
       if (correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);
     }
-    for_pages(sequence, begin, stop, true, [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
-      multiply({scores + key - begin, kBlock, rows, pages.value_page(kv, page) + slot * E, E, keys, output_RE, E, E,
-                true});
-    });
+    for_pages(sequence, begin, stop, true,
+              [&](std::int64_t page, std::int64_t slot, std::int64_t key, std::int64_t keys) {
+                multiply({scores + key - begin, kBlock, rows, pages.value_page(kv, page) + slot * E, E, keys, output_RE,
+                          E, E, true});
+              });
   }
   const std::int64_t out_width = shape_.heads * E, out_stride = single ? E : out_width;
   float* out = buffers.attention_TA.data_ptr<float>() + tile.row_begin * out_width + tile.head * E;

@@ -9,20 +9,20 @@
 #include <vector>
 
 #include "magister/model/batch.h"
-#include "magister/model/kv_pages.h"
 #include "magister/model/cpu/matmul.h"
+#include "magister/model/kv_pages.h"
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
 
 struct LayerShape {
   std::int64_t hidden_size = 0;
-  std::int64_t heads = 0;     // H
-  std::int64_t kv_heads = 0;  // K
-  std::int64_t head_dim = 0;  // E
-  std::int64_t mlp = 0;       // F
-  std::int64_t sliding_window = 0;        // 0: none
-  std::vector<std::int64_t> kv_of_head;   // [H], index into this shard's KV heads
+  std::int64_t heads = 0;                // H
+  std::int64_t kv_heads = 0;             // K
+  std::int64_t head_dim = 0;             // E
+  std::int64_t mlp = 0;                  // F
+  std::int64_t sliding_window = 0;       // 0: none
+  std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
   float rms_norm_eps = 1e-6f;
   float attention_scale = 1.0f;
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -30,11 +30,11 @@ struct LayerShape {
 
 struct LayerWeights {
   at::Tensor input_layernorm_D, post_attention_layernorm_D;  // f32, replicated
-  Linear qkv_proj;      // [(H + 2K) E, D], sharded on rows
-  Linear o_proj;        // [D, H E], sharded on columns: its product is partial
-  Linear gate_up_proj;  // [2F, D], gate rows first, sharded
-  Linear down_proj;     // [D, F], its product is partial
-  at::Tensor q_norm_E, k_norm_E;  // f32 or undefined
+  Linear qkv_proj;                                           // [(H + 2K) E, D], sharded on rows
+  Linear o_proj;                                             // [D, H E], sharded on columns: its product is partial
+  Linear gate_up_proj;                                       // [2F, D], gate rows first, sharded
+  Linear down_proj;                                          // [D, F], its product is partial
+  at::Tensor q_norm_E, k_norm_E;                             // f32 or undefined
 };
 
 // Rotary rows per packed token: pointers into tables that the transformer keeps for the batch. [E/2] f32 each.
@@ -47,10 +47,10 @@ struct LayerBuffers {
   static constexpr std::int64_t kTileRows = 256;   // 256 x 3072 x 4 B = 3 MB of gate_up a tile
   static constexpr std::int64_t kQueryBlock = 48;  // masked keys of the diagonal are wasted: 24 a row on average
   static constexpr std::int64_t kKeyBlock = 480;   // scores 48 x 480 x 4 B = 92 kB a thread
-  at::Tensor qkv_TQ;        // [T, (H + 2K) E]
-  at::Tensor attention_TA;  // [T, H E]
-  at::Tensor scratch;       // [threads, scratch_floats]
-  std::vector<BlockTable> sequences;  // [S]
+  at::Tensor qkv_TQ;                               // [T, (H + 2K) E]
+  at::Tensor attention_TA;                         // [T, H E]
+  at::Tensor scratch;                              // [threads, scratch_floats]
+  std::vector<BlockTable> sequences;               // [S]
   LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> sequences, const LayerShape& shape, int num_threads);
   float* scratch_of(int thread_index);
 };
@@ -82,7 +82,8 @@ class DecoderLayer {
 
   // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and the pages. hidden_TD is read only.
   void project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
-                   const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index, ThreadPool* pool = nullptr) const;
+                   const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index,
+                   ThreadPool* pool = nullptr) const;
   // One tile of causal attention over everything that the pages hold of its sequence -> buffers.attention_TA.
   void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream itself.

@@ -55,8 +55,9 @@ at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const 
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
     const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
     at::Tensor scores_HLL = at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale;
-    scores_HLL = scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
-                                        -std::numeric_limits<double>::infinity());
+    scores_HLL =
+        scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
+                               -std::numeric_limits<double>::infinity());
     outputs.push_back(at::matmul(at::softmax(scores_HLL, -1), of(v_THE)).transpose(0, 1));
   }
   return plain_linear(at::cat(outputs, 0).reshape({-1, H * E}), weights_.o_proj);

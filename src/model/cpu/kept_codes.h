@@ -19,7 +19,8 @@ struct RowBlock {
   std::string tensor;
   IndexRange rows;
   std::int64_t output = 0;
-  bool as_halves = false;  // one head's rows, in the file as rotary pairs (GGUF's Llama): even ones first, then odd ones
+  bool as_halves =
+      false;  // one head's rows, in the file as rotary pairs (GGUF's Llama): even ones first, then odd ones
 };
 
 // The same blocks in parts of at most so many rows, for threads to share; a head of pairs stays whole.

@@ -1,6 +1,4 @@
 // A block's codes are read row by row and gathered into words of one output each. Built at -O3 (the file's name asks for it).
-#include "model/cpu/kept_codes.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include "magister/core/error.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/code_words.h"
+#include "model/cpu/kept_codes.h"
 
 namespace magister {
 namespace {
@@ -20,7 +19,7 @@ bool finite(std::uint16_t bits, bool half) { return half ? (bits & 0x7C00u) != 0
 struct Target {
   std::uint32_t* words;
   std::uint16_t* scales;
-  std::uint16_t* offsets;  // nullptr: none
+  std::uint16_t* offsets;                  // nullptr: none
   std::int64_t panel_words, panel_groups;  // strides of a panel
   std::int64_t num_words, num_groups;      // of an output
   std::int64_t first;                      // place of row 0 in its word
@@ -36,10 +35,13 @@ struct BlockRows {
 };
 
 void check_finite(const BlockRows& read, const RowBlock& block, bool half_scales) {
-  const bool good = std::all_of(read.scales.begin(), read.scales.end(), [&](std::uint16_t b) { return finite(b, half_scales); }) &&
-                    std::all_of(read.offsets.begin(), read.offsets.end(), [](std::uint16_t b) { return finite(b, true); });
-  MAGISTER_CHECK(good, ExitCode::kData, "tensor {} has a scale or a minimum that is not finite in rows {} to {} (its weights "
-                 "would be none, too); fetch the model again", printable(block.tensor), block.rows.begin, block.rows.end);
+  const bool good =
+      std::all_of(read.scales.begin(), read.scales.end(), [&](std::uint16_t b) { return finite(b, half_scales); }) &&
+      std::all_of(read.offsets.begin(), read.offsets.end(), [](std::uint16_t b) { return finite(b, true); });
+  MAGISTER_CHECK(good, ExitCode::kData,
+                 "tensor {} has a scale or a minimum that is not finite in rows {} to {} (its weights "
+                 "would be none, too); fetch the model again",
+                 printable(block.tensor), block.rows.begin, block.rows.end);
 }
 
 void place_block(const BlockRows& read, const RowBlock& block, const Target& to) {
@@ -47,7 +49,8 @@ void place_block(const BlockRows& read, const RowBlock& block, const Target& to)
   for (std::int64_t row = 0; row < count; ++row) {
     const std::int64_t output = block.output + (block.as_halves ? row / 2 + row % 2 * (count / 2) : row);
     const std::int64_t panel = output / kPanel, column = output % kPanel;
-    place_words(read.codes.data() + row * read.stride, to.bits, to.num_words, to.words + panel * to.panel_words + column);
+    place_words(read.codes.data() + row * read.stride, to.bits, to.num_words,
+                to.words + panel * to.panel_words + column);
     for (std::int64_t g = 0; g < to.num_groups; ++g) {
       const std::int64_t at = panel * to.panel_groups + g * kPanel + column;
       to.scales[at] = read.scales[static_cast<std::size_t>(row * to.num_groups + g)];
@@ -103,16 +106,25 @@ Linear keep_codes(const TensorFile& file, const std::vector<RowBlock>& blocks, s
   }
   const Target to{reinterpret_cast<std::uint32_t*>(out.panels_PKW.data_ptr<std::int32_t>()),
                   static_cast<std::uint16_t*>(out.scales_PGW.data_ptr()),
-                  offsets ? static_cast<std::uint16_t*>(out.offsets_PGW.data_ptr()) : nullptr, words * kPanel, groups * kPanel,
-                  words, groups, out.lead % 8, format.bits, half};
+                  offsets ? static_cast<std::uint16_t*>(out.offsets_PGW.data_ptr()) : nullptr,
+                  words * kPanel,
+                  groups * kPanel,
+                  words,
+                  groups,
+                  out.lead % 8,
+                  format.bits,
+                  half};
   const std::vector<RowBlock> parts = divided(blocks, 64);  // small buffers
   on_threads(pool, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
     const std::size_t rows = block.rows.size(), stride = static_cast<std::size_t>(words * 32 / format.bits);
-    BlockRows read{std::vector<std::uint8_t>(rows * stride), std::vector<std::uint16_t>(rows * static_cast<std::size_t>(groups)),
-                   std::vector<std::uint16_t>(offsets ? rows * static_cast<std::size_t>(groups) : 0), static_cast<std::int64_t>(stride)};
+    BlockRows read{std::vector<std::uint8_t>(rows * stride),
+                   std::vector<std::uint16_t>(rows * static_cast<std::size_t>(groups)),
+                   std::vector<std::uint16_t>(offsets ? rows * static_cast<std::size_t>(groups) : 0),
+                   static_cast<std::int64_t>(stride)};
     file.read_codes(block.tensor, block.rows, columns,
-                    {read.codes.data() + to.first, read.stride, read.scales.data(), offsets ? read.offsets.data() : nullptr, groups});
+                    {read.codes.data() + to.first, read.stride, read.scales.data(),
+                     offsets ? read.offsets.data() : nullptr, groups});
     check_finite(read, block, half);
     place_block(read, block, to);
   });

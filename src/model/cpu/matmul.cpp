@@ -30,10 +30,15 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 WeightFormat format_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return WeightFormat::kF32;
-    case at::kBFloat16: return WeightFormat::kBF16;
-    case at::kHalf: return WeightFormat::kF16;
-    default: MAGISTER_ASSERT(false); return WeightFormat::kF32;
+    case at::kFloat:
+      return WeightFormat::kF32;
+    case at::kBFloat16:
+      return WeightFormat::kBF16;
+    case at::kHalf:
+      return WeightFormat::kF16;
+    default:
+      MAGISTER_ASSERT(false);
+      return WeightFormat::kF32;
   }
 }
 
@@ -49,7 +54,8 @@ struct Panel {
   // Where row k stands.
   const char* at(std::int64_t k) const {
     if (is_quantized()) return bytes + (quantized.lead % 8 + k) * kPanel / (eight_bits ? 1 : 2);
-    return bytes + k * kPanel * static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
+    return bytes +
+           k * kPanel * static_cast<std::int64_t>(format == WeightFormat::kF32 ? sizeof(float) : sizeof(std::uint16_t));
   }
   // Rows [begin, begin + depth) of k -> f32 [depth, 48].
   void widen(std::int64_t begin, std::int64_t depth, float* to) const {
@@ -69,20 +75,23 @@ Panel panel_of(const Linear& linear, std::int64_t index) {
   const auto of_panel = [index](const at::Tensor& all_PGW) {
     return static_cast<const std::uint16_t*>(all_PGW.const_data_ptr()) + index * all_PGW.stride(0);
   };
-  QuantizedPanel quantized{reinterpret_cast<const std::uint32_t*>(bytes), of_panel(linear.scales_PGW), linear.scheme.group, linear.lead};
+  QuantizedPanel quantized{reinterpret_cast<const std::uint32_t*>(bytes), of_panel(linear.scales_PGW),
+                           linear.scheme.group, linear.lead};
   quantized.half_scales = linear.scales_PGW.scalar_type() == at::kHalf;
-  const bool kept = quantized.half_scales || linear.offsets_PGW.defined(), eight = linear.scheme.type == QuantType::kInt8;
+  const bool kept = quantized.half_scales || linear.offsets_PGW.defined(),
+             eight = linear.scheme.type == QuantType::kInt8;
   if (linear.offsets_PGW.defined()) {
     quantized.offsets = of_panel(linear.offsets_PGW);
     quantized.offsets_are_zeros = linear.offset == CodeFormat::Offset::kZero;
   }
-  const WeightFormat format = kept ? (eight ? WeightFormat::kInt8Kept : WeightFormat::kInt4Kept) : (eight ? WeightFormat::kInt8 : WeightFormat::kInt4);
+  const WeightFormat format = kept ? (eight ? WeightFormat::kInt8Kept : WeightFormat::kInt4Kept)
+                                   : (eight ? WeightFormat::kInt8 : WeightFormat::kInt4);
   return {format, bytes, quantized, eight};
 }
 
 // One panel's product of at most kTileRows rows: few rows in one go from the storage, more of them slab by slab in f32.
-void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const Panel& panel, std::int64_t k, float* out,
-                    std::int64_t out_stride, std::int64_t columns, bool accumulate) {
+void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const Panel& panel, std::int64_t k,
+                    float* out, std::int64_t out_stride, std::int64_t columns, bool accumulate) {
   alignas(64) thread_local float widened[kSlab * kPanel];
   alignas(64) thread_local float sums[kTileRows * kPanel];
   const CpuKernels& kernels = cpu_kernels();
@@ -91,8 +100,16 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
   for (std::int64_t begin = 0; begin < k; begin += slab) {
     const std::int64_t depth = std::min(slab, k - begin);
     if (through_buffer) panel.widen(begin, depth, widened);
-    Product product{x + begin, x_stride, rows, through_buffer ? static_cast<const void*>(widened) : panel.at(begin), kPanel,
-                    depth, accumulate ? sums : out, accumulate ? kPanel : out_stride, columns, begin > 0};
+    Product product{x + begin,
+                    x_stride,
+                    rows,
+                    through_buffer ? static_cast<const void*>(widened) : panel.at(begin),
+                    kPanel,
+                    depth,
+                    accumulate ? sums : out,
+                    accumulate ? kPanel : out_stride,
+                    columns,
+                    begin > 0};
     if (rows > kFewRows) {
       product.next = panel.at(begin + depth);
       product.next_bytes = panel.at(begin + depth) - panel.at(begin);
@@ -112,21 +129,22 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
 }
 
 // Outputs [first, last); first divides by kPanel.
-void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first,
-                        std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
+void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear,
+                        std::int64_t first, std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
   const std::int64_t k = linear.in_features();
   for (std::int64_t begin = first; begin < last; begin += kPanel) {
-    multiply_panel(x, x_stride, rows, panel_of(linear, begin / kPanel), k, out + begin, out_stride, std::min(kPanel, last - begin),
-                   accumulate);
+    multiply_panel(x, x_stride, rows, panel_of(linear, begin / kPanel), k, out + begin, out_stride,
+                   std::min(kPanel, last - begin), accumulate);
   }
 }
 
 // Panels of pairs: all rows at once, for the activations are rounded once for all panels.
-void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, std::int64_t first, std::int64_t last,
-                       float* out, std::int64_t out_stride, bool accumulate) {
+void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear,
+                       std::int64_t first, std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
   const at::Tensor& panels = linear.panels_PKW;
   const auto* bits = static_cast<const std::uint16_t*>(panels.const_data_ptr()) + first / kPanel * panels.stride(0);
-  cpu_kernels().multiply_bf16({x, x_stride, rows, linear.num_inputs, bits, panels.stride(0), out + first, out_stride, last - first, accumulate});
+  cpu_kernels().multiply_bf16({x, x_stride, rows, linear.num_inputs, bits, panels.stride(0), out + first, out_stride,
+                               last - first, accumulate});
 }
 
 constexpr std::int64_t kPairDepth = 32;  // inputs that a panel of pairs is filled up to a multiple of
@@ -141,8 +159,10 @@ at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
 // Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
 at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + kHugePage - 1) / kHugePage * kHugePage;
-  const auto end = (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes()) / kHugePage * kHugePage;
+  const auto begin =
+      (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + kHugePage - 1) / kHugePage * kHugePage;
+  const auto end =
+      (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes()) / kHugePage * kHugePage;
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   return tensor;
 }
@@ -159,7 +179,8 @@ at::Tensor Linear::plain_weight() const {
   }
   if (pairs) {
     numbers_PKW = at::empty({panels_PKW.size(0), k, kPanel}, panels_PKW.options());
-    for (std::int64_t p = 0; p < panels_PKW.size(0); ++p) numbers_PKW.select(0, p).copy_(unpaired(panels_PKW.select(0, p), k));
+    for (std::int64_t p = 0; p < panels_PKW.size(0); ++p)
+      numbers_PKW.select(0, p).copy_(unpaired(panels_PKW.select(0, p), k));
   }
   return numbers_PKW.transpose(1, 2).reshape({-1, k}).narrow(0, 0, num_outputs).contiguous();
 }
@@ -179,18 +200,21 @@ Linear Linear::outputs(std::int64_t begin, std::int64_t end) const {
 
 void Linear::copy_row(std::int64_t n, float* out) const {
   if (is_quantized()) {
-    const at::Tensor row_1K = outputs(n / kPanel * kPanel, std::min(num_outputs, (n / kPanel + 1) * kPanel)).plain_weight();
+    const at::Tensor row_1K =
+        outputs(n / kPanel * kPanel, std::min(num_outputs, (n / kPanel + 1) * kPanel)).plain_weight();
     std::copy_n(row_1K.const_data_ptr<float>() + n % kPanel * num_inputs, num_inputs, out);
     return;
   }
   if (pairs) {
-    const auto* from = static_cast<const std::uint16_t*>(panels_PKW.const_data_ptr()) + n / kPanel * panels_PKW.stride(0) + n % kPanel * 2;
+    const auto* from = static_cast<const std::uint16_t*>(panels_PKW.const_data_ptr()) +
+                       n / kPanel * panels_PKW.stride(0) + n % kPanel * 2;
     for (std::int64_t i = 0; i < num_inputs; ++i) {
       out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i / 2 * 2 * kPanel + i % 2]) << 16);
     }
     return;
   }
-  const at::Tensor row_K = is_packed() ? panels_PKW.select(0, n / kPanel).select(1, n % kPanel) : weight_NK.select(0, n);
+  const at::Tensor row_K =
+      is_packed() ? panels_PKW.select(0, n / kPanel).select(1, n % kPanel) : weight_NK.select(0, n);
   const std::int64_t stride = row_K.stride(0);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, row_K.scalar_type(), "copy_row", [&] {
     const auto* from = static_cast<const scalar_t*>(row_K.const_data_ptr());
@@ -211,7 +235,9 @@ Linear pack_pairs(const Linear& plain, ThreadPool* pool) {
     const std::int64_t columns = std::min(kPanel, n - p * kPanel);
     at::Tensor panel_KW = at::zeros({filled, kPanel}, weight_NK.options());
     panel_KW.narrow(0, 0, k).narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
-    packed.panels_PKW.select(0, p).view({filled / 2, kPanel, 2}).copy_(panel_KW.view({filled / 2, 2, kPanel}).transpose(1, 2));
+    packed.panels_PKW.select(0, p)
+        .view({filled / 2, kPanel, 2})
+        .copy_(panel_KW.view({filled / 2, 2, kPanel}).transpose(1, 2));
   });
   return packed;
 }

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::int64_t kPanel = Linear::kPanel;
 constexpr std::int64_t kLanes = 8;
-constexpr float kLargest = 1e30f;   // above, 2^23 times a scale could overflow in the kernels
-constexpr float kSmallest = 1e-30f; // below, a group is zero
+constexpr float kLargest = 1e30f;    // above, 2^23 times a scale could overflow in the kernels
+constexpr float kSmallest = 1e-30f;  // below, a group is zero
 
 float as_bf16(float x) {
   std::uint32_t bits;
@@ -66,7 +66,8 @@ Fit fit(const float* values, std::int64_t n, float scale, float least, float mos
 // the codes that the best guess gives.
 class ScaleSearch {
  public:
-  ScaleSearch(const float* values, std::int64_t n, float least, float most) : values_(values), n_(n), least_(least), most_(most) {}
+  ScaleSearch(const float* values, std::int64_t n, float least, float most)
+      : values_(values), n_(n), least_(least), most_(most) {}
   void attempt(float scale) {
     scale = as_bf16(scale);
     const Fit found = fit(values_, n_, scale, least_, most_);
@@ -111,9 +112,12 @@ float group_scale(const float* values, std::int64_t n, QuantType type) {
   const float most = *std::max_element(high, high + kLanes), least = *std::min_element(low, low + kLanes);
   const bool finite = *std::min_element(good, good + kLanes) == 1;
   float extreme = most > -least ? most : least;
-  if (finite && most == -least) extreme = *std::find_if(values, values + n, [most](float v) { return std::abs(v) == most; });
-  MAGISTER_CHECK(finite, ExitCode::kData, "a weight to be quantised is NaN, infinite or above {} (its group would have no "
-                 "scale); fetch the model again, or set model.quantization to none", kLargest);
+  if (finite && most == -least)
+    extreme = *std::find_if(values, values + n, [most](float v) { return std::abs(v) == most; });
+  MAGISTER_CHECK(finite, ExitCode::kData,
+                 "a weight to be quantised is NaN, infinite or above {} (its group would have no "
+                 "scale); fetch the model again, or set model.quantization to none",
+                 kLargest);
   if (std::abs(extreme) < kSmallest) return 0;
   return type == QuantType::kInt8 ? as_bf16(std::abs(extreme) / 127.0f) : int4_scale(values, n, extreme);
 }
@@ -122,8 +126,10 @@ float group_scale(const float* values, std::int64_t n, QuantType type) {
 class RowQuantizer {
  public:
   RowQuantizer(const QuantScheme& scheme, IndexRange columns, IndexRange covering)
-      : scheme_(scheme), size_(static_cast<std::int64_t>(covering.size())),
-        skipped_(static_cast<std::int64_t>(columns.begin - covering.begin)), kept_(static_cast<std::int64_t>(columns.size())),
+      : scheme_(scheme),
+        size_(static_cast<std::int64_t>(covering.size())),
+        skipped_(static_cast<std::int64_t>(columns.begin - covering.begin)),
+        kept_(static_cast<std::int64_t>(columns.size())),
         group_(scheme.group == 0 ? std::max<std::int64_t>(size_, 1) : scheme.group),
         padded_(static_cast<std::size_t>((group_ + kLanes - 1) / kLanes * kLanes)) {}
 
@@ -141,7 +147,8 @@ class RowQuantizer {
       const float inverse = scale == 0 ? 0 : 1.0f / scale;
       const std::int64_t first = std::max(begin, skipped_), last = std::min(end, skipped_ + kept_);
       for (std::int64_t i = first; i < last; ++i) {
-        codes[i - skipped_] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::min(most, std::max(least, nearest(row[i] * inverse)))) + bias);
+        codes[i - skipped_] = static_cast<std::uint8_t>(
+            static_cast<std::int32_t>(std::min(most, std::max(least, nearest(row[i] * inverse)))) + bias);
       }
     }
   }
@@ -180,14 +187,17 @@ std::uint64_t QuantScheme::bytes(std::int64_t N, IndexRange columns, bool offset
 
 QuantScheme quant_scheme(const std::string& type, std::int64_t group) {
   const bool known = type == "none" || type == "int8" || type == "int4";
-  MAGISTER_CHECK(known && (group == 0 || group == 32 || group == 64 || group == 128), ExitCode::kConfig,
-                 "quantisation {} in groups of {} is not made here (the kernels read int8 and int4 in groups of 32, 64, 128 or, "
-                 "with 0, one scale an output); choose one of these", printable(type), group);
+  MAGISTER_CHECK(
+      known && (group == 0 || group == 32 || group == 64 || group == 128), ExitCode::kConfig,
+      "quantisation {} in groups of {} is not made here (the kernels read int8 and int4 in groups of 32, 64, 128 or, "
+      "with 0, one scale an output); choose one of these",
+      printable(type), group);
   if (type == "none") return {};
   return {type == "int8" ? QuantType::kInt8 : QuantType::kInt4, group};
 }
 
-Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering, ThreadPool* pool) {
+Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering,
+                ThreadPool* pool) {
   const at::Tensor weight_NK = plain.weight_NK.to(at::kFloat).contiguous();
   const std::int64_t n = weight_NK.size(0), panels = (n + kPanel - 1) / kPanel, k = weight_NK.size(1);
   MAGISTER_ASSERT(scheme.on() && k == static_cast<std::int64_t>(covering.size()) && covering.begin <= columns.begin &&

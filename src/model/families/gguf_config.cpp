@@ -102,8 +102,10 @@ double GgufConfig::checked_number(const MetadataValue& value, const std::string&
 std::int64_t GgufConfig::integer(const std::string& key, std::int64_t least, std::int64_t most) const {
   const std::string full_key = architecture_ + "." + key;
   const MetadataValue* value = find(full_key);
-  MAGISTER_CHECK(value != nullptr, ExitCode::kData, "{}: {} is missing (the model's shape is unknown without it); fetch "
-                 "the file again", printable(path_), full_key);
+  MAGISTER_CHECK(value != nullptr, ExitCode::kData,
+                 "{}: {} is missing (the model's shape is unknown without it); fetch "
+                 "the file again",
+                 printable(path_), full_key);
   return checked_integer(*value, full_key, least, most);
 }
 
@@ -129,9 +131,11 @@ std::int64_t GgufConfig::vocab_size() const {
   if (has("vocab_size")) return integer("vocab_size", 1, kMost);
   const MetadataValue* tokens = find("tokenizer.ggml.tokens");
   const auto* list = tokens == nullptr ? nullptr : std::get_if<std::vector<std::string>>(tokens);
-  MAGISTER_CHECK(list != nullptr && !list->empty() && list->size() <= static_cast<std::size_t>(kMost), ExitCode::kData,
-                 "{}: neither {}.vocab_size nor tokenizer.ggml.tokens says how large the vocabulary is (1 to {} tokens); "
-                 "fetch the file again", printable(path_), architecture_, kMost);
+  MAGISTER_CHECK(
+      list != nullptr && !list->empty() && list->size() <= static_cast<std::size_t>(kMost), ExitCode::kData,
+      "{}: neither {}.vocab_size nor tokenizer.ggml.tokens says how large the vocabulary is (1 to {} tokens); "
+      "fetch the file again",
+      printable(path_), architecture_, kMost);
   return static_cast<std::int64_t>(list->size());
 }
 
@@ -144,7 +148,8 @@ void GgufConfig::refuse_unsupported() const {
   for (const Unsupported& entry : kUnsupported) {
     const MetadataValue* value = find(architecture_ + "." + entry.key);
     if (value == nullptr || is_neutral(*value, entry.neutral)) continue;
-    fail(ExitCode::kData, "{}: {}.{} is {} ({} is not supported, and results without it would be wrong); use another model",
+    fail(ExitCode::kData,
+         "{}: {}.{} is {} ({} is not supported, and results without it would be wrong); use another model",
          printable(path_), architecture_, entry.key, shown(*value), entry.what);
   }
 }
@@ -155,14 +160,15 @@ std::vector<float> GgufConfig::frequency_divisors(std::int64_t head_dim) const {
   if (info == nullptr) return {};
   const std::vector<std::int64_t> shape = {head_dim / 2};
   MAGISTER_CHECK(info->shape == shape && info->type == StorageType::kF32, ExitCode::kData,
-                 "{}: tensor {} is {} [{}] (the head size {} asks for F32 [{}]); fetch the file again", printable(path_),
-                 kName, to_string(info->type), fmt::join(info->shape, ", "), head_dim, head_dim / 2);
+                 "{}: tensor {} is {} [{}] (the head size {} asks for F32 [{}]); fetch the file again",
+                 printable(path_), kName, to_string(info->type), fmt::join(info->shape, ", "), head_dim, head_dim / 2);
   std::vector<float> divisors(static_cast<std::size_t>(head_dim / 2));
   file_.read(kName, 0, 1, 0, head_dim / 2, at::from_blob(divisors.data(), {1, head_dim / 2}, at::kFloat));
   for (const float divisor : divisors) {
     MAGISTER_CHECK(divisor >= 1e-6f && divisor <= 1e6f, ExitCode::kData,
                    "{}: tensor {} holds {} (divisors of rotary frequencies lie between 1e-6 and 1e6); fetch the file "
-                   "again", printable(path_), kName, divisor);
+                   "again",
+                   printable(path_), kName, divisor);
   }
   return divisors;
 }
@@ -171,9 +177,11 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   RopeConfig out;
   out.theta = number_or("rope.freq_base", 10000.0, 1e-3, 1e15);
   const std::int64_t rotary = integer_or("rope.dimension_count", head_dim, 1, 1 << 16);
-  MAGISTER_CHECK(rotary == head_dim, ExitCode::kData,
-                 "{}: {}.rope.dimension_count is {} and the head size {} (rotary embedding of a part of the head is not "
-                 "supported); use another model", printable(path_), architecture_, rotary, head_dim);
+  MAGISTER_CHECK(
+      rotary == head_dim, ExitCode::kData,
+      "{}: {}.rope.dimension_count is {} and the head size {} (rotary embedding of a part of the head is not "
+      "supported); use another model",
+      printable(path_), architecture_, rotary, head_dim);
   std::string type = "none";
   if (const MetadataValue* value = find(architecture_ + ".rope.scaling.type")) {
     const auto* text = std::get_if<std::string>(value);
@@ -188,9 +196,11 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   if (out.factor != 1.0) out.kind = RopeConfig::Kind::kLinear;
   out.frequency_divisors = frequency_divisors(head_dim);
   if (!out.frequency_divisors.empty()) {
-    MAGISTER_CHECK(out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
-                   "{}: rope_freqs.weight beside a linear rope factor of {} (which of the two holds is not defined); use "
-                   "another model", printable(path_), out.factor);
+    MAGISTER_CHECK(
+        out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
+        "{}: rope_freqs.weight beside a linear rope factor of {} (which of the two holds is not defined); use "
+        "another model",
+        printable(path_), out.factor);
     out.kind = RopeConfig::Kind::kExplicit;
   }
   return out;

@@ -25,8 +25,10 @@ std::string read_text(const std::string& path) {
                  "{}: {} bytes (a model's config has a few thousand, at most {} are read); fetch the file again",
                  printable(path), bytes, HfConfig::kMaxBytes);
   std::ifstream file(path, std::ios::binary);
-  MAGISTER_CHECK(file.good(), ExitCode::kInputOutput, "{}: cannot be opened (the model cannot be described); check its "
-                 "permissions", printable(path));
+  MAGISTER_CHECK(file.good(), ExitCode::kInputOutput,
+                 "{}: cannot be opened (the model cannot be described); check its "
+                 "permissions",
+                 printable(path));
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
@@ -86,8 +88,8 @@ HfConfig::HfConfig(const std::string& path) : path_(path), root_(std::make_uniqu
   try {
     *root_ = nlohmann::json::parse(read_text(path));
   } catch (const nlohmann::json::exception& error) {
-    fail(ExitCode::kData, "{}: not valid JSON: {} (the model's shape is unknown); fetch the file again", printable(path),
-         printable(error.what()));
+    fail(ExitCode::kData, "{}: not valid JSON: {} (the model's shape is unknown); fetch the file again",
+         printable(path), printable(error.what()));
   }
   MAGISTER_CHECK(root_->is_object(), ExitCode::kData,
                  "{}: holds {}, not an object (the model's shape is unknown); fetch the file again", printable(path),
@@ -107,8 +109,10 @@ bool HfConfig::is_null(const std::string& key) const {
 }
 
 std::int64_t HfConfig::integer(const std::string& key, std::int64_t least, std::int64_t most) const {
-  MAGISTER_CHECK(has(key), ExitCode::kData, "{}: {} is missing (the model's shape is unknown without it); fetch the "
-                 "config again or add the key", printable(path_), key);
+  MAGISTER_CHECK(has(key), ExitCode::kData,
+                 "{}: {} is missing (the model's shape is unknown without it); fetch the "
+                 "config again or add the key",
+                 printable(path_), key);
   return json_integer((*root_)[key], path_, key, least, most);
 }
 
@@ -170,7 +174,8 @@ void HfConfig::refuse_unsupported() const {
   for (const Unsupported& entry : kUnsupported) {
     const auto found = root_->find(entry.key);
     if (found == root_->end() || is_neutral(*found, entry.neutral)) continue;
-    fail(ExitCode::kData, "{}: {} is {} ({} is not supported, and results without it would be wrong); use another model",
+    fail(ExitCode::kData,
+         "{}: {} is {} ({} is not supported, and results without it would be wrong); use another model",
          printable(path_), entry.key, json_shown(*found), entry.what);
   }
   const std::string activation = text_or("hidden_act", text_or("hidden_activation", "silu"));

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -15,20 +15,21 @@ namespace magister {
 
 class HfConfig {
  public:
-  static constexpr std::uint64_t kMaxBytes = 1 << 20;  // real ones have 1-10 kB; nested brackets cost 100 B each once parsed
+  static constexpr std::uint64_t kMaxBytes =
+      1 << 20;  // real ones have 1-10 kB; nested brackets cost 100 B each once parsed
 
   explicit HfConfig(const std::string& path);
   ~HfConfig();
   HfConfig(HfConfig&&) noexcept;
 
-  bool has(const std::string& key) const;       // present and not null
-  bool is_null(const std::string& key) const;   // present and null: for the few keys whose default is not "none"
+  bool has(const std::string& key) const;      // present and not null
+  bool is_null(const std::string& key) const;  // present and null: for the few keys whose default is not "none"
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;  // required
   std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
   double number_or(const std::string& key, double fallback, double least, double most) const;
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
-  std::vector<std::string> texts(const std::string& key) const;  // absent: empty
+  std::vector<std::string> texts(const std::string& key) const;                // absent: empty
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
   RopeConfig rope(std::int64_t max_position_embeddings) const;

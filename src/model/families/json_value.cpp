@@ -18,8 +18,8 @@ std::string json_shown(const nlohmann::json& value) {
 
 std::int64_t json_integer(const nlohmann::json& value, const std::string& path, const std::string& key,
                           std::int64_t least, std::int64_t most) {
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX));
+  const bool fits = value.is_number_integer() && (!value.is_number_unsigned() ||
+                                                  value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX));
   MAGISTER_CHECK(fits && value.get<std::int64_t>() >= least && value.get<std::int64_t>() <= most, ExitCode::kData,
                  "{}: {} is {} (a whole number from {} to {} is needed); fix the config or fetch it again",
                  printable(path), key, json_shown(value), least, most);
@@ -72,14 +72,22 @@ RopeObject rope_object(const nlohmann::json& root, const std::string& path) {
 }
 
 void refuse_unknown_members(const RopeObject& rope) {
-  constexpr std::array kKnown = {"type", "rope_type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-                                 "original_max_position_embeddings", "partial_rotary_factor"};
+  constexpr std::array kKnown = {"type",
+                                 "rope_type",
+                                 "rope_theta",
+                                 "factor",
+                                 "low_freq_factor",
+                                 "high_freq_factor",
+                                 "original_max_position_embeddings",
+                                 "partial_rotary_factor"};
   for (const auto& [name, value] : rope.value->items()) {
     if (value.is_null()) continue;
     const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
-    MAGISTER_CHECK(known, ExitCode::kData,
-                   "{}: {}.{} is {} (this part of a rotary embedding is not supported, and results would be wrong); use "
-                   "another model", printable(rope.path), rope.key, printable(name), json_shown(value));
+    MAGISTER_CHECK(
+        known, ExitCode::kData,
+        "{}: {}.{} is {} (this part of a rotary embedding is not supported, and results would be wrong); use "
+        "another model",
+        printable(rope.path), rope.key, printable(name), json_shown(value));
   }
 }
 
@@ -99,14 +107,17 @@ void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_
   out.factor = rope.required("factor");
   out.low_freq_factor = rope.required("low_freq_factor");
   out.high_freq_factor = rope.required("high_freq_factor");
-  MAGISTER_CHECK(out.low_freq_factor < out.high_freq_factor, ExitCode::kData,
-                 "{}: {}.low_freq_factor is {} and high_freq_factor {} (the first must be the smaller); fetch the config "
-                 "again", printable(rope.path), rope.key, out.low_freq_factor, out.high_freq_factor);
+  MAGISTER_CHECK(
+      out.low_freq_factor < out.high_freq_factor, ExitCode::kData,
+      "{}: {}.low_freq_factor is {} and high_freq_factor {} (the first must be the smaller); fetch the config "
+      "again",
+      printable(rope.path), rope.key, out.low_freq_factor, out.high_freq_factor);
   constexpr const char* kOriginal = "original_max_position_embeddings";
   const auto* original = member(root, kOriginal);  // transformers prefers the one outside
   if (original == nullptr) original = rope.find(kOriginal);
   out.original_max_position_embeddings =
-      original == nullptr ? max_positions : json_integer(*original, rope.path, rope.key + "." + kOriginal, 1, INT32_MAX);
+      original == nullptr ? max_positions
+                          : json_integer(*original, rope.path, rope.key + "." + kOriginal, 1, INT32_MAX);
 }
 
 }  // namespace
@@ -114,19 +125,23 @@ void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_
 RopeConfig json_rope(const nlohmann::json& root, const std::string& path, std::int64_t max_position_embeddings) {
   RopeConfig out;
   const RopeObject rope = rope_object(root, path);
-  if (const auto* theta = member(root, "rope_theta")) out.theta = json_number(*theta, path, "rope_theta", kLeastTheta, kMostTheta);
+  if (const auto* theta = member(root, "rope_theta"))
+    out.theta = json_number(*theta, path, "rope_theta", kLeastTheta, kMostTheta);
   if (rope.value == nullptr) return out;
   // Nested by layer type first: its members are objects, and "unknown member" would mislead.
   for (const auto& [name, value] : rope.value->items()) {
-    MAGISTER_CHECK(!value.is_object(), ExitCode::kData,
-                   "{}: {}.{} is an object (rotary embeddings that differ by layer are not supported); use another model",
-                   printable(path), rope.key, printable(name));
+    MAGISTER_CHECK(
+        !value.is_object(), ExitCode::kData,
+        "{}: {}.{} is an object (rotary embeddings that differ by layer are not supported); use another model",
+        printable(path), rope.key, printable(name));
   }
   const std::string type = rope_type(rope);
   const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3";
-  MAGISTER_CHECK(known, ExitCode::kData,
-                 "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
-                 "wrong); use another model", printable(path), printable(type), rope.key);
+  MAGISTER_CHECK(
+      known, ExitCode::kData,
+      "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
+      "wrong); use another model",
+      printable(path), printable(type), rope.key);
   refuse_unknown_members(rope);
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);

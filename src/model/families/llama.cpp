@@ -12,9 +12,11 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.mlp_bias = source.boolean_or("mlp_bias", false);
   // transformers' Llama ignores a window; a config that has one was meant for another class.
   const bool window = source.has("sliding_window") && source.boolean_or("use_sliding_window", true);
-  MAGISTER_CHECK(!window, ExitCode::kData,
-                 "{}: sliding_window is set (model_type llama has none, so it is not known whether it holds); make it null, "
-                 "or model_type mistral", printable(source.path()));
+  MAGISTER_CHECK(
+      !window, ExitCode::kData,
+      "{}: sliding_window is set (model_type llama has none, so it is not known whether it holds); make it null, "
+      "or model_type mistral",
+      printable(source.path()));
   for (const std::string& type : source.texts("layer_types")) {
     MAGISTER_CHECK(type == "full_attention", ExitCode::kData,
                    "{}: layer_types has \"{}\" (model_type llama has full_attention only); use another model",

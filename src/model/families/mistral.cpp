@@ -12,9 +12,10 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
   const char* kind = config.sliding_window > 0 ? "sliding_attention" : "full_attention";
   for (const std::string& type : source.texts("layer_types")) {
-    MAGISTER_CHECK(type == kind, ExitCode::kData,
-                   "{}: layer_types has \"{}\" with sliding_window {} (Mistral's layers are all alike: {}); use another model",
-                   printable(source.path()), printable(type), config.sliding_window, kind);
+    MAGISTER_CHECK(
+        type == kind, ExitCode::kData,
+        "{}: layer_types has \"{}\" with sliding_window {} (Mistral's layers are all alike: {}); use another model",
+        printable(source.path()), printable(type), config.sliding_window, kind);
   }
 }
 

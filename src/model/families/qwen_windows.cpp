@@ -28,7 +28,8 @@ void read_qwen_windows(const HfConfig& source, ModelConfig& config) {
   const bool any = std::find(sliding.begin(), sliding.end(), true) != sliding.end();
   MAGISTER_CHECK(!any || window > 0, ExitCode::kData,
                  "{}: layer_types has sliding_attention, but use_sliding_window and sliding_window give no window (the "
-                 "layers cannot be computed); fetch the config again", printable(source.path()));
+                 "layers cannot be computed); fetch the config again",
+                 printable(source.path()));
   // A list of the wrong length is refused by check_config.
   const bool wrong_length = static_cast<std::int64_t>(sliding.size()) != config.num_hidden_layers;
   if (!any && !wrong_length) return;
@@ -38,9 +39,11 @@ void read_qwen_windows(const HfConfig& source, ModelConfig& config) {
 
 void refuse_qwen_windows(const GgufConfig& source) {
   const std::int64_t window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
-  MAGISTER_CHECK(window == 0, ExitCode::kData,
-                 "{}: {}.attention.sliding_window is {} (which layers slide is not written in such files); use the model's "
-                 "safetensors folder", printable(source.path()), source.architecture(), window);
+  MAGISTER_CHECK(
+      window == 0, ExitCode::kData,
+      "{}: {}.attention.sliding_window is {} (which layers slide is not written in such files); use the model's "
+      "safetensors folder",
+      printable(source.path()), source.architecture(), window);
 }
 
 }  // namespace magister

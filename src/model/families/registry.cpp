@@ -16,7 +16,7 @@ const std::vector<const Family*>& families() {
 
 namespace {
 
-std::string known_names(const char* Family::*field) {
+std::string known_names(const char* Family::* field) {
   std::string names;
   for (const Family* family : families()) {
     if (*(family->*field) != '\0') names += (names.empty() ? "" : ", ") + std::string(family->*field);
@@ -34,7 +34,8 @@ const Family& family_of(const HfConfig& source) {
   for (const std::string& name : source.texts("architectures")) {
     MAGISTER_CHECK(name == (*found)->architecture, ExitCode::kData,
                    "{}: architectures names \"{}\" (only language models with a head over the vocabulary run here, for "
-                   "this family {}); use another model", printable(source.path()), printable(name), (*found)->architecture);
+                   "this family {}); use another model",
+                   printable(source.path()), printable(name), (*found)->architecture);
   }
   return **found;
 }
@@ -52,11 +53,12 @@ std::int64_t stated_head_dim(const HfConfig& source, const ModelConfig& config) 
 
 const Family& family_of(const GgufConfig& source) {
   const auto& all = families();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Family* f) { return source.architecture() == f->gguf_architecture; });
-  MAGISTER_CHECK(found != all.end() && !source.architecture().empty(), ExitCode::kData,
-                 "{}: general.architecture is \"{}\" (this architecture is not supported; known: {}); use another model",
-                 printable(source.path()), printable(source.architecture()), known_names(&Family::gguf_architecture));
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Family* f) { return source.architecture() == f->gguf_architecture; });
+  MAGISTER_CHECK(
+      found != all.end() && !source.architecture().empty(), ExitCode::kData,
+      "{}: general.architecture is \"{}\" (this architecture is not supported; known: {}); use another model",
+      printable(source.path()), printable(source.architecture()), known_names(&Family::gguf_architecture));
   return **found;
 }
 
@@ -94,8 +96,9 @@ ModelConfig read_config(const GgufConfig& source, const Family& family) {
   config.num_attention_heads = source.integer("attention.head_count", 1, kMaxHeads);
   config.num_key_value_heads = source.integer_or("attention.head_count_kv", config.num_attention_heads, 1, kMaxHeads);
   const bool divides = config.hidden_size % config.num_attention_heads == 0;
-  config.head_dim = divides && !source.has("attention.key_length") ? config.hidden_size / config.num_attention_heads
-                                                                   : source.integer("attention.key_length", 2, kMaxHeadDim);
+  config.head_dim = divides && !source.has("attention.key_length")
+                        ? config.hidden_size / config.num_attention_heads
+                        : source.integer("attention.key_length", 2, kMaxHeadDim);
   source.integer_or("attention.value_length", config.head_dim, config.head_dim, config.head_dim);
   config.max_position_embeddings = source.integer("context_length", 1, kMaxPositions);
   config.rms_norm_eps = source.number("attention.layer_norm_rms_epsilon", 1e-12, 1.0);
@@ -113,20 +116,22 @@ ModelConfig read_config(const GgufConfig& source, const Family& family) {
 
 void check_config(const ModelConfig& config, const std::string& path) {
   const auto refuse_unless = [&](bool good, const std::string& problem) {
-    MAGISTER_CHECK(good, ExitCode::kData, "{}: {} (no such model can run); fetch the model again", printable(path), problem);
+    MAGISTER_CHECK(good, ExitCode::kData, "{}: {} (no such model can run); fetch the model again", printable(path),
+                   problem);
   };
   const std::int64_t H = config.num_attention_heads, K = config.num_key_value_heads, E = config.head_dim;
-  refuse_unless(K <= H && H % K == 0,
-                fmt::format("{} attention heads are not a multiple of {} key/value heads", H, K));
+  refuse_unless(K <= H && H % K == 0, fmt::format("{} attention heads are not a multiple of {} key/value heads", H, K));
   refuse_unless(E >= 2 && E <= kMaxHeadDim && E % 2 == 0,
-                fmt::format("head size {} (head_dim, or hidden size {} / {} heads) is not an even number from 2 to {}", E,
-                            config.hidden_size, H, kMaxHeadDim));
+                fmt::format("head size {} (head_dim, or hidden size {} / {} heads) is not an even number from 2 to {}",
+                            E, config.hidden_size, H, kMaxHeadDim));
   refuse_unless(H * E <= kMaxMlp, fmt::format("{} heads of {} are more than {} columns", H, E, kMaxMlp));
   refuse_unless(config.rope.kind != RopeConfig::Kind::kDynamic || E > 2,
                 fmt::format("head size {} is too small for dynamic rope scaling", E));
-  refuse_unless(config.sliding_window >= 0 && (config.layer_is_sliding.empty() ||
-                    static_cast<std::int64_t>(config.layer_is_sliding.size()) == config.num_hidden_layers),
-                fmt::format("{} layers have {} kinds of attention", config.num_hidden_layers, config.layer_is_sliding.size()));
+  refuse_unless(
+      config.sliding_window >= 0 &&
+          (config.layer_is_sliding.empty() ||
+           static_cast<std::int64_t>(config.layer_is_sliding.size()) == config.num_hidden_layers),
+      fmt::format("{} layers have {} kinds of attention", config.num_hidden_layers, config.layer_is_sliding.size()));
 }
 
 }  // namespace magister

@@ -109,8 +109,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
 }
 
 void check_tensors(const ModelDescription& description, const TensorFile& file, const std::string& path) {
-  static const std::set<StorageType> kNoWeights = {StorageType::kI8,  StorageType::kI16, StorageType::kI32,
-                                                   StorageType::kI64, StorageType::kU8,  StorageType::kBool,
+  static const std::set<StorageType> kNoWeights = {StorageType::kI8,     StorageType::kI16, StorageType::kI32,
+                                                   StorageType::kI64,    StorageType::kU8,  StorageType::kBool,
                                                    StorageType::kF8_E4M3};
   std::set<std::string> known(description.names.ignored.begin(), description.names.ignored.end());
   for (const ExpectedTensor& expected : expected_tensors(description.config, description.names)) {
@@ -119,17 +119,21 @@ void check_tensors(const ModelDescription& description, const TensorFile& file, 
     MAGISTER_CHECK(info != nullptr, ExitCode::kData,
                    "{}: tensor {} is missing (the config asks for it, [{}]); fetch the model again", printable(path),
                    expected.name, fmt::join(expected.shape, ", "));
-    MAGISTER_CHECK(info->shape == expected.shape, ExitCode::kData,
-                   "{}: tensor {} is [{}], the config asks for [{}] (they belong to different models); fetch the model again",
-                   printable(path), expected.name, fmt::join(info->shape, ", "), fmt::join(expected.shape, ", "));
-    MAGISTER_CHECK(!kNoWeights.contains(info->type), ExitCode::kData,
-                   "{}: tensor {} is stored as {} (a weight is a real number; quantised checkpoints of this kind are not "
-                   "supported); use the unquantised model", printable(path), expected.name, to_string(info->type));
+    MAGISTER_CHECK(
+        info->shape == expected.shape, ExitCode::kData,
+        "{}: tensor {} is [{}], the config asks for [{}] (they belong to different models); fetch the model again",
+        printable(path), expected.name, fmt::join(info->shape, ", "), fmt::join(expected.shape, ", "));
+    MAGISTER_CHECK(
+        !kNoWeights.contains(info->type), ExitCode::kData,
+        "{}: tensor {} is stored as {} (a weight is a real number; quantised checkpoints of this kind are not "
+        "supported); use the unquantised model",
+        printable(path), expected.name, to_string(info->type));
   }
   for (const TensorInfo& info : file.tensors()) {
     MAGISTER_CHECK(known.contains(info.name), ExitCode::kData,
                    "{}: tensor {} [{}] is not used in a {} model (results without it would be wrong); use another "
-                   "model", printable(path), printable(info.name), fmt::join(info.shape, ", "), description.config.family);
+                   "model",
+                   printable(path), printable(info.name), fmt::join(info.shape, ", "), description.config.family);
   }
 }
 

@@ -9,11 +9,14 @@ namespace magister::gpu {
 namespace {
 
 template <typename Kernel>
-void start(const Kernel& kernel, const Queue& queue) { launch(kernel, kernel.shape(), queue); }
+void start(const Kernel& kernel, const Queue& queue) {
+  launch(kernel, kernel.shape(), queue);
+}
 
 template <typename A, int kLanes, int kHeads>
 void by_runs(const AttentionArguments<A>& a, const Queue& queue) {
-  a.E % 8 == 0 ? start(PagedAttention<A, kLanes, kHeads, true>{a}, queue) : start(PagedAttention<A, kLanes, kHeads, false>{a}, queue);
+  a.E % 8 == 0 ? start(PagedAttention<A, kLanes, kHeads, true>{a}, queue)
+               : start(PagedAttention<A, kLanes, kHeads, false>{a}, queue);
 }
 
 template <typename A, int kLanes>

@@ -11,10 +11,14 @@ namespace magister::gpu {
 constexpr int kMostHeadDim = 256;
 
 // Chunks of a row that sees so many keys: AttentionArguments::C is that of the longest row.
-inline int attention_chunks(std::int64_t keys) { return static_cast<int>((keys + kAttentionChunk - 1) / kAttentionChunk); }
+inline int attention_chunks(std::int64_t keys) {
+  return static_cast<int>((keys + kAttentionChunk - 1) / kAttentionChunk);
+}
 
 // f32 numbers of scratch for both partial arrays; partial_RHC2 may stand behind partial_RHCE.
-inline std::int64_t attention_scratch(std::int64_t R, std::int64_t H, std::int64_t C, std::int64_t E) { return R * H * C * (E + 2); }
+inline std::int64_t attention_scratch(std::int64_t R, std::int64_t H, std::int64_t C, std::int64_t E) {
+  return R * H * C * (E + 2);
+}
 
 // E even and at most 256, H a multiple of K. q and the pages are aligned to 16 bytes. Both kernels, in order on the queue.
 // Defined for Bf16 and float.

@@ -8,12 +8,12 @@
 
 using magister::gpu::Bf16;
 
-#define MAGISTER_ATTENTION(A, LANES)                                                \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, true>);           \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, false>);          \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, true>);           \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, false>);          \
-  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, true>);           \
+#define MAGISTER_ATTENTION(A, LANES)                                       \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, true>);  \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 1, false>); \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, true>);  \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 4, false>); \
+  MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, true>);  \
   MAGISTER_INSTANTIATE(magister::gpu::PagedAttention<A, LANES, 8, false>)
 
 MAGISTER_ATTENTION(Bf16, 8);

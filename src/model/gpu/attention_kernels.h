@@ -10,19 +10,19 @@ namespace magister::gpu {
 
 template <typename A>
 struct AttentionArguments {
-  const A* q;                        // [R, H, E], inside wider rows
-  std::int64_t q_stride;             // from row to row, in numbers
-  const A* key_pages;                // [P, K, 48, E]
+  const A* q;             // [R, H, E], inside wider rows
+  std::int64_t q_stride;  // from row to row, in numbers
+  const A* key_pages;     // [P, K, 48, E]
   const A* value_pages;
-  const std::int32_t* page_table;    // [S, table_stride]: key j stands in page j / 48, place j % 48
-  const std::int32_t* sequence_R;    // the row of page_table
-  const std::int32_t* visible_R;     // keys that a row sees, itself included; 0: the row's result is zero
-  A* out;                            // [R, H, E]
+  const std::int32_t* page_table;  // [S, table_stride]: key j stands in page j / 48, place j % 48
+  const std::int32_t* sequence_R;  // the row of page_table
+  const std::int32_t* visible_R;   // keys that a row sees, itself included; 0: the row's result is zero
+  A* out;                          // [R, H, E]
   std::int64_t table_stride, out_stride;
-  float* partial_RHCE;               // scratch: unscaled sums of values
-  float* partial_RHC2;               // scratch: maximum and sum of exponentials
-  int R, H, K, E, C;                 // C: at least that of the longest row; more cost an idle block each
-  int window;                        // the last so many keys are visible; 0: all
+  float* partial_RHCE;  // scratch: unscaled sums of values
+  float* partial_RHC2;  // scratch: maximum and sum of exponentials
+  int R, H, K, E, C;    // C: at least that of the longest row; more cost an idle block each
+  int window;           // the last so many keys are visible; 0: all
   float scale;
 };
 
@@ -66,7 +66,9 @@ struct Run8 {
 
  private:
   MAGISTER_DEVICE void put(int i, float value) { raw[i / 4].word[i % 4] = float_as_bits(value); }
-  MAGISTER_DEVICE void put(int i, Bf16 value) { raw[0].word[i / 2] |= static_cast<std::uint32_t>(value.bits) << (16 * (i % 2)); }
+  MAGISTER_DEVICE void put(int i, Bf16 value) {
+    raw[0].word[i / 2] |= static_cast<std::uint32_t>(value.bits) << (16 * (i % 2));
+  }
 };
 
 // The sums of kValues numbers over kLanes lanes: while there are several, a lane sends one half and keeps the other, so 16
@@ -106,8 +108,10 @@ struct PagedAttention {
   int head_blocks() const { return (a.H / a.K + kHeads - 1) / kHeads; }
   LaunchShape shape() const {
     const int of_scores = kAttentionChunk * kHeads, of_sums = kWarps * kHeads * a.E;
-    return {.blocks_x = static_cast<unsigned>(a.R), .blocks_y = static_cast<unsigned>(a.K * head_blocks()),
-            .blocks_z = static_cast<unsigned>(a.C), .threads = kMaxThreads,
+    return {.blocks_x = static_cast<unsigned>(a.R),
+            .blocks_y = static_cast<unsigned>(a.K * head_blocks()),
+            .blocks_z = static_cast<unsigned>(a.C),
+            .threads = kMaxThreads,
             .shared_bytes = sizeof(float) * static_cast<std::size_t>(of_scores > of_sums ? of_scores : of_sums)};
   }
 
@@ -117,8 +121,13 @@ struct PagedAttention {
     const ChunkKeys keys(chunk, a.visible_R[row], a.window);
     if (keys.low >= keys.high) return;
     const int a_kv_head = a.H / a.K, blocks = (a_kv_head + kHeads - 1) / kHeads;
-    const int kv_head = static_cast<int>(t.block_y()) / blocks, skipped = static_cast<int>(t.block_y()) % blocks * kHeads;
-    const Place place{row, chunk, kv_head, kv_head * a_kv_head + skipped, a_kv_head - skipped < kHeads ? a_kv_head - skipped : kHeads,
+    const int kv_head = static_cast<int>(t.block_y()) / blocks,
+              skipped = static_cast<int>(t.block_y()) % blocks * kHeads;
+    const Place place{row,
+                      chunk,
+                      kv_head,
+                      kv_head * a_kv_head + skipped,
+                      a_kv_head - skipped < kHeads ? a_kv_head - skipped : kHeads,
                       a.page_table + a.sequence_R[row] * a.table_stride};
     auto* shared = reinterpret_cast<float*>(t.shared());
     score(t, place, keys, shared);
@@ -183,7 +192,8 @@ struct PagedAttention {
       for (int i = 0; i < kAtOnce * kHeads; ++i) {
         if (i >= count) break;
         const int key = first + (index + i) / kHeads * kTeams + team;
-        if (key < keys.high) scores[(key - place.chunk * kAttentionChunk) * kHeads + (index + i) % kHeads] = sums[i] * a.scale;
+        if (key < keys.high)
+          scores[(key - place.chunk * kAttentionChunk) * kHeads + (index + i) % kHeads] = sums[i] * a.scale;
       }
     }
   }
@@ -194,7 +204,8 @@ struct PagedAttention {
     const int begin = place.chunk * kAttentionChunk;
     for (int h = t.warp(); h < kHeads; h += kWarps) {
       float maximum = -INFINITY, sum = 0;
-      for (int key = keys.low + t.lane(); key < keys.high; key += kWarp) maximum = fmaxf(maximum, scores[(key - begin) * kHeads + h]);
+      for (int key = keys.low + t.lane(); key < keys.high; key += kWarp)
+        maximum = fmaxf(maximum, scores[(key - begin) * kHeads + h]);
       maximum = warp_max(t, maximum);
       for (int key = keys.low + t.lane(); key < keys.high; key += kWarp) {
         float& score = scores[(key - begin) * kHeads + h];

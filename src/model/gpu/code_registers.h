@@ -3,8 +3,8 @@
 // Sources: the PTX ISA on lop3, prmt and bf16x2; the idea of a number under a fixed exponent is common (128 + n is 0x4300 | n).
 #pragma once
 
-#include "magister/io/checkpoint/stored_codes.h"
 #include "magister/device/device_code.h"
+#include "magister/io/checkpoint/stored_codes.h"
 
 #if defined(__CUDACC__)
 #include <cuda_fp16.h>
@@ -15,10 +15,12 @@ namespace magister::gpu {
 // a - b of both halves; here always whole numbers up to 256 with exact differences.
 MAGISTER_DEVICE std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDACC__)
-  const __nv_bfloat162 difference = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  const __nv_bfloat162 difference =
+      __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
   return *reinterpret_cast<const std::uint32_t*>(&difference);
 #else
-  return pack_bf16(bits_as_float(a << 16) - bits_as_float(b << 16), bits_as_float(a & 0xffff0000u) - bits_as_float(b & 0xffff0000u));
+  return pack_bf16(bits_as_float(a << 16) - bits_as_float(b << 16),
+                   bits_as_float(a & 0xffff0000u) - bits_as_float(b & 0xffff0000u));
 #endif
 }
 

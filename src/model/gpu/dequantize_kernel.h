@@ -13,8 +13,8 @@ struct Dequantize {
   static_assert(kBits == 8 || kBits == 4);
   static constexpr const char* kName = "dequantize";
   static constexpr int kMaxThreads = 256;
-  static constexpr int kRun = 8;    // inputs a thread takes at once: 4 or 8 bytes of codes
-  static constexpr int kRuns = 4;   // and how often, 256 threads apart
+  static constexpr int kRun = 8;   // inputs a thread takes at once: 4 or 8 bytes of codes
+  static constexpr int kRuns = 4;  // and how often, 256 threads apart
   StoredWeight weight;
   A* out_NK;  // contiguous, 16-byte aligned
 
@@ -33,7 +33,8 @@ struct Dequantize {
                        reinterpret_cast<std::uintptr_t>(weight.rows) % 8 == 0;
     MAGISTER_UNROLL
     for (int i = 0; i < kRuns; ++i) {
-      const std::uint32_t run = static_cast<std::uint32_t>(t.block_x()) * (256 * kRuns) + static_cast<std::uint32_t>(i * 256 + t.thread());
+      const std::uint32_t run =
+          static_cast<std::uint32_t>(t.block_x()) * (256 * kRuns) + static_cast<std::uint32_t>(i * 256 + t.thread());
       const std::uint32_t n = run / a_row;
       if (n >= static_cast<std::uint32_t>(weight.N)) break;
       const int k = static_cast<int>(run - n * a_row) * kRun;
@@ -52,7 +53,8 @@ struct Dequantize {
   MAGISTER_DEVICE Group group_of(std::int64_t n, int k) const {
     const std::int64_t at = n * weight.G + ((weight.lead + k) >> weight.group_shift);
     const float middle = kBits == 8 ? 128.0f : 8.0f;
-    return {scale_as_float(weight.scales[at], weight.half_scales), weight.offsets == nullptr ? middle : half_as_float(weight.offsets[at])};
+    return {scale_as_float(weight.scales[at], weight.half_scales),
+            weight.offsets == nullptr ? middle : half_as_float(weight.offsets[at])};
   }
 
   MAGISTER_DEVICE A value(std::uint32_t code, Group group) const {
@@ -74,7 +76,8 @@ struct Dequantize {
     for (int w = 0; w < kRun / kCodes; ++w) {
       const std::uint32_t word = kBits == 8 ? words[w] ^ 0x80808080u : words[w];
       MAGISTER_UNROLL
-      for (int i = 0; i < kCodes; ++i) out.number[w * kCodes + i] = value(word >> (kBits * i) & ((1u << kBits) - 1), group);
+      for (int i = 0; i < kCodes; ++i)
+        out.number[w * kCodes + i] = value(word >> (kBits * i) & ((1u << kBits) - 1), group);
     }
     A* to = out_NK + n * weight.K + k;
     MAGISTER_UNROLL

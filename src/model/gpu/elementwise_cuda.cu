@@ -1,6 +1,6 @@
 // The kernels of elementwise_kernels.h for GPUs.
-#include "model/gpu/elementwise_kernels.h"
 #include "magister/device/launch_cuda.cuh"
+#include "model/gpu/elementwise_kernels.h"
 
 MAGISTER_INSTANTIATE(magister::gpu::EmbedRows<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::EmbedRows<float>);

@@ -12,7 +12,8 @@ namespace magister::gpu {
 MAGISTER_DEVICE void load_8(const Bf16* from, float (&to)[8]) {
   const Words4 words = load_16(from);
   MAGISTER_UNROLL
-  for (int i = 0; i < 8; ++i) to[i] = bits_as_float(i % 2 == 0 ? words.word[i / 2] << 16 : words.word[i / 2] & 0xffff0000u);
+  for (int i = 0; i < 8; ++i)
+    to[i] = bits_as_float(i % 2 == 0 ? words.word[i / 2] << 16 : words.word[i / 2] & 0xffff0000u);
 }
 MAGISTER_DEVICE void load_8(const float* from, float (&to)[8]) {
   MAGISTER_UNROLL
@@ -44,7 +45,9 @@ MAGISTER_DEVICE void load_2(const Bf16* from, float (&to)[2]) {
   to[0] = bits_as_float(word << 16);
   to[1] = bits_as_float(word & 0xffff0000u);
 }
-MAGISTER_DEVICE void store_2(Bf16* to, const float (&from)[2]) { *reinterpret_cast<std::uint32_t*>(to) = pack_bf16(from[0], from[1]); }
+MAGISTER_DEVICE void store_2(Bf16* to, const float (&from)[2]) {
+  *reinterpret_cast<std::uint32_t*>(to) = pack_bf16(from[0], from[1]);
+}
 struct alignas(8) Words2 {
   std::uint32_t word[2];
 };
@@ -107,8 +110,8 @@ template <typename A>
 struct AddRmsNorm {
   static constexpr const char* kName = "add_rms_norm";
   static constexpr int kMaxThreads = 256;
-  float* hidden_TD;       // the residual stream, f32
-  const A* delta_TD;      // a product's output, or nullptr
+  float* hidden_TD;   // the residual stream, f32
+  const A* delta_TD;  // a product's output, or nullptr
   const float* weight_D;
   A* out_TD;
   std::int64_t D;
@@ -116,7 +119,9 @@ struct AddRmsNorm {
 
   // A block a token; its row of the residual stream stays in shared memory between the two passes over it.
   LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T), .threads = 256, .shared_bytes = (32 + static_cast<std::size_t>(D)) * sizeof(float)};
+    return {.blocks_x = static_cast<unsigned>(T),
+            .threads = 256,
+            .shared_bytes = (32 + static_cast<std::size_t>(D)) * sizeof(float)};
   }
 
   template <typename Thread>
@@ -179,7 +184,7 @@ template <typename A>
 struct RotateHeads {
   static constexpr const char* kName = "rotate_heads";
   static constexpr int kMaxThreads = 128;
-  A* qkv_TQ;  // [T, (H + 2K) E]
+  A* qkv_TQ;             // [T, (H + 2K) E]
   const float* cos_PE2;  // rotary tables, and each token's row in them
   const float* sin_PE2;
   const std::int32_t* rows_T;
@@ -196,7 +201,8 @@ struct RotateHeads {
 
   // A warp a head of a token.
   LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T), .blocks_y = static_cast<unsigned>((H + 2 * K + 3) / 4), .threads = 128};
+    return {
+        .blocks_x = static_cast<unsigned>(T), .blocks_y = static_cast<unsigned>((H + 2 * K + 3) / 4), .threads = 128};
   }
 
   template <typename Thread>
@@ -261,12 +267,14 @@ struct SiluMultiply {
   static constexpr const char* kName = "silu_multiply";
   static constexpr int kMaxThreads = 256;
   static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // of a block
-  const A* gate_up_TF2;  // [T, 2F], gate first
+  const A* gate_up_TF2;                                      // [T, 2F], gate first
   A* out_TF;
   std::int64_t F;
 
   LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T), .blocks_y = static_cast<unsigned>((F + kColumns - 1) / kColumns), .threads = 256};
+    return {.blocks_x = static_cast<unsigned>(T),
+            .blocks_y = static_cast<unsigned>((F + kColumns - 1) / kColumns),
+            .threads = 256};
   }
 
   template <typename Thread>
@@ -275,7 +283,8 @@ struct SiluMultiply {
     const A* gates = gate_up_TF2 + t.block_x() * 2 * F + first;
     A* out = out_TF + t.block_x() * F + first;
     if (F % 8 != 0) {
-      for (std::int64_t i = 0; i < 8 && first + i < F; ++i) out[i] = stored<A>(one(to_float(gates[i]), to_float(gates[F + i])));
+      for (std::int64_t i = 0; i < 8 && first + i < F; ++i)
+        out[i] = stored<A>(one(to_float(gates[i]), to_float(gates[F + i])));
       return;
     }
     if (first >= F) return;

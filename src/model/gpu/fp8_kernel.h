@@ -11,14 +11,14 @@ namespace magister::gpu {
 MAGISTER_DEVICE std::uint8_t to_e4m3(float value) {
   const std::uint32_t bits = float_as_bits(value), sign = bits >> 24 & 0x80u;
   std::uint32_t size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return 0x7f;                                           // NaN
-  if (size > 0x43e00000u) size = 0x43e00000u;                                    // 448
-  if (size < 0x3c800000u) {                                                      // below 2^-6 the step is 2^-9
-    const float shifted = bits_as_float(size) + bits_as_float(0x46800000u);      // 2^14: its last bit is 2^-9
+  if (size > 0x7f800000u) return 0x7f;                                       // NaN
+  if (size > 0x43e00000u) size = 0x43e00000u;                                // 448
+  if (size < 0x3c800000u) {                                                  // below 2^-6 the step is 2^-9
+    const float shifted = bits_as_float(size) + bits_as_float(0x46800000u);  // 2^14: its last bit is 2^-9
     return static_cast<std::uint8_t>(sign | (float_as_bits(shifted) - 0x46800000u));
   }
-  const std::uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1);              // 20 bits of mantissa go
-  return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));      // the exponent's bias is 7 and not 127
+  const std::uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1);          // 20 bits of mantissa go
+  return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));  // the exponent's bias is 7 and not 127
 }
 
 template <typename A>

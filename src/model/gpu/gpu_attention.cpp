@@ -26,8 +26,11 @@ at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Te
   const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kDouble;
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
   const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape.sliding_window, q.device());
-  return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false, shape.attention_scale)
-      .squeeze(0).transpose(0, 1).to(q.scalar_type());
+  return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false,
+                                          shape.attention_scale)
+      .squeeze(0)
+      .transpose(0, 1)
+      .to(q.scalar_type());
 }
 
 at::Tensor of_pages(const at::Tensor& pages_PKSE, const AttentionRun& run) {
@@ -98,14 +101,19 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
       v = v.index_select(1, kv_of_head);
     }
     if (flash) {
-      const auto window = shape.sliding_window > 0 ? std::optional<std::int64_t>(shape.sliding_window - 1) : std::nullopt;
-      outputs.push_back(std::get<0>(at::_flash_attention_forward(
-          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, run.longest_keys, 0.0, /*is_causal=*/true,
-          /*return_debug_mask=*/false, shape.attention_scale, window, window ? std::optional<std::int64_t>(0) : std::nullopt)));
+      const auto window =
+          shape.sliding_window > 0 ? std::optional<std::int64_t>(shape.sliding_window - 1) : std::nullopt;
+      outputs.push_back(
+          std::get<0>(at::_flash_attention_forward(q, k, v, run.cu_queries_device, run.cu_keys_device,
+                                                   run.longest_queries, run.longest_keys, 0.0, /*is_causal=*/true,
+                                                   /*return_debug_mask=*/false, shape.attention_scale, window,
+                                                   window ? std::optional<std::int64_t>(0) : std::nullopt)));
       continue;
     }
     for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {
-      const auto part = [s](const at::Tensor& x, const std::vector<std::int64_t>& cu) { return x.narrow(0, cu[s], cu[s + 1] - cu[s]); };
+      const auto part = [s](const at::Tensor& x, const std::vector<std::int64_t>& cu) {
+        return x.narrow(0, cu[s], cu[s + 1] - cu[s]);
+      };
       outputs.push_back(attend_plainly(part(q, run.cu_queries), part(k, run.cu_keys), part(v, run.cu_keys), shape));
     }
   }

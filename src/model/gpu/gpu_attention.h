@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "magister/model/batch.h"
 #include "magister/device/launch.h"
+#include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
 #include "model/cpu/decoder_layer.h"
 #include "model/gpu/attention_kernels.h"
@@ -42,16 +42,30 @@ bool groups_are_even(const LayerShape& shape);
 // Of the decode kernels: qkv_RQ [R, (H + 2K) E] rotated, pages [P, K, 48, E], table_RP, sequence_R and visible_R i32, partial f32 of
 // attention_scratch() numbers, out_RA [R, H E].
 template <typename A>
-AttentionArguments<A> paged_arguments(const LayerShape& shape, const at::Tensor& qkv_RQ, const at::Tensor& keys, const at::Tensor& values,
-                                      const at::Tensor& table_RP, const at::Tensor& sequence_R, const at::Tensor& visible_R,
-                                      std::int64_t chunks, const at::Tensor& partial, const at::Tensor& out_RA) {
+AttentionArguments<A> paged_arguments(const LayerShape& shape, const at::Tensor& qkv_RQ, const at::Tensor& keys,
+                                      const at::Tensor& values, const at::Tensor& table_RP,
+                                      const at::Tensor& sequence_R, const at::Tensor& visible_R, std::int64_t chunks,
+                                      const at::Tensor& partial, const at::Tensor& out_RA) {
   const std::int64_t R = qkv_RQ.size(0), H = shape.heads, E = shape.head_dim;
   auto* sums = static_cast<float*>(partial.data_ptr());
-  return {static_cast<const A*>(qkv_RQ.const_data_ptr()), qkv_RQ.size(1), static_cast<const A*>(keys.const_data_ptr()),
-          static_cast<const A*>(values.const_data_ptr()), table_RP.const_data_ptr<std::int32_t>(),
-          sequence_R.const_data_ptr<std::int32_t>(), visible_R.const_data_ptr<std::int32_t>(), static_cast<A*>(out_RA.data_ptr()),
-          table_RP.size(1), out_RA.size(1), sums, sums + R * H * chunks * E, static_cast<int>(R), static_cast<int>(H),
-          static_cast<int>(shape.kv_heads), static_cast<int>(E), static_cast<int>(chunks), static_cast<int>(shape.sliding_window),
+  return {static_cast<const A*>(qkv_RQ.const_data_ptr()),
+          qkv_RQ.size(1),
+          static_cast<const A*>(keys.const_data_ptr()),
+          static_cast<const A*>(values.const_data_ptr()),
+          table_RP.const_data_ptr<std::int32_t>(),
+          sequence_R.const_data_ptr<std::int32_t>(),
+          visible_R.const_data_ptr<std::int32_t>(),
+          static_cast<A*>(out_RA.data_ptr()),
+          table_RP.size(1),
+          out_RA.size(1),
+          sums,
+          sums + R * H * chunks * E,
+          static_cast<int>(R),
+          static_cast<int>(H),
+          static_cast<int>(shape.kv_heads),
+          static_cast<int>(E),
+          static_cast<int>(chunks),
+          static_cast<int>(shape.sliding_window),
           shape.attention_scale};
 }
 

@@ -8,11 +8,11 @@
 #include <iterator>
 #include <string_view>
 
+#include "magister/device/cuda_graph.h"
+#include "magister/device/gpu.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
-#include "magister/device/gpu.h"
 #include "model/gpu/attention.h"
-#include "magister/device/cuda_graph.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/product.h"
@@ -43,7 +43,8 @@ struct GpuDecoder::Places {
   // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table [R, 4 C].
   at::Tensor staging, inputs;
   at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
-  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2, middle_RF;  // the first rows of the work places
+  at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2,
+      middle_RF;    // the first rows of the work places
   GpuEvent copied;  // staging may be filled again
   CudaGraph graph;
   const void* cache = nullptr;  // what the graph was captured with
@@ -53,11 +54,15 @@ struct GpuDecoder::Places {
 };
 
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
-    : weights_(weights), rope_(rope), group_(group), queue_(queue),
+    : weights_(weights),
+      rope_(rope),
+      group_(group),
+      queue_(queue),
       most_rows_(gpu_decoding_rows(weights.fp8 ? at::kFloat8_e4m3fn : weights.dtype)) {
   MAGISTER_ASSERT(most_rows_ == (weights.fp8 ? kPromptTile : kMostDecodeRows));  // one tile, or what our products take
   const LayerShape& shape = weights.layers.front().shape;
-  works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 && shape.head_dim <= kMostHeadDim;
+  works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
+           shape.head_dim <= kMostHeadDim;
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
 }
@@ -79,13 +84,17 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   for (std::int64_t i = 0; i < 4; ++i) *columns[i] = words.narrow(0, i * rows, rows);
   places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
   const std::int64_t D = weights_.config.hidden_size;
-  const std::pair<at::Tensor*, std::int64_t> work[] = {
-      {&places->hidden_RD, D}, {&places->normed_RD, D}, {&places->qkv_RQ, shape.qkv_features()},
-      {&places->attention_RA, shape.heads * shape.head_dim}, {&places->delta_RD, D}, {&places->gate_up_RF2, 2 * shape.mlp},
-      {&places->middle_RF, shape.mlp}};
+  const std::pair<at::Tensor*, std::int64_t> work[] = {{&places->hidden_RD, D},
+                                                       {&places->normed_RD, D},
+                                                       {&places->qkv_RQ, shape.qkv_features()},
+                                                       {&places->attention_RA, shape.heads * shape.head_dim},
+                                                       {&places->delta_RD, D},
+                                                       {&places->gate_up_RF2, 2 * shape.mlp},
+                                                       {&places->middle_RF, shape.mlp}};
   for (std::size_t i = 0; i < std::size(work); ++i) {
     const at::ScalarType type = i == 0 ? at::kFloat : at::kBFloat16;
-    if (work_.size() == i) work_.push_back(at::empty({most_rows_, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
+    if (work_.size() == i)
+      work_.push_back(at::empty({most_rows_, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
     *work[i].first = work_[i].narrow(0, 0, rows);
   }
   return *places;
@@ -96,7 +105,8 @@ void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::
   const std::int64_t R = places.rows, stride = kPagesAChunk * places.chunks;
   auto* slots = reinterpret_cast<std::int64_t*>(places.staging.data_ptr<std::uint8_t>());
   auto* words = reinterpret_cast<std::int32_t*>(slots + R);
-  std::fill(words, words + R * (4 + stride), 0);  // idle rows see no key, and their own goes to a page that nobody reads
+  std::fill(words, words + R * (4 + stride),
+            0);  // idle rows see no key, and their own goes to a page that nobody reads
   for (std::int64_t r = 0; r < R; ++r) {
     slots[r] = trash_slot;
     words[2 * R + r] = static_cast<std::int32_t>(r);
@@ -116,33 +126,50 @@ void GpuDecoder::sum(at::Tensor& partial) {
   if (group_.tp_size() > 1) group_.all_reduce_sum(partial);
 }
 
-void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN, const Queue& queue) {
+void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN,
+                               const Queue& queue) {
   if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK, out_RN, queue);
   out_RN.copy_(product_in_tiles(linear, x_RK, linear.prompt_tiles, queue));
 }
 
 void GpuDecoder::queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue) {
-  const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), adds ? data<Bf16>(places.delta_RD) : nullptr, data<float>(weight_D),
-                                data<Bf16>(places.normed_RD), weights_.config.hidden_size, static_cast<float>(weights_.config.rms_norm_eps)};
+  const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), adds ? data<Bf16>(places.delta_RD) : nullptr,
+                                data<float>(weight_D),         data<Bf16>(places.normed_RD),
+                                weights_.config.hidden_size,   static_cast<float>(weights_.config.rms_norm_eps)};
   launch(kernel, kernel.shape(places.rows), queue);
 }
 
-void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
+void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys,
+                                 const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t R = places.rows, H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   queue_product(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
-  const RotateHeads<Bf16> rotate{data<Bf16>(places.qkv_RQ), data<float>(rope_.cos_PE2()), data<float>(rope_.sin_PE2()),
-                                 data<std::int32_t>(places.rope_rows_R), data<float>(layer.q_norm_E), data<float>(layer.k_norm_E),
-                                 data<Bf16>(keys), data<Bf16>(values), data<std::int64_t>(places.slots_R), H, K, E, shape.rms_norm_eps};
+  const RotateHeads<Bf16> rotate{data<Bf16>(places.qkv_RQ),
+                                 data<float>(rope_.cos_PE2()),
+                                 data<float>(rope_.sin_PE2()),
+                                 data<std::int32_t>(places.rope_rows_R),
+                                 data<float>(layer.q_norm_E),
+                                 data<float>(layer.k_norm_E),
+                                 data<Bf16>(keys),
+                                 data<Bf16>(values),
+                                 data<std::int64_t>(places.slots_R),
+                                 H,
+                                 K,
+                                 E,
+                                 shape.rms_norm_eps};
   launch(rotate, rotate.shape(R), queue);
-  paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R, places.visible_R,
-                                        places.chunks, partial_, places.attention_RA), queue);
+  paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
+                                        places.visible_R, places.chunks, partial_, places.attention_RA),
+                  queue);
   queue_product(layer.o_proj, places.attention_RA, places.delta_RD, queue);
 }
 
 void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
-  const EmbedRows<Bf16> embed{data<Bf16>(weights_.embedding_vD), data<std::int32_t>(places.ids_R), data<float>(places.hidden_RD),
-                              weights_.config.hidden_size, static_cast<std::int64_t>(weights_.partition.vocab.begin),
+  const EmbedRows<Bf16> embed{data<Bf16>(weights_.embedding_vD),
+                              data<std::int32_t>(places.ids_R),
+                              data<float>(places.hidden_RD),
+                              weights_.config.hidden_size,
+                              static_cast<std::int64_t>(weights_.partition.vocab.begin),
                               static_cast<std::int64_t>(weights_.partition.vocab.end)};
   launch(embed, embed.shape(places.rows), queue);
   sum(places.hidden_RD);
@@ -166,7 +193,8 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
   std::int64_t longest = 0;
   for (const Row& row : rows) longest = std::max(longest, row.past + 1);
   rope_.reach(longest);
-  Places& places = places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
+  Places& places =
+      places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
   const LayerShape& shape = weights_.layers.front().shape;
   const std::int64_t numbers = attention_scratch(places.rows, shape.heads, places.chunks, shape.head_dim);
   if (!partial_.defined() || partial_.numel() < numbers) partial_ = at::empty({numbers}, places.hidden_RD.options());
@@ -179,7 +207,8 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
     const void* const of_cache = cache.keys.front().data_ptr();
     const void* const of_rope = rope_.cos_PE2().data_ptr();
     const void* const of_partial = partial_.data_ptr();
-    if (!places.graph.is_captured() || places.cache != of_cache || places.rope != of_rope || places.partial != of_partial) {
+    if (!places.graph.is_captured() || places.cache != of_cache || places.rope != of_rope ||
+        places.partial != of_partial) {
       places.graph = CudaGraph::capture(queue_.device, [&](const Queue& queue) { queue_pass(places, cache, queue); });
       places.cache = of_cache;
       places.rope = of_rope;

@@ -46,7 +46,8 @@ class GpuDecoder {
   Places& places_of(std::int64_t rows, std::int64_t chunks);
   void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
   void queue_pass(Places& places, KvCache& cache, const Queue& queue);
-  void queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values, const Queue& queue);
+  void queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values,
+                       const Queue& queue);
   void queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN, const Queue& queue);
   void queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue);
   void sum(at::Tensor& partial);

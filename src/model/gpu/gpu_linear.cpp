@@ -25,14 +25,17 @@ at::Tensor rows_of_panels(const at::Tensor& panels_PXW, std::int64_t N, at::Devi
 }
 
 // [N, B] bytes with zeros up to a multiple of 16, for 16-byte loads.
-at::Tensor filled_rows(const at::Tensor& bytes_NB) { return at::constant_pad_nd(bytes_NB, {0, (16 - bytes_NB.size(1) % 16) % 16}).contiguous(); }
+at::Tensor filled_rows(const at::Tensor& bytes_NB) {
+  return at::constant_pad_nd(bytes_NB, {0, (16 - bytes_NB.size(1) % 16) % 16}).contiguous();
+}
 
 // The panels' words [N, W], whose first `skip` codes belong to nobody -> bytes of codes from the first input on.
 at::Tensor code_bytes(const at::Tensor& words_NW, std::int64_t bits, std::int64_t skip, std::int64_t inputs) {
   const at::Tensor bytes = words_NW.contiguous().view(at::kByte);
   if (bits == 8) return filled_rows(bytes.narrow(1, skip, inputs).bitwise_xor(0x80));
   if (skip % 2 == 0) return filled_rows(bytes.narrow(1, skip / 2, (inputs + 1) / 2));
-  const at::Tensor codes = at::stack({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1).flatten(1).narrow(1, skip, inputs);
+  const at::Tensor codes =
+      at::stack({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1).flatten(1).narrow(1, skip, inputs);
   const at::Tensor pairs = at::constant_pad_nd(codes, {0, inputs % 2}).view({codes.size(0), -1, 2});
   return filled_rows(pairs.select(2, 0).bitwise_or(pairs.select(2, 1).bitwise_left_shift(4)));
 }
@@ -40,7 +43,9 @@ at::Tensor code_bytes(const at::Tensor& words_NW, std::int64_t bits, std::int64_
 }  // namespace
 
 StoredWeight GpuLinear::stored() const {
-  const auto words = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<const std::uint16_t*>(tensor.const_data_ptr()) : nullptr; };
+  const auto words = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<const std::uint16_t*>(tensor.const_data_ptr()) : nullptr;
+  };
   const at::Tensor& rows = is_quantized() ? codes_NB : weight_NK;
   StoredWeight weight;
   weight.rows = static_cast<const unsigned char*>(rows.const_data_ptr());
@@ -59,7 +64,8 @@ StoredWeight GpuLinear::stored() const {
 
 std::uint64_t GpuLinear::num_bytes() const {
   std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : {weight_NK, bias_N, codes_NB, scales_NG, offsets_NG, fp8_NK, fp8_scales_1N}) bytes += tensor.defined() ? tensor.nbytes() : 0;
+  for (const at::Tensor& tensor : {weight_NK, bias_N, codes_NB, scales_NG, offsets_NG, fp8_NK, fp8_scales_1N})
+    bytes += tensor.defined() ? tensor.nbytes() : 0;
   return bytes;
 }
 
@@ -76,8 +82,11 @@ GpuLinear to_device(const Linear& linear, at::Device device) {
   out.offset = linear.offset;
   out.lead = linear.lead;
   out.half_scales = linear.scales_PGW.scalar_type() == at::kHalf;
-  out.codes_NB = code_bytes(rows_of_panels(linear.panels_PKW, out.outputs, device), linear.scheme.bits(), linear.lead % 8, out.inputs);
-  const auto words = [&](const at::Tensor& panels) { return rows_of_panels(panels, out.outputs, device).contiguous().view(at::kShort); };
+  out.codes_NB = code_bytes(rows_of_panels(linear.panels_PKW, out.outputs, device), linear.scheme.bits(),
+                            linear.lead % 8, out.inputs);
+  const auto words = [&](const at::Tensor& panels) {
+    return rows_of_panels(panels, out.outputs, device).contiguous().view(at::kShort);
+  };
   out.scales_NG = words(linear.scales_PGW);
   if (linear.offset != CodeFormat::Offset::kMiddle) out.offsets_NG = words(linear.offsets_PGW);
   return out;
@@ -88,7 +97,8 @@ namespace {
 // [M, K] bf16 -> e4m3 as bytes with a scale a row, f32 [M, 1].
 std::pair<at::Tensor, at::Tensor> scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
   const std::int64_t M = x_MK.size(0), K = x_MK.size(1);
-  at::Tensor bytes_MK = at::empty({M, K}, x_MK.options().dtype(at::kByte)), scale_M1 = at::empty({M, 1}, x_MK.options().dtype(at::kFloat));
+  at::Tensor bytes_MK = at::empty({M, K}, x_MK.options().dtype(at::kByte)),
+             scale_M1 = at::empty({M, 1}, x_MK.options().dtype(at::kFloat));
   const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()), bytes_MK.data_ptr<std::uint8_t>(),
                                   scale_M1.data_ptr<float>(), K};
   launch(kernel, kernel.shape(M), queue);
@@ -109,17 +119,23 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
   if (linear.fp8_NK.defined()) return (linear.fp8_NK.to(at::kFloat) * linear.fp8_scales_1N.t()).to(type);
   if (!linear.is_quantized()) return linear.weight_NK.to(type);
   at::Tensor weight_NK = at::empty({linear.outputs, linear.inputs}, linear.codes_NB.options().dtype(type));
-  dequantize(linear.stored(), static_cast<int>(linear.scheme.bits()), static_cast<int>(linear.scheme.group), weight_NK.data_ptr(),
-             type == at::kFloat, queue);
+  dequantize(linear.stored(), static_cast<int>(linear.scheme.bits()), static_cast<int>(linear.scheme.group),
+             weight_NK.data_ptr(), type == at::kFloat, queue);
   return weight_NK;
 }
 
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue) {
   MAGISTER_ASSERT(x_MK.scalar_type() == at::kBFloat16 && x_MK.stride(1) == 1 && out_MN.is_contiguous());
-  const ProductArguments arguments{linear.stored(), static_cast<const Bf16*>(x_MK.const_data_ptr()), x_MK.stride(0),
-                                   linear.bias_N.defined() ? linear.bias_N.const_data_ptr<float>() : nullptr, out_MN.data_ptr(),
-                                   linear.outputs, static_cast<int>(x_MK.size(0)), out_MN.scalar_type() == at::kFloat};
-  decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16, static_cast<int>(linear.scheme.group), queue);
+  const ProductArguments arguments{linear.stored(),
+                                   static_cast<const Bf16*>(x_MK.const_data_ptr()),
+                                   x_MK.stride(0),
+                                   linear.bias_N.defined() ? linear.bias_N.const_data_ptr<float>() : nullptr,
+                                   out_MN.data_ptr(),
+                                   linear.outputs,
+                                   static_cast<int>(x_MK.size(0)),
+                                   out_MN.scalar_type() == at::kFloat};
+  decode_product(arguments, linear.is_quantized() ? static_cast<int>(linear.scheme.bits()) : 16,
+                 static_cast<int>(linear.scheme.group), queue);
 }
 
 namespace {
@@ -127,7 +143,8 @@ namespace {
 // The rows and the weight of a product in tiles: x as it is and plain [K, N], or both in 8-bit floats.
 class TileFactors {
  public:
-  TileFactors(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue) : linear_(linear), queue_(queue), x_MK_(x_MK) {
+  TileFactors(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue)
+      : linear_(linear), queue_(queue), x_MK_(x_MK) {
     if (linear.fp8_NK.defined()) {
       std::tie(x_MK_, scale_M1_) = scaled_rows(x_MK.contiguous(), queue);
     } else {
@@ -177,7 +194,8 @@ class TileFactors {
 
 }  // namespace
 
-at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes, const Queue& queue) {
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,
+                            const Queue& queue) {
   const TileFactors factors(linear, x_MK, queue);
   const std::int64_t M = x_MK.size(0);
   at::Tensor out_MN = at::empty({M, linear.outputs}, x_MK.options());
@@ -205,7 +223,8 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
 }
 
 void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
-  constexpr std::int64_t kBlock = 64;  // rows of the same numbers again and again: also their place in a tile must not matter
+  constexpr std::int64_t kBlock =
+      64;  // rows of the same numbers again and again: also their place in a tile must not matter
   const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
   const TileFactors factors(linear, block, queue);
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
@@ -224,7 +243,8 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue)
   linear.pass_tiles = agreeing_sizes(candidates, kPassTile);
 }
 
-at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
+at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type,
+                           const Queue& queue) {
   const at::Tensor weight_KN = plain_weight(linear, x_MK.scalar_type(), queue).t();
   at::Tensor out_MN;
   if (out_type == x_MK.scalar_type()) {

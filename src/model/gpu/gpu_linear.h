@@ -66,8 +66,10 @@ at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarTy
 // At most kMostDecodeRows rows of bf16 into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous. The same bits.
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
 // In x's type by cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others, however many.
-at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes, const Queue& queue);
+at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,
+                            const Queue& queue);
 // One product by cuBLAS; its bits depend on the number of rows. In out_type: that of x, or kFloat.
-at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
+at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type,
+                           const Queue& queue);
 
 }  // namespace magister::gpu

@@ -14,7 +14,8 @@
 
 namespace magister::gpu {
 
-GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group)
+GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue,
+                   ProcessGroup& group)
     : queue_(queue), group_(group) {
   MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
   weights_.config = config;
@@ -34,7 +35,8 @@ KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   cache.num_pages = num_pages;
   const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
   for (const GpuLayer& layer : weights_.layers) {
-    const std::vector<std::int64_t> sizes = {num_pages + 1, layer.shape.kv_heads, KvPages::kSlots, layer.shape.head_dim};
+    const std::vector<std::int64_t> sizes = {num_pages + 1, layer.shape.kv_heads, KvPages::kSlots,
+                                             layer.shape.head_dim};
     cache.keys.push_back(at::zeros(sizes, options));
     cache.values.push_back(at::zeros(sizes, options));
   }
@@ -62,7 +64,8 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
       sin.push_back(upload(own.sin_PE2, weights_.device));
       first = std::exchange(first_own, first_own + length);
     }
-    for (std::int64_t position = batch.past(s); position < length; ++position) *row++ = static_cast<std::int32_t>(first + position);
+    for (std::int64_t position = batch.past(s); position < length; ++position)
+      *row++ = static_cast<std::int32_t>(first + position);
   }
   pass.cos_PE2 = cos.size() == 1 ? cos[0] : at::cat(cos, 0);
   pass.sin_PE2 = sin.size() == 1 ? sin[0] : at::cat(sin, 0);
@@ -85,15 +88,19 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTab
     }
     pass.slots_T = upload(slots_T, weights_.device);
   }
-  pass.hidden_TD = at::empty({batch.num_tokens(), weights_.config.hidden_size}, at::TensorOptions().dtype(at::kFloat).device(weights_.device));
+  pass.hidden_TD = at::empty({batch.num_tokens(), weights_.config.hidden_size},
+                             at::TensorOptions().dtype(at::kFloat).device(weights_.device));
   return pass;
 }
 
 void GpuModel::embed(GpuPass& pass) const {
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const EmbedRows<A> kernel{data<A>(weights_.embedding_vD), pass.ids_T.const_data_ptr<std::int32_t>(), pass.hidden_TD.data_ptr<float>(),
-                              weights_.config.hidden_size, static_cast<std::int64_t>(weights_.partition.vocab.begin),
+    const EmbedRows<A> kernel{data<A>(weights_.embedding_vD),
+                              pass.ids_T.const_data_ptr<std::int32_t>(),
+                              pass.hidden_TD.data_ptr<float>(),
+                              weights_.config.hidden_size,
+                              static_cast<std::int64_t>(weights_.partition.vocab.begin),
                               static_cast<std::int64_t>(weights_.partition.vocab.end)};
     launch(kernel, kernel.shape(pass.hidden_TD.size(0)), queue_);
   });
@@ -105,23 +112,33 @@ at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
   at::Tensor out_TD = at::empty(pass.hidden_TD.sizes(), pass.hidden_TD.options().dtype(weights_.dtype));
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(), data<A>(pass.delta_TD), weight_D.const_data_ptr<float>(), data<A>(out_TD),
-                               weights_.config.hidden_size, static_cast<float>(weights_.config.rms_norm_eps)};
+    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(), data<A>(pass.delta_TD),
+                               weight_D.const_data_ptr<float>(), data<A>(out_TD),
+                               weights_.config.hidden_size,      static_cast<float>(weights_.config.rms_norm_eps)};
     launch(kernel, kernel.shape(out_TD.size(0)), queue_);
   });
   return out_TD;
 }
 
-at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD, const at::Tensor& keys,
-                               const at::Tensor& values) const {
+at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD,
+                               const at::Tensor& keys, const at::Tensor& values) const {
   const LayerShape& shape = layer.shape;
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const RotateHeads<A> kernel{data<A>(qkv_TQ), pass.cos_PE2.const_data_ptr<float>(), pass.sin_PE2.const_data_ptr<float>(),
-                                pass.rope_rows_T.const_data_ptr<std::int32_t>(), data<float>(layer.q_norm_E), data<float>(layer.k_norm_E),
-                                data<A>(keys), data<A>(values), data<std::int64_t>(pass.slots_T), shape.heads, shape.kv_heads,
-                                shape.head_dim, shape.rms_norm_eps};
+    const RotateHeads<A> kernel{data<A>(qkv_TQ),
+                                pass.cos_PE2.const_data_ptr<float>(),
+                                pass.sin_PE2.const_data_ptr<float>(),
+                                pass.rope_rows_T.const_data_ptr<std::int32_t>(),
+                                data<float>(layer.q_norm_E),
+                                data<float>(layer.k_norm_E),
+                                data<A>(keys),
+                                data<A>(values),
+                                data<std::int64_t>(pass.slots_T),
+                                shape.heads,
+                                shape.kv_heads,
+                                shape.head_dim,
+                                shape.rms_norm_eps};
     launch(kernel, kernel.shape(qkv_TQ.size(0)), queue_);
   });
   return multiply(layer.o_proj, pass, attend(pass.attention, shape, qkv_TQ, keys, values, queue_));
@@ -153,7 +170,8 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   std::vector<std::vector<TokenId>> sequences;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
-    if (parts.empty() && begin >= least && begin >= T / 2) parts.push_back(pack_sequences(std::exchange(sequences, {})));
+    if (parts.empty() && begin >= least && begin >= T / 2)
+      parts.push_back(pack_sequences(std::exchange(sequences, {})));
     sequences.emplace_back(ids + begin, ids + end);
   }
   if (parts.empty()) return parts;  // the last sequence holds the second half
@@ -171,8 +189,10 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
   }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
-    const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i], values = cache == nullptr ? at::Tensor() : cache->values[i];
-    for (GpuPass& pass : passes) begin_sum(pass, attention(layer, pass, norm(pass, layer.input_layernorm_D), keys, values));
+    const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
+                     values = cache == nullptr ? at::Tensor() : cache->values[i];
+    for (GpuPass& pass : passes)
+      begin_sum(pass, attention(layer, pass, norm(pass, layer.input_layernorm_D), keys, values));
     for (GpuPass& pass : passes) begin_sum(pass, mlp(layer, pass, norm(pass, layer.post_attention_layernorm_D)));
   }
   std::vector<at::Tensor> out;
@@ -182,7 +202,8 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
 
 bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
   const bool writes = !batch.is_decode_S.empty() && batch.is_decode_S[static_cast<std::size_t>(sequence)] != 0;
-  MAGISTER_ASSERT(!writes || (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
+  MAGISTER_ASSERT(!writes ||
+                  (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
   return writes && decoder_->works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
 }
 
@@ -217,7 +238,9 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
   const auto most = static_cast<std::size_t>(decoder_->most_rows());
   for (std::size_t first = 0; first < decoding.size(); first += most) {
     const std::size_t last = std::min(first + most, decoding.size());
-    const auto part = [&](const auto& all) { return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + last); };
+    const auto part = [&](const auto& all) {
+      return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + last);
+    };
     place(part(decoding_rows), decoder_->forward(part(decoding), *cache));
   }
   return out_TD;

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "magister/model/batch.h"
 #include "magister/device/launch.h"
+#include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
@@ -33,19 +33,26 @@ struct GpuPass {
   at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
   at::Tensor hidden_TD;           // f32: the residual stream
   bool cached = false;
-  at::Tensor delta_TD;            // what joins the residual stream next; with several shards its sum is in flight
+  at::Tensor delta_TD;  // what joins the residual stream next; with several shards its sum is in flight
 };
 
 class GpuModel {
  public:
   // dtype: of weights and activations, kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16. group is
   // kept by reference.
-  GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue, ProcessGroup& group);
+  GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue,
+           ProcessGroup& group);
 
   // Everything that the model has of this shard, out of the source.
-  void load(WeightSource& source, bool tied) { weights_.load(source, tied, queue_); finish_loading(); }
+  void load(WeightSource& source, bool tied) {
+    weights_.load(source, tied, queue_);
+    finish_loading();
+  }
   // Random numbers instead, for benchmarks.
-  void randomize(const QuantScheme& scheme) { weights_.randomize(scheme, queue_); finish_loading(); }
+  void randomize(const QuantScheme& scheme) {
+    weights_.randomize(scheme, queue_);
+    finish_loading();
+  }
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
   // slots and cache: see Transformer::forward; empty and nullptr without a cache. A row's bits do not depend on the other sequences

@@ -15,13 +15,16 @@
 namespace magister::gpu {
 namespace {
 
-at::Tensor on_device(const at::Tensor& tensor, at::Device device) { return tensor.defined() ? tensor.to(device) : tensor; }
+at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
+  return tensor.defined() ? tensor.to(device) : tensor;
+}
 
 // The kernel that makes codes plain, against the CPU's own reading of them.
 void check_codes(const Linear& linear, const GpuLinear& there) {
   if (!linear.is_quantized()) return;
   const Queue queue = there.codes_NB.is_cuda() ? Queue{there.codes_NB.device().index(), nullptr} : Queue{};
-  compare_paths("weights of codes", plain_weight(there, at::kFloat, queue).cpu(), linear.plain_weight(), 0.0, "of the GPU");
+  compare_paths("weights of codes", plain_weight(there, at::kFloat, queue).cpu(), linear.plain_weight(), 0.0,
+                "of the GPU");
 }
 
 }  // namespace
@@ -68,7 +71,8 @@ GpuLinear random_linear(std::int64_t N, std::int64_t K, const GpuWeights& weight
     return linear;
   }
   linear.scheme = scheme;
-  const std::int64_t bytes = (K * scheme.bits() / 8 + 15) / 16 * 16, groups = scheme.group == 0 ? 1 : (K + scheme.group - 1) / scheme.group;
+  const std::int64_t bytes = (K * scheme.bits() / 8 + 15) / 16 * 16,
+                     groups = scheme.group == 0 ? 1 : (K + scheme.group - 1) / scheme.group;
   linear.codes_NB = at::randint(0, 256, {N, bytes}, options.dtype(at::kByte));
   // Codes are uniform: their deviation is 2^bits / sqrt(12).
   const double step = deviation * std::sqrt(12.0) / static_cast<double>(std::int64_t{1} << scheme.bits());
@@ -80,7 +84,9 @@ GpuLinear random_linear(std::int64_t N, std::int64_t K, const GpuWeights& weight
 
 void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   const auto D = config.hidden_size, E = config.head_dim, v = static_cast<std::int64_t>(partition.vocab.size());
-  const auto ones = [&](std::int64_t size) { return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device)); };
+  const auto ones = [&](std::int64_t size) {
+    return at::ones({size}, at::TensorOptions().dtype(at::kFloat).device(device));
+  };
   embedding_vD = random_linear(v, D, *this, {}).weight_NK;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     GpuLayer layer;
@@ -107,7 +113,8 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool>, const GpuLinear*> known;
   for (GpuLayer& layer : layers) {
     for (GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) {
-      const auto [place, is_new] = known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined()}, linear);
+      const auto [place, is_new] =
+          known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined()}, linear);
       if (is_new) gpu::find_tile_sizes(*linear, dtype, queue);
       linear->prompt_tiles = place->second->prompt_tiles;
       linear->pass_tiles = place->second->pass_tiles;
@@ -116,10 +123,13 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
 }
 
 std::uint64_t GpuWeights::num_bytes() const {
-  std::uint64_t bytes = embedding_vD.nbytes() + norm_D.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.num_bytes());
+  std::uint64_t bytes =
+      embedding_vD.nbytes() + norm_D.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.num_bytes());
   for (const GpuLayer& layer : layers) {
-    for (const GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) bytes += linear->num_bytes();
-    for (const at::Tensor& vector : {layer.input_layernorm_D, layer.post_attention_layernorm_D, layer.q_norm_E, layer.k_norm_E}) {
+    for (const GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj})
+      bytes += linear->num_bytes();
+    for (const at::Tensor& vector :
+         {layer.input_layernorm_D, layer.post_attention_layernorm_D, layer.q_norm_E, layer.k_norm_E}) {
       bytes += vector.defined() ? vector.nbytes() : 0;
     }
   }

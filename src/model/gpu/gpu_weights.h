@@ -66,6 +66,8 @@ void with_type(at::ScalarType dtype, const Body& body) {
 }
 
 template <typename A>
-A* data(const at::Tensor& tensor) { return tensor.defined() ? static_cast<A*>(tensor.data_ptr()) : nullptr; }
+A* data(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<A*>(tensor.data_ptr()) : nullptr;
+}
 
 }  // namespace magister::gpu

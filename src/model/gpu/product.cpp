@@ -12,7 +12,9 @@ namespace magister::gpu {
 namespace {
 
 template <typename Kernel>
-void start(const Kernel& kernel, const Queue& queue) { launch(kernel, kernel.shape(), queue); }
+void start(const Kernel& kernel, const Queue& queue) {
+  launch(kernel, kernel.shape(), queue);
+}
 
 bool aligned(const ProductArguments& a, int bits) {
   const auto whole = [](auto bytes) { return bytes % 16 == 0; };
@@ -29,7 +31,8 @@ void by_rows(const ProductArguments& a, const Queue& queue) {
   if (!aligned(a, kBits)) {
     start(DecodeProduct<kBits, kParts, kOffset, 8, 1, false>{a}, queue);
   } else if constexpr (kOffset != CodeFormat::Offset::kMiddle) {
-    a.M <= 8 ? start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue) : start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
+    a.M <= 8 ? start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue)
+             : start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);
   } else if (a.M <= 8) {
     const bool wide = a.M > 2 && a.weight.N >= 132 * 32;
     wide ? start(DecodeProduct<kBits, kParts, kOffset, 1, 2>{a}, queue)
@@ -46,9 +49,12 @@ void by_rows(const ProductArguments& a, const Queue& queue) {
 template <int kBits, int kParts>
 void by_offset(const ProductArguments& a, const Queue& queue) {
   switch (a.weight.offset) {
-    case CodeFormat::Offset::kMiddle: return by_rows<kBits, kParts, CodeFormat::Offset::kMiddle>(a, queue);
-    case CodeFormat::Offset::kZero: return by_rows<kBits, kParts, CodeFormat::Offset::kZero>(a, queue);
-    case CodeFormat::Offset::kMinimum: return by_rows<kBits, kParts, CodeFormat::Offset::kMinimum>(a, queue);
+    case CodeFormat::Offset::kMiddle:
+      return by_rows<kBits, kParts, CodeFormat::Offset::kMiddle>(a, queue);
+    case CodeFormat::Offset::kZero:
+      return by_rows<kBits, kParts, CodeFormat::Offset::kZero>(a, queue);
+    case CodeFormat::Offset::kMinimum:
+      return by_rows<kBits, kParts, CodeFormat::Offset::kMinimum>(a, queue);
   }
 }
 
@@ -78,7 +84,8 @@ void decode_product(ProductArguments a, int bits, int group, const Queue& queue)
 }
 
 void dequantize(StoredWeight weight, int bits, int group, void* out_NK, bool float_out, const Queue& queue) {
-  MAGISTER_ASSERT((bits == 8 || bits == 4) && weight.scales != nullptr && reinterpret_cast<std::uintptr_t>(out_NK) % 16 == 0);
+  MAGISTER_ASSERT((bits == 8 || bits == 4) && weight.scales != nullptr &&
+                  reinterpret_cast<std::uintptr_t>(out_NK) % 16 == 0);
   if (weight.N == 0) return;
   set_group(weight, group);
   const auto run = [&]<typename A>(A* out) {

@@ -6,18 +6,19 @@
 #include "model/gpu/product_kernels.h"
 
 #define MAGISTER_PRODUCT(BITS, PARTS, OFFSET, TILES, STACKS, ALIGNED) \
-  MAGISTER_INSTANTIATE(magister::gpu::DecodeProduct<BITS, PARTS, magister::CodeFormat::Offset::OFFSET, TILES, STACKS, ALIGNED>)
+  MAGISTER_INSTANTIATE(                                               \
+      magister::gpu::DecodeProduct<BITS, PARTS, magister::CodeFormat::Offset::OFFSET, TILES, STACKS, ALIGNED>)
 
 // Of weights with zeros or minima, which no measured path has: fewer sizes, for each costs nvcc 2 s.
-#define MAGISTER_FEW_PRODUCTS(BITS, PARTS, OFFSET)          \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 1, true);        \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 2, true);        \
+#define MAGISTER_FEW_PRODUCTS(BITS, PARTS, OFFSET)   \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 1, true); \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 2, true); \
   MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 1, false)
 
-#define MAGISTER_PRODUCTS(BITS, PARTS, OFFSET)              \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 1, true);        \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 2, true);        \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 2, 2, true);        \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 4, 2, true);        \
-  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 2, true);        \
+#define MAGISTER_PRODUCTS(BITS, PARTS, OFFSET)       \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 1, true); \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 1, 2, true); \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 2, 2, true); \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 4, 2, true); \
+  MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 2, true); \
   MAGISTER_PRODUCT(BITS, PARTS, OFFSET, 8, 1, false)

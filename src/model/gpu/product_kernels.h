@@ -51,12 +51,12 @@ struct DecodeProduct {
   static constexpr int kMaxThreads = 256;
   static constexpr int kMinBlocks = kTiles == 1 ? 2 : 1;  // at most 128 registers, which more sums would spill
   static constexpr int kOutputs = 16 * kStacks;
-  static constexpr int kStep = 512 / kBits;             // inputs a step
-  static constexpr int kUnits = 16 / kBits;             // units of 8 inputs in a lane's 16 bytes
+  static constexpr int kStep = 512 / kBits;  // inputs a step
+  static constexpr int kUnits = 16 / kBits;  // units of 8 inputs in a lane's 16 bytes
   static constexpr int kUnitsAPart = kUnits / kParts;
   // More where registers are left: 24 to 32 KB are in flight in a block with up to 16 rows.
   static constexpr int kAhead = kTiles == 8 ? 1 : kStacks == 1 ? 4 : kTiles == 2 ? 3 : 2;
-  static constexpr int kPitch = kOutputs + 4;           // of partial sums in shared memory: no two lanes of a store in a bank
+  static constexpr int kPitch = kOutputs + 4;  // of partial sums in shared memory: no two lanes of a store in a bank
   static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;
   static constexpr bool kOffsets = kOffset != CodeFormat::Offset::kMiddle;
   // bf16 words are operands of the tensor cores as they are, in an order of registers of their own: for many tiles ptxas puts them
@@ -68,7 +68,8 @@ struct DecodeProduct {
   // Eight warps where each has two steps at least; K alone decides.
   LaunchShape shape() const {
     const unsigned warps = (a.weight.K + kStep - 1) / kStep >= 16 ? 8 : 4;
-    return {.blocks_x = static_cast<unsigned>((a.weight.N + kOutputs - 1) / kOutputs), .threads = warps * 32,
+    return {.blocks_x = static_cast<unsigned>((a.weight.N + kOutputs - 1) / kOutputs),
+            .threads = warps * 32,
             .shared_bytes = sizeof(float) * warps * kTiles * 8 * kPitch};
   }
 
@@ -177,7 +178,8 @@ struct DecodeProduct {
       if (k >= 0 && k < a.weight.K) words = load_16(row + k);
     } else {
       for (int i = 0; i < 8; ++i) {
-        if (k + i >= 0 && k + i < a.weight.K) words.word[i / 2] |= static_cast<std::uint32_t>(row[k + i].bits) << (16 * (i % 2));
+        if (k + i >= 0 && k + i < a.weight.K)
+          words.word[i / 2] |= static_cast<std::uint32_t>(row[k + i].bits) << (16 * (i % 2));
       }
     }
     return words;
@@ -252,7 +254,8 @@ struct DecodeProduct {
         std::uint32_t pairs[kStacks][2][4];
         MAGISTER_UNROLL
         for (int s = 0; s < kStacks; ++s) {
-          Unit::template widen<kOffset>(step.words[s][0].word + u * Unit::kWords, minus(offsets[s] & 0xffffu), pairs[s][0]);
+          Unit::template widen<kOffset>(step.words[s][0].word + u * Unit::kWords, minus(offsets[s] & 0xffffu),
+                                        pairs[s][0]);
           Unit::template widen<kOffset>(step.words[s][1].word + u * Unit::kWords, minus(offsets[s] >> 16), pairs[s][1]);
         }
         if constexpr (kBits == 16) {
@@ -266,8 +269,8 @@ struct DecodeProduct {
   }
 
   template <typename Thread, int kSums>
-  MAGISTER_DEVICE void multiply_unit(Thread& t, int k, const std::uint32_t (&pairs)[kStacks][2][4], float (&sums)[kStacks][kTiles][4],
-                                     float (&x_sums)[kSums][4]) const {
+  MAGISTER_DEVICE void multiply_unit(Thread& t, int k, const std::uint32_t (&pairs)[kStacks][2][4],
+                                     float (&sums)[kStacks][kTiles][4], float (&x_sums)[kSums][4]) const {
     const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
     MAGISTER_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -279,7 +282,8 @@ struct DecodeProduct {
         const std::uint32_t right[2] = {x[pair], x[pair + 1]};
         MAGISTER_UNROLL
         for (int s = 0; s < kStacks; ++s) {
-          const std::uint32_t left[4] = {pairs[s][0][pair], pairs[s][1][pair], pairs[s][0][pair + 1], pairs[s][1][pair + 1]};
+          const std::uint32_t left[4] = {pairs[s][0][pair], pairs[s][1][pair], pairs[s][0][pair + 1],
+                                         pairs[s][1][pair + 1]};
           t.mma_bf16(sums[s][tile], left, right);
         }
         if constexpr (kMinimum) t.mma_bf16(x_sums[tile], ones, right);

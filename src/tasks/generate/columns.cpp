@@ -21,20 +21,24 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
   const std::uint64_t n = shape.num_records, width = shape.texts * shape.slots;
   std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "", Extent::kSamples},
+      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
+       Extent::kSamples},
       {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "", Extent::kFixed},
+      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "",
+       Extent::kFixed},
       {"/tokens/id", ColumnType::kI32, shape.num_tokens, 0, "the prompts' tokens", "", Extent::kRows},
-      {"/generate/slot_id", ColumnType::kI32, n, width, "tokens of the record's texts, each in its slots", "", Extent::kSamples},
+      {"/generate/slot_id", ColumnType::kI32, n, width, "tokens of the record's texts, each in its slots", "",
+       Extent::kSamples},
       {"/generate/slot_logprob", ColumnType::kF32, n, width, "their log-probabilities", "nat", Extent::kSamples},
       {"/generate/length", ColumnType::kU32, n, shape.texts, "used slots of each text", "", Extent::kSamples},
-      {"/generate/finish_reason", ColumnType::kU8, n, shape.texts, "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
+      {"/generate/finish_reason", ColumnType::kU8, n, shape.texts, "0: an end token or a stop text; 1: max_new_tokens",
+       "", Extent::kSamples},
   };
   if (shape.top > 0) {
-    columns.push_back({"/generate/slot_top_id", ColumnType::kI32, n, width * shape.top, "the most probable tokens of every slot", "",
-                       Extent::kSamples});
-    columns.push_back({"/generate/slot_top_logprob", ColumnType::kF32, n, width * shape.top, "their log-probabilities", "nat",
-                       Extent::kSamples});
+    columns.push_back({"/generate/slot_top_id", ColumnType::kI32, n, width * shape.top,
+                       "the most probable tokens of every slot", "", Extent::kSamples});
+    columns.push_back({"/generate/slot_top_logprob", ColumnType::kF32, n, width * shape.top, "their log-probabilities",
+                       "nat", Extent::kSamples});
   }
   return columns;
 }
@@ -49,8 +53,10 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
   MAGISTER_ASSERT(texts.size() == shape.texts);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     MAGISTER_ASSERT(texts[i].tokens.size() <= shape.slots && texts[i].logprobs.size() == texts[i].tokens.size());
-    std::copy(texts[i].tokens.begin(), texts[i].tokens.end(), ids.begin() + static_cast<std::ptrdiff_t>(i * shape.slots));
-    std::copy(texts[i].logprobs.begin(), texts[i].logprobs.end(), logprobs.begin() + static_cast<std::ptrdiff_t>(i * shape.slots));
+    std::copy(texts[i].tokens.begin(), texts[i].tokens.end(),
+              ids.begin() + static_cast<std::ptrdiff_t>(i * shape.slots));
+    std::copy(texts[i].logprobs.begin(), texts[i].logprobs.end(),
+              logprobs.begin() + static_cast<std::ptrdiff_t>(i * shape.slots));
     const auto first_top = static_cast<std::ptrdiff_t>(i * shape.slots * shape.top);
     MAGISTER_ASSERT(texts[i].top_ids.size() == texts[i].tokens.size() * shape.top);
     std::copy(texts[i].top_ids.begin(), texts[i].top_ids.end(), top_ids.begin() + first_top);
@@ -70,7 +76,9 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
 }
 
 std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules) {
-  const auto ends = [&](TokenId id) { return std::find(rules.tokens.begin(), rules.tokens.end(), id) != rules.tokens.end(); };
+  const auto ends = [&](TokenId id) {
+    return std::find(rules.tokens.begin(), rules.tokens.end(), id) != rules.tokens.end();
+  };
   if (rules.constrained && !tokens.empty() && ends(tokens.back())) tokens = tokens.first(tokens.size() - 1);
   std::string text = tokenizer.decode(tokens, /*skip_special_tokens=*/true);
   std::size_t end = text.size();

@@ -10,9 +10,9 @@
 
 #include "magister/engine/generator.h"
 #include "magister/io/results/results_file.h"
-#include "magister/text/tokenizer.h"
 #include "magister/run/run_context.h"
 #include "magister/run/unit_writer.h"
+#include "magister/text/tokenizer.h"
 
 namespace magister {
 

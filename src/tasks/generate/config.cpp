@@ -55,26 +55,32 @@ std::vector<LogitBias> read_logit_bias(ConfigNode& node) {
 void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   if (!config.constraint) return;
   if (!config.stop.empty()) {
-    node.reject("stop", "a stop text beside a constraint (texts would end before they are complete); remove one of them");
+    node.reject("stop",
+                "a stop text beside a constraint (texts would end before they are complete); remove one of them");
   }
   if (config.ignore_eos && config.stop_tokens.empty()) {
-    node.reject("ignore_eos", "true beside a constraint (a complete text could not end); remove it or name stop_tokens");
+    node.reject("ignore_eos",
+                "true beside a constraint (a complete text could not end); remove it or name stop_tokens");
   }
 }
 
 // What transformers, vLLM and the OpenAI protocol call these keys.
 void declare_other_names(ConfigNode& node) {
-  node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens", "max_gen_toks", "max_length", "n_predict"});
-  node.also_called("max_prompt_length", {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
+  node.also_called("max_new_tokens",
+                   {"max_tokens", "max_completion_tokens", "max_gen_toks", "max_length", "n_predict"});
+  node.also_called("max_prompt_length",
+                   {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
   node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});
   node.also_called("temperature", {"temp", "do_sample"});
   node.also_called("repetition_penalty", {"repeat_penalty", "frequency_penalty", "presence_penalty"});
   node.also_called("top_logprobs", {"logprobs", "num_logprobs"});
-  node.also_called("constraint", {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
-                                  "guided_choice", "guided_grammar", "grammar", "json_schema", "regex"});
+  node.also_called("constraint",
+                   {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
+                    "guided_choice", "guided_grammar", "grammar", "json_schema", "regex"});
   node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
   node.also_called("stop_tokens", {"stop_token_ids", "eos_token_id"});
-  node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_batch_size"});
+  node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size",
+                                     "per_device_eval_batch_size", "max_batch_size"});
   node.also_called("token_budget", {"max_num_batched_tokens", "max_batch_tokens"});
   node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
 }
@@ -98,11 +104,14 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.stop_tokens_place = node.place("stop_tokens");
   config.constraint = read_constraint(node);
   if (config.best_of > 1 && config.sampling.temperature == 0.0) {
-    node.reject(config.n > 1 ? "n" : "best_of", "{} texts per record at temperature 0 (all of them would be the same); raise the "
-                "temperature or remove it", config.best_of);
+    node.reject(config.n > 1 ? "n" : "best_of",
+                "{} texts per record at temperature 0 (all of them would be the same); raise the "
+                "temperature or remove it",
+                config.best_of);
   }
   config.stop = node.optional_texts("stop");
-  for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30)) config.stop_tokens.push_back(static_cast<TokenId>(id));
+  for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30))
+    config.stop_tokens.push_back(static_cast<TokenId>(id));
   config.ignore_eos = node.boolean("ignore_eos", false);
   config.max_sequences = whole(node, "max_sequences", 32, 1, 4096);
   config.token_budget = whole(node, "token_budget", 512, 1, 1 << 20);

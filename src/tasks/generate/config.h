@@ -11,8 +11,8 @@
 #include "magister/core/types.h"
 #include "magister/engine/sampler.h"
 #include "magister/io/dataset/dataset.h"
-#include "tasks/generate/constraint_config.h"
 #include "magister/run/experiment_config.h"
+#include "tasks/generate/constraint_config.h"
 
 namespace magister {
 
@@ -28,24 +28,24 @@ struct LogitBias {
 
 struct GenerateConfig {
   std::string name = "answers";
-  ModelSection model;                     // the task's own or the experiment's
-  DatasetConfig dataset;                  // with slice
-  std::uint64_t seed = 0;                 // the experiment's
-  std::uint64_t max_prompt_length = 2048; // tokens; a longer prompt is refused
-  std::string length_place;               // of max_prompt_length: file:line:column and key
+  ModelSection model;                      // the task's own or the experiment's
+  DatasetConfig dataset;                   // with slice
+  std::uint64_t seed = 0;                  // the experiment's
+  std::uint64_t max_prompt_length = 2048;  // tokens; a longer prompt is refused
+  std::string length_place;                // of max_prompt_length: file:line:column and key
   std::uint64_t max_new_tokens = 256;
-  std::uint64_t n = 1;                    // texts per record
-  std::uint64_t best_of = 1;              // texts written for a record, of which the n with the best mean log-probability stay
-  SamplingParams sampling;                // without logit_bias, whose ids the tokenizer gives
+  std::uint64_t n = 1;        // texts per record
+  std::uint64_t best_of = 1;  // texts written for a record, of which the n with the best mean log-probability stay
+  SamplingParams sampling;    // without logit_bias, whose ids the tokenizer gives
   std::vector<LogitBias> logit_bias;
-  std::uint64_t top_logprobs = 0;         // kept of every step
+  std::uint64_t top_logprobs = 0;                     // kept of every step
   std::string top_logprobs_place, stop_tokens_place;  // file:line:column and key
   std::optional<ConstraintConfig> constraint;
-  std::vector<std::string> stop;          // texts that end a text; they stay in the tokens and leave the text
-  std::vector<TokenId> stop_tokens;       // besides the model's own end tokens
-  bool ignore_eos = false;                // write on after the model's end tokens
-  std::uint64_t max_sequences = 32;       // written at the same time
-  std::uint64_t token_budget = 512;       // tokens of a forward pass
+  std::vector<std::string> stop;     // texts that end a text; they stay in the tokens and leave the text
+  std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
+  bool ignore_eos = false;           // write on after the model's end tokens
+  std::uint64_t max_sequences = 32;  // written at the same time
+  std::uint64_t token_budget = 512;  // tokens of a forward pass
   bool share_prefixes = true;
 };
 

@@ -31,10 +31,13 @@ std::string read_rule_file(const std::string& path, std::string& problem) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   if (error || !fs::is_regular_file(path, error) || !file) {
-    problem = fmt::format("{}: no file that can be read (a text that is neither JSON nor a grammar is taken for a path); write "
-                          "the path or the rule itself", printable(path));
+    problem = fmt::format(
+        "{}: no file that can be read (a text that is neither JSON nor a grammar is taken for a path); write "
+        "the path or the rule itself",
+        printable(path));
   } else if (size > kMaxBytes) {
-    problem = fmt::format("{}: has {} bytes, more than {} (no rule has); name another file", printable(path), size, kMaxBytes);
+    problem = fmt::format("{}: has {} bytes, more than {} (no rule has); name another file", printable(path), size,
+                          kMaxBytes);
   } else {
     text.assign(std::istreambuf_iterator<char>(file), {});
     if (text.empty() || find_invalid_utf8(text) != text.size()) {
@@ -53,7 +56,8 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   ConstraintConfig config;
   int kinds = 0;
   const auto take = [&](const char* key, Kind kind) {
-    const std::vector<std::string> texts = kind == Kind::kChoice ? section->optional_texts(key) : std::vector<std::string>();
+    const std::vector<std::string> texts =
+        kind == Kind::kChoice ? section->optional_texts(key) : std::vector<std::string>();
     const std::optional<std::string> text = kind == Kind::kChoice ? std::nullopt : section->optional_text(key);
     if (!section->has(key)) return;
     ++kinds;
@@ -80,14 +84,18 @@ std::optional<ConstraintConfig> read_constraint(ConfigNode& node) {
   section->also_called("choice", {"guided_choice", "choices"});
   section->also_called("grammar", {"guided_grammar", "gbnf", "ebnf"});
   if (kinds != 1) {
-    section->reject("", "{} of json_schema, regex, choice and grammar (a text keeps to exactly one rule); write one of them",
-                    kinds == 0 ? "none" : "several");
+    section->reject(
+        "", "{} of json_schema, regex, choice and grammar (a text keeps to exactly one rule); write one of them",
+        kinds == 0 ? "none" : "several");
   }
   return config;
 }
 
-ConstraintRule load_constraint(const Communicator& world, const ConstraintConfig& config, const std::string& task_name) {
-  ConstraintRule rule{config.kind, config.text, config.choices, config.place.empty() ? fmt::format("tasks: {}: constraint.{}", task_name, config.key) : config.place};
+ConstraintRule load_constraint(const Communicator& world, const ConstraintConfig& config,
+                               const std::string& task_name) {
+  ConstraintRule rule{
+      config.kind, config.text, config.choices,
+      config.place.empty() ? fmt::format("tasks: {}: constraint.{}", task_name, config.key) : config.place};
   if (is_path(config)) {
     std::string problem;
     if (world.rank() == 0) rule.text = read_rule_file(config.text, problem);

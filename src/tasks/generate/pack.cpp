@@ -15,12 +15,13 @@ namespace magister {
 namespace {
 
 using Extent = ColumnSpec::Extent;
-constexpr std::uint64_t kBlock = 512;                // records in memory, or as many as this many bytes hold
+constexpr std::uint64_t kBlock = 512;  // records in memory, or as many as this many bytes hold
 constexpr std::uint64_t kBlockBytes = 64 << 20;
-constexpr std::uint64_t kUnitTexts = 1024;           // texts per unit of the packed file: what one checksum covers
+constexpr std::uint64_t kUnitTexts = 1024;  // texts per unit of the packed file: what one checksum covers
 
 template <typename T>
-std::vector<T> read_column(const ResultsFile& file, const char* path, std::uint64_t first, std::uint64_t rows, std::uint64_t width) {
+std::vector<T> read_column(const ResultsFile& file, const char* path, std::uint64_t first, std::uint64_t rows,
+                           std::uint64_t width) {
   std::vector<T> values(rows * width);
   file.read(path, first, std::as_writable_bytes(std::span(values)));
   return values;
@@ -52,8 +53,10 @@ bool for_blocks(const ResultsFile& running, const GenerateShape& shape, const St
     block.lengths = read_column<std::uint32_t>(running, "/generate/length", first, block.records, shape.texts);
     block.ids = read_column<TokenId>(running, "/generate/slot_id", first, block.records, shape.texts * shape.slots);
     for (const std::uint32_t length : block.lengths) {
-      MAGISTER_CHECK(length <= shape.slots, ExitCode::kData, "a text of {} tokens in {} slots (the running file is damaged); "
-                     "start over with --fresh", length, shape.slots);
+      MAGISTER_CHECK(length <= shape.slots, ExitCode::kData,
+                     "a text of {} tokens in {} slots (the running file is damaged); "
+                     "start over with --fresh",
+                     length, shape.slots);
     }
     body(first, block);
   }
@@ -68,33 +71,40 @@ struct Totals {
 std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals& totals) {
   const std::uint64_t m = shape.num_records * shape.texts, T = totals.tokens;
   std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, m, shape.key_bytes, "the record's key, or its index in the data set", "", Extent::kSamples},
-      {"/samples/source_index", ColumnType::kU64, m, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, m + 1, 0, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob",
-       "", Extent::kFixed},
-      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens of the text as the model wrote them, the ending one included", "", Extent::kRows},
-      {"/generate/logprob", ColumnType::kF32, T, 0,
-       "log-probability of each token under the model itself: before bias, penalty, temperature and truncation", "nat", Extent::kRows},
-      {"/generate/text_index", ColumnType::kU32, m, 0, "which of the record's n texts this is; of best_of texts, the best first", "",
+      {"/samples/key", ColumnType::kUtf8, m, shape.key_bytes, "the record's key, or its index in the data set", "",
        Extent::kSamples},
-      {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
+      {"/samples/source_index", ColumnType::kU64, m, 0, "position of the record in the data set", "", Extent::kSamples},
+      {"/samples/offset", ColumnType::kU64, m + 1, 0,
+       "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob", "", Extent::kFixed},
+      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens of the text as the model wrote them, the ending one included",
+       "", Extent::kRows},
+      {"/generate/logprob", ColumnType::kF32, T, 0,
+       "log-probability of each token under the model itself: before bias, penalty, temperature and truncation", "nat",
+       Extent::kRows},
+      {"/generate/text_index", ColumnType::kU32, m, 0,
+       "which of the record's n texts this is; of best_of texts, the best first", "", Extent::kSamples},
+      {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "",
+       Extent::kSamples},
       {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
       {"/generate/text", ColumnType::kText, m, 0,
-       "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which HDF5's strings end", "",
-       Extent::kSamples, totals.heap.bytes()},
+       "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which HDF5's "
+       "strings end",
+       "", Extent::kSamples, totals.heap.bytes()},
   };
   if (shape.top > 0) {
-    columns.push_back({"/generate/top_id", ColumnType::kI32, T, shape.top,
-                       "the most probable tokens where this one was drawn, best first; of equal ones the lower id first", "",
-                       Extent::kRows});
+    columns.push_back(
+        {"/generate/top_id", ColumnType::kI32, T, shape.top,
+         "the most probable tokens where this one was drawn, best first; of equal ones the lower id first", "",
+         Extent::kRows});
     columns.push_back({"/generate/top_logprob", ColumnType::kF32, T, shape.top,
-                       "their log-probabilities over the whole vocabulary, under the model itself", "nat", Extent::kRows});
+                       "their log-probabilities over the whole vocabulary, under the model itself", "nat",
+                       Extent::kRows});
   }
   return columns;
 }
 
-std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
-                                const StopPoll& poll) {
+std::optional<Totals> totals_of(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer,
+                                const StopRules& rules, const StopPoll& poll) {
   Totals totals;
   const bool all = for_blocks(running, shape, poll, [&](std::uint64_t, const Block& block) {
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
@@ -119,7 +129,8 @@ ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const 
 
 // Appends the rows of a block's texts, which stand apart in their slots, to one another.
 template <typename T>
-std::vector<T> joined(const std::vector<T>& slots, const Block& block, const GenerateShape& shape, std::uint64_t width) {
+std::vector<T> joined(const std::vector<T>& slots, const Block& block, const GenerateShape& shape,
+                      std::uint64_t width) {
   std::vector<T> rows;
   for (std::uint64_t i = 0; i < block.lengths.size(); ++i) {
     const auto begin = slots.begin() + static_cast<std::ptrdiff_t>(i * shape.slots * width);
@@ -131,14 +142,16 @@ std::vector<T> joined(const std::vector<T>& slots, const Block& block, const Gen
 // Column by column, one block of records after the other.
 class Packer {
  public:
-  Packer(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules, ResultsFile& file)
+  Packer(const ResultsFile& running, const GenerateShape& shape, const Tokenizer& tokenizer, const StopRules& rules,
+         ResultsFile& file)
       : running_(running), shape_(shape), tokenizer_(tokenizer), rules_(rules), file_(file) {}
 
   void add(std::uint64_t first, const Block& block) {
     write_samples(first, block);
     write_rows(first, block);
     std::vector<std::string> texts;
-    for (std::uint64_t i = 0; i < block.lengths.size(); ++i) texts.push_back(text_of(tokenizer_, block.text(i, shape_), rules_));
+    for (std::uint64_t i = 0; i < block.lengths.size(); ++i)
+      texts.push_back(text_of(tokenizer_, block.text(i, shape_), rules_));
     file_.write_texts("/generate/text", sample_, texts);
     sample_ += block.lengths.size();
   }
@@ -185,7 +198,8 @@ class Packer {
     write("/samples/source_index", sample_, source);
     write("/samples/offset", sample_, offset);
     write("/generate/text_index", sample_, text_index);
-    write("/generate/finish_reason", sample_, read_column<std::uint8_t>(running_, "/generate/finish_reason", first, block.records, shape_.texts));
+    write("/generate/finish_reason", sample_,
+          read_column<std::uint8_t>(running_, "/generate/finish_reason", first, block.records, shape_.texts));
     write("/generate/prompt_tokens", sample_, prompt_tokens);
   }
 
@@ -193,11 +207,15 @@ class Packer {
     const std::uint64_t slots = shape_.texts * shape_.slots;
     const auto ids = joined(block.ids, block, shape_, 1);
     write("/tokens/id", row_, ids);
-    write("/generate/logprob", row_, joined(read_column<float>(running_, "/generate/slot_logprob", first, block.records, slots), block, shape_, 1));
+    write(
+        "/generate/logprob", row_,
+        joined(read_column<float>(running_, "/generate/slot_logprob", first, block.records, slots), block, shape_, 1));
     if (shape_.top > 0) {
-      const auto top_id = read_column<TokenId>(running_, "/generate/slot_top_id", first, block.records, slots * shape_.top);
+      const auto top_id =
+          read_column<TokenId>(running_, "/generate/slot_top_id", first, block.records, slots * shape_.top);
       write("/generate/top_id", row_, joined(top_id, block, shape_, shape_.top));
-      const auto top_logprob = read_column<float>(running_, "/generate/slot_top_logprob", first, block.records, slots * shape_.top);
+      const auto top_logprob =
+          read_column<float>(running_, "/generate/slot_top_logprob", first, block.records, slots * shape_.top);
       write("/generate/top_logprob", row_, joined(top_logprob, block, shape_, shape_.top));
     }
     row_ += ids.size();
@@ -237,21 +255,25 @@ std::uint64_t longest_token_bytes(const Tokenizer& tokenizer) {
   std::uint64_t longest = 3;
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string_view bytes = tokenizer.token_bytes(id);
-    longest = std::max<std::uint64_t>(longest, find_invalid_utf8(bytes) == bytes.size() ? bytes.size() : 3 * bytes.size());
+    longest =
+        std::max<std::uint64_t>(longest, find_invalid_utf8(bytes) == bytes.size() ? bytes.size() : 3 * bytes.size());
   }
   return longest;
 }
 
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
-                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll) {
+                const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules,
+                const StopPoll& poll) {
   const std::optional<Totals> totals = totals_of(running, shape, tokenizer, rules, poll);
   if (!totals) return false;
   const ResultsSpec spec = packed_spec(shape, *totals, attributes);
-  ::unlink((results_path + ".partial").c_str());  // of an attempt that was killed: everything in it comes from `running`
+  ::unlink(
+      (results_path + ".partial").c_str());  // of an attempt that was killed: everything in it comes from `running`
   const Communicator alone;
   ResultsFile file = ResultsFile::create(alone, results_path, spec);
   Packer packer(running, shape, tokenizer, rules, file);
-  const bool all = for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
+  const bool all =
+      for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
   if (!all) return false;  // what is left behind has no name that counts, and is made again
   packer.finish();
   file.freeze();

@@ -1,9 +1,8 @@
 // One walk that makes a new schema from the old one, in the order of its keys.
 #include "tasks/generate/plain_schema.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
 #include "magister/engine/regex_syntax.h"
@@ -27,7 +26,8 @@ class Rewriter {
     for (const auto& [key, value] : given.items()) {
       const std::string inner = place + "/" + key;
       if (key.starts_with("x-") || (key == "uniqueItems" && value == false)) continue;
-      if ((key == "const" && has_parts(value)) || (key == "enum" && value.is_array() && std::any_of(value.begin(), value.end(), has_parts))) {
+      if ((key == "const" && has_parts(value)) ||
+          (key == "enum" && value.is_array() && std::any_of(value.begin(), value.end(), has_parts))) {
         return values(given, key == "const" ? Json::array({value}) : value, inner);
       }
       made[key] = part(key, value, inner);
@@ -42,7 +42,8 @@ class Rewriter {
       Json made = Json::object();
       for (const auto& [name, inner] : value.items()) {
         const std::string plain = pattern(name, place + "/" + name);
-        MAGISTER_CHECK(!made.contains(plain), ExitCode::kConfig, "{}: {} says the same as a pattern before it (which schema is meant is open); remove one", name_,
+        MAGISTER_CHECK(!made.contains(plain), ExitCode::kConfig,
+                       "{}: {} says the same as a pattern before it (which schema is meant is open); remove one", name_,
                        printable(place + "/" + name));
         made[plain] = schema(inner, place + "/" + name);
       }
@@ -50,7 +51,8 @@ class Rewriter {
     }
     const bool map = key == "properties" || key == "$defs" || key == "definitions";
     const bool list = key == "anyOf" || key == "oneOf" || key == "allOf" || key == "prefixItems";
-    const bool one = key == "items" || key == "additionalProperties" || key == "propertyNames" || key == "unevaluatedItems" || key == "unevaluatedProperties";
+    const bool one = key == "items" || key == "additionalProperties" || key == "propertyNames" ||
+                     key == "unevaluatedItems" || key == "unevaluatedProperties";
     if (one) return schema(value, place);
     if ((map && value.is_object()) || (list && value.is_array())) {
       Json made = value;
@@ -64,11 +66,14 @@ class Rewriter {
     try {
       return "^" + group(plain_regex(regex, RegexPlace::kJsonString)) + "$";
     } catch (const std::runtime_error& error) {
-      fail(ExitCode::kConfig, "{}: {}: {} (no text could be checked against it); fix it", name_, printable(place), printable(error.what()));
+      fail(ExitCode::kConfig, "{}: {}: {} (no text could be checked against it); fix it", name_, printable(place),
+           printable(error.what()));
     }
   }
 
-  static std::string group(const std::string& regex) { return regex.find('|') == std::string::npos ? regex : "(?:" + regex + ")"; }
+  static std::string group(const std::string& regex) {
+    return regex.find('|') == std::string::npos ? regex : "(?:" + regex + ")";
+  }
 
   // const and enum with what stands beside them, without the type: check_schema_keywords() has compared it.
   Json values(const Json& given, const Json& values, const std::string& place) const {
@@ -82,11 +87,13 @@ class Rewriter {
   }
 
   Json exactly(const Json& value, int depth) const {
-    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: a const or enum {} levels deep (the limit); write it flatter", name_, kMaxDepth);
+    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig,
+                   "{}: a const or enum {} levels deep (the limit); write it flatter", name_, kMaxDepth);
     if (!has_parts(value)) return {{"const", value}};
     Json parts = value;
     for (Json& inner : parts) inner = exactly(inner, depth + 1);
-    if (value.is_array()) return {{"type", "array"}, {"prefixItems", parts}, {"items", false}, {"minItems", value.size()}};
+    if (value.is_array())
+      return {{"type", "array"}, {"prefixItems", parts}, {"items", false}, {"minItems", value.size()}};
     Json names = Json::array();
     for (const auto& [name, inner] : value.items()) names.push_back(name);
     return {{"type", "object"}, {"properties", parts}, {"required", names}, {"additionalProperties", false}};
@@ -97,6 +104,8 @@ class Rewriter {
 
 }  // namespace
 
-std::string plain_schema(const std::string& schema, const std::string& name) { return Rewriter(name).schema(Json::parse(schema), "").dump(); }
+std::string plain_schema(const std::string& schema, const std::string& name) {
+  return Rewriter(name).schema(Json::parse(schema), "").dump();
+}
 
 }  // namespace magister

@@ -25,7 +25,8 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t co
     for (const float logprob : text.logprobs) sum += logprob;
     return sum / static_cast<double>(text.logprobs.size());
   };
-  std::stable_sort(texts.begin(), texts.end(), [&](const Generation& a, const Generation& b) { return mean(a) > mean(b); });
+  std::stable_sort(texts.begin(), texts.end(),
+                   [&](const Generation& a, const Generation& b) { return mean(a) > mean(b); });
   texts.resize(count);
   return texts;
 }
@@ -35,10 +36,12 @@ class Writer final : public GeneratorShard {
   Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, bool first)
       : GeneratorShard(run.base, std::move(group), first), run_(run) {
     const GenerateConfig& config = run_.config;
-    const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences), static_cast<std::int64_t>(config.token_budget),
-                                 run_.num_pages, config.share_prefixes,
+    const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences),
+                                 static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes,
                                  static_cast<std::int64_t>(config.top_logprobs)};
-    start(limits, run_.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); }, config.max_sequences);
+    start(
+        limits, run_.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); },
+        config.max_sequences);
   }
 
  private:
@@ -58,7 +61,8 @@ class Writer final : public GeneratorShard {
     for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
     const std::size_t count = std::min(tokens.size(), longest + 8);
     const std::string text = run_.tokenizer.decode(std::span(tokens).last(count), true);
-    return std::any_of(rules.texts.begin(), rules.texts.end(), [&](const std::string& stop) { return text.find(stop) != text.npos; });
+    return std::any_of(rules.texts.begin(), rules.texts.end(),
+                       [&](const std::string& stop) { return text.find(stop) != text.npos; });
   }
 
   // A unit is one record.
@@ -71,7 +75,8 @@ class Writer final : public GeneratorShard {
     Record& record = records_[source];
     const std::uint64_t count = run_.config.best_of;
     record = {unit, std::vector<Generation>(count), count};
-    generator_->add({source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
+    generator_->add(
+        {source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
     return count;
   }
 
@@ -87,7 +92,9 @@ class Writer final : public GeneratorShard {
     return 1;
   }
 
-  std::uint64_t sample_of(std::uint64_t record, std::uint64_t) const override { return records_.at(record).unit.samples.begin; }
+  std::uint64_t sample_of(std::uint64_t record, std::uint64_t) const override {
+    return records_.at(record).unit.samples.begin;
+  }
 
   void before_pass() override {
     watch("write texts");
@@ -109,7 +116,9 @@ std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const Generate
 }
 
 void run_generate_units(const GenerateRun& run) {
-  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) { Writer(run, std::move(group), first).run_units(); });
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+    Writer(run, std::move(group), first).run_units();
+  });
 }
 
 }  // namespace magister

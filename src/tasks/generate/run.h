@@ -1,9 +1,9 @@
 // The loop of `generate`: every shard of this rank runs the generator over the records that its group claims.
 #pragma once
 
-#include "tasks/generate/config.h"
-#include "tasks/generate/columns.h"
 #include "magister/run/shard_model.h"
+#include "tasks/generate/columns.h"
+#include "tasks/generate/config.h"
 
 namespace magister {
 
@@ -13,9 +13,9 @@ struct GenerateRun {
   const GenerateShape& shape;
   const Tokenizer& tokenizer;
   const StopRules& rules;
-  const SamplingParams& sampling;     // the experiment's, with logit_bias by id
-  const Constraint* constraint;       // null: texts are free
-  std::int64_t num_pages;             // of the cache, equal on every rank
+  const SamplingParams& sampling;  // the experiment's, with logit_bias by id
+  const Constraint* constraint;    // null: texts are free
+  std::int64_t num_pages;          // of the cache, equal on every rank
 };
 
 // Pages that a generator of this run has: for max_sequences texts of the longest prompt, or as many as fit into the cache's budget,

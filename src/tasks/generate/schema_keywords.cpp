@@ -14,15 +14,34 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array kAnnotations = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
-                                     "$comment", "$schema", "$id", "$defs", "definitions"};
+constexpr std::array kAnnotations = {"title",     "description", "default", "examples", "deprecated", "readOnly",
+                                     "writeOnly", "$comment",    "$schema", "$id",      "$defs",      "definitions"};
 // One of these decides alone: what stands beside it is not read.
 constexpr std::array kAlone = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
 // What these say depends on the type, and the library reads them as one of them.
-constexpr std::array kRead = {"type", "format", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
-                              "minProperties", "maxProperties", "items", "prefixItems", "minItems", "maxItems",
-                              "unevaluatedItems", "unevaluatedProperties", "minLength", "maxLength", "pattern", "minimum",
-                              "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+constexpr std::array kRead = {"type",
+                              "format",
+                              "properties",
+                              "required",
+                              "additionalProperties",
+                              "patternProperties",
+                              "propertyNames",
+                              "minProperties",
+                              "maxProperties",
+                              "items",
+                              "prefixItems",
+                              "minItems",
+                              "maxItems",
+                              "unevaluatedItems",
+                              "unevaluatedProperties",
+                              "minLength",
+                              "maxLength",
+                              "pattern",
+                              "minimum",
+                              "maximum",
+                              "exclusiveMinimum",
+                              "exclusiveMaximum",
+                              "multipleOf"};
 constexpr int kMaxDepth = 100;  // people write five levels; a walk that calls itself needs a bound
 
 template <typename Names>
@@ -40,15 +59,16 @@ class Walk {
   explicit Walk(const std::string& name) : name_(name) {}
 
   void schema(const json& value, const std::string& place, int depth) const {
-    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig, "{}: schemas inside schemas {} deep (the limit); write it flatter",
-                   name_, kMaxDepth);
+    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig,
+                   "{}: schemas inside schemas {} deep (the limit); write it flatter", name_, kMaxDepth);
     if (value.is_boolean()) return;
-    MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is not a schema (an object is one, or true or false); fix it",
-                   name_, shown(place));
+    MAGISTER_CHECK(value.is_object(), ExitCode::kConfig,
+                   "{}: {} is not a schema (an object is one, or true or false); fix it", name_, shown(place));
     const auto alone = std::find_if(kAlone.begin(), kAlone.end(), [&](const char* key) { return value.contains(key); });
-    const bool untyped = value.contains("type") && (value.at("type").is_array() ? value.at("type").empty() : !value.at("type").is_string());
-    MAGISTER_CHECK(!untyped, ExitCode::kConfig, "{}: {} at {} is not a type (a name or a list of names is one); fix it", name_,
-                   printable(value.at("type").dump()), shown(place));
+    const bool untyped = value.contains("type") &&
+                         (value.at("type").is_array() ? value.at("type").empty() : !value.at("type").is_string());
+    MAGISTER_CHECK(!untyped, ExitCode::kConfig, "{}: {} at {} is not a type (a name or a list of names is one); fix it",
+                   name_, printable(value.at("type").dump()), shown(place));
     for (const char* key : {"const", "enum"}) {
       if (value.contains(key)) check_numbers(value.at(key), place + "/" + key);
     }
@@ -56,11 +76,15 @@ class Walk {
       if (says_nothing(key, inner)) continue;
       if (alone != kAlone.end()) {
         const bool typed = key == "type" && (*alone == std::string_view("enum") || *alone == std::string_view("const"));
-        MAGISTER_CHECK(key == *alone || typed, ExitCode::kConfig, "{}: {} beside {} at {} (only {} would be kept to); write "
-                       "what both mean as one schema", name_, printable(key), *alone, shown(place), *alone);
+        MAGISTER_CHECK(key == *alone || typed, ExitCode::kConfig,
+                       "{}: {} beside {} at {} (only {} would be kept to); write "
+                       "what both mean as one schema",
+                       name_, printable(key), *alone, shown(place), *alone);
       } else {
-        MAGISTER_CHECK(has(kRead, key), ExitCode::kConfig, "{}: the keyword {} at {} is not supported (texts that break it would "
-                       "come out); write the schema without it", name_, printable(key), shown(place));
+        MAGISTER_CHECK(has(kRead, key), ExitCode::kConfig,
+                       "{}: the keyword {} at {} is not supported (texts that break it would "
+                       "come out); write the schema without it",
+                       name_, printable(key), shown(place));
       }
       inside(key, inner, place + "/" + key, depth + 1);
     }
@@ -82,31 +106,41 @@ class Walk {
     };
     for (const auto& [key, inner] : value.items()) {
       const bool typeless = !value.contains("type") && has(kRead, key) && key != "format";
-      MAGISTER_CHECK(!typeless, ExitCode::kConfig, "{}: {} without a type at {} (it would be kept to by one type only); write the type "
-                     "beside it", name_, printable(key), shown(place));
+      MAGISTER_CHECK(!typeless, ExitCode::kConfig,
+                     "{}: {} without a type at {} (it would be kept to by one type only); write the type "
+                     "beside it",
+                     name_, printable(key), shown(place));
     }
-    if (value.contains("pattern") && value.contains("format")) refuse("pattern beside format", "only one would be kept to");
+    if (value.contains("pattern") && value.contains("format"))
+      refuse("pattern beside format", "only one would be kept to");
     const bool free_names = value.contains("patternProperties") || value.contains("propertyNames") ||
                             (value.contains("additionalProperties") && value.at("additionalProperties") != false);
     if (value.contains("properties") && (value.contains("patternProperties") || value.contains("propertyNames"))) {
       refuse("properties beside patternProperties or propertyNames", "only one would be kept to");
     }
-    if (free_names && value.contains("minProperties") && value.at("minProperties") != 0 && value.at("minProperties") != 1) {
+    if (free_names && value.contains("minProperties") && value.at("minProperties") != 0 &&
+        value.at("minProperties") != 1) {
       refuse("minProperties with names of the text's choice", "the same name twice would count as two");
     }
     // The library keeps free names from the given ones letter by letter, and a letter may be an escape.
     const json properties = value.value("properties", json::object());
     for (const auto& [property, inner] : properties.items()) {
-      const bool escaped = std::any_of(property.begin(), property.end(), [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 0x20) || c == 0x7F; });
-      if (free_names && escaped) refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
+      const bool escaped = std::any_of(property.begin(), property.end(), [](char c) {
+        return c == '"' || c == '\\' || (c >= 0 && c < 0x20) || c == 0x7F;
+      });
+      if (free_names && escaped)
+        refuse("free names beside one that JSON writes with an escape", "the same name could stand twice");
     }
     if (!value.contains("required")) return;
-    MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig, "{}: required at {} is not a list of names; fix it", name_,
-                   shown(place));
+    MAGISTER_CHECK(value.at("required").is_array(), ExitCode::kConfig,
+                   "{}: required at {} is not a list of names; fix it", name_, shown(place));
     for (const json& name : value.at("required")) {
-      const bool known = name.is_string() && value.contains("properties") && value.at("properties").contains(name.get<std::string>());
-      MAGISTER_CHECK(known, ExitCode::kConfig, "{}: required names {} at {}, which properties does not (it would be left out); add "
-                     "its schema there", name_, printable(name.dump()), shown(place));
+      const bool known =
+          name.is_string() && value.contains("properties") && value.at("properties").contains(name.get<std::string>());
+      MAGISTER_CHECK(known, ExitCode::kConfig,
+                     "{}: required names {} at {}, which properties does not (it would be left out); add "
+                     "its schema there",
+                     name_, printable(name.dump()), shown(place));
     }
   }
 
@@ -118,8 +152,10 @@ class Walk {
         check_numbers(one, place);
         continue;
       }
-      MAGISTER_CHECK(!one.is_number() || std::abs(one.get<double>()) < kMost, ExitCode::kConfig, "{}: the number {} at {} is beyond 64 "
-                     "bits (it would be written as another); write it as a text", name_, printable(one.dump()), shown(place));
+      MAGISTER_CHECK(!one.is_number() || std::abs(one.get<double>()) < kMost, ExitCode::kConfig,
+                     "{}: the number {} at {} is beyond 64 "
+                     "bits (it would be written as another); write it as a text",
+                     name_, printable(one.dump()), shown(place));
     }
   }
 
@@ -128,12 +164,15 @@ class Walk {
     const json types = value.at("type").is_array() ? value.at("type") : json::array({value.at("type")});
     const json values = value.contains("enum") ? value.at("enum") : json::array({value.value("const", json())});
     for (const json& one : values) {
-      const bool whole = one.is_number_integer() || (one.is_number_float() && one.get<double>() == std::floor(one.get<double>()));
+      const bool whole =
+          one.is_number_integer() || (one.is_number_float() && one.get<double>() == std::floor(one.get<double>()));
       const std::string type = one.is_number() ? "number" : one.type_name();  // nlohmann's names are the schema's
       bool right = false;
       for (const json& wanted : types) right |= wanted == type || (wanted == "integer" && whole);
-      MAGISTER_CHECK(right, ExitCode::kConfig, "{}: the value {} at {} is not of the type beside it (no text could match with it); "
-                     "remove one of them", name_, printable(one.dump()), shown(place));
+      MAGISTER_CHECK(right, ExitCode::kConfig,
+                     "{}: the value {} at {} is not of the type beside it (no text could match with it); "
+                     "remove one of them",
+                     name_, printable(one.dump()), shown(place));
     }
   }
 
@@ -147,13 +186,15 @@ class Walk {
                                         "unevaluatedProperties"};
     if (has(kOne, key)) return schema(value, place, depth);
     if (has(kMaps, key)) {
-      MAGISTER_CHECK(value.is_object(), ExitCode::kConfig, "{}: {} is not an object (names and schemas are expected); fix it", name_,
-                     shown(place));
+      MAGISTER_CHECK(value.is_object(), ExitCode::kConfig,
+                     "{}: {} is not an object (names and schemas are expected); fix it", name_, shown(place));
       for (const auto& [name, inner] : value.items()) schema(inner, place + "/" + name, depth);
     }
     if (has(kLists, key)) {
-      MAGISTER_CHECK(value.is_array() && !value.empty(), ExitCode::kConfig, "{}: {} is not a list of schemas (at least one is "
-                     "expected); fix it", name_, shown(place));
+      MAGISTER_CHECK(value.is_array() && !value.empty(), ExitCode::kConfig,
+                     "{}: {} is not a list of schemas (at least one is "
+                     "expected); fix it",
+                     name_, shown(place));
       for (std::size_t i = 0; i < value.size(); ++i) schema(value[i], place + "/" + std::to_string(i), depth);
     }
   }

@@ -1,11 +1,12 @@
 // Task generate: prompts -> tokens -> completions in slots of a running file -> one packed results file.
 // Columns, packing and the loop have files of their own beside this one.
+#include "magister/run/task.h"
+
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/task.h"
 #include "tasks/generate/config.h"
 #include "tasks/generate/run.h"
 
@@ -30,7 +31,8 @@ class GenerateJob final : public TaskJob {
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override;
   bool packs() const override { return true; }
-  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path, const Attributes& root) override {
+  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+            const Attributes& root) override {
     return pack_texts(running, shape(plan), path, root, tokenizer_, stops_, inputs_.context.stop_poll());
   }
 
@@ -55,15 +57,23 @@ class GenerateJob final : public TaskJob {
 };
 
 GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(config), pass_(pass), inputs_(inputs), model_(inputs.checkpoint.config()), tokenizer_(inputs.checkpoint.tokenizer()),
+    : config_(config),
+      pass_(pass),
+      inputs_(inputs),
+      model_(inputs.checkpoint.config()),
+      tokenizer_(inputs.checkpoint.tokenizer()),
       sampling_(config.sampling) {
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
-  MAGISTER_CHECK(model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
-                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
-                 "positions (texts beyond them would be meaningless); lower one of them", config_.length_place, config_.max_prompt_length,
-                 config_.max_new_tokens, longest, model_.max_position_embeddings);
-  MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig, "{} is {} (the "
-                 "vocabulary has {} entries); lower it", config_.top_logprobs_place, config_.top_logprobs, model_.vocab_size);
+  MAGISTER_CHECK(
+      model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
+      ExitCode::kConfig,
+      "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
+      "positions (texts beyond them would be meaningless); lower one of them",
+      config_.length_place, config_.max_prompt_length, config_.max_new_tokens, longest, model_.max_position_embeddings);
+  MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
+                 "{} is {} (the "
+                 "vocabulary has {} entries); lower it",
+                 config_.top_logprobs_place, config_.top_logprobs, model_.vocab_size);
   add_stop_tokens(inputs.checkpoint);
   add_logit_bias();
   if (config_.constraint) {
@@ -72,15 +82,18 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, co
     constraint_sha256_ = constraint_sha256(rule);
     constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
   }
-  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
+  if (!config_.dataset.messages_field.empty())
+    chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
 }
 
 void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
   stops_.texts = config_.stop;
   stops_.tokens = config_.stop_tokens;
   for (const TokenId id : config_.stop_tokens) {
-    MAGISTER_CHECK(id < model_.vocab_size, ExitCode::kConfig, "{} names {} (the vocabulary has {} entries); name one of "
-                   "them", config_.stop_tokens_place, id, model_.vocab_size);
+    MAGISTER_CHECK(id < model_.vocab_size, ExitCode::kConfig,
+                   "{} names {} (the vocabulary has {} entries); name one of "
+                   "them",
+                   config_.stop_tokens_place, id, model_.vocab_size);
   }
   if (config_.ignore_eos) return;
   const std::vector<TokenId>& ends = checkpoint.end_tokens();
@@ -92,11 +105,15 @@ void GenerateJob::add_logit_bias() {
   for (const LogitBias& entry : config_.logit_bias) {
     const TokenId id = entry.token.empty() ? entry.id : tokenizer_.token_to_id(entry.token);
     const std::string shown = entry.token.empty() ? std::to_string(id) : fmt::format("\"{}\"", printable(entry.token));
-    MAGISTER_CHECK(id >= 0 && id < model_.vocab_size, ExitCode::kConfig, "{} names token {} (the vocabulary of {} entries has "
-                   "none); name one as `magister tokenize` shows them, or its id", entry.place, shown, model_.vocab_size);
+    MAGISTER_CHECK(id >= 0 && id < model_.vocab_size, ExitCode::kConfig,
+                   "{} names token {} (the vocabulary of {} entries has "
+                   "none); name one as `magister tokenize` shows them, or its id",
+                   entry.place, shown, model_.vocab_size);
     for (const auto& [other, bias] : sampling_.logit_bias) {
-      MAGISTER_CHECK(other != id, ExitCode::kConfig, "{} names token {} twice (which bias counts is ambiguous); "
-                     "remove one entry", entry.place, shown);
+      MAGISTER_CHECK(other != id, ExitCode::kConfig,
+                     "{} names token {} twice (which bias counts is ambiguous); "
+                     "remove one entry",
+                     entry.place, shown);
     }
     sampling_.logit_bias.emplace_back(id, entry.bias);
   }
@@ -115,7 +132,8 @@ SampleRules GenerateJob::rules() {
   rules.min_length = 1;
   if (chat_) {
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
-      return {chat_->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
+      return {
+          chat_->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
     };
   }
   return rules;
@@ -131,10 +149,14 @@ TaskResults GenerateJob::results(const PlanNumbers& plan) const {
 
 // The texts' bytes are known when they are packed, and checked then; what they may need at most is told before the work.
 void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
-  const std::uint64_t most = packed_bytes(size, longest_token_bytes(tokenizer_)), free = free_bytes_for(inputs_.context.results_path);
+  const std::uint64_t most = packed_bytes(size, longest_token_bytes(tokenizer_)),
+                      free = free_bytes_for(inputs_.context.results_path);
   if (most <= free) return;
-  log_warning("{}: {} bytes are free, and the final file would need {} if every token were the vocabulary's longest (what it really needs "
-              "is checked before texts are packed; nothing is lost then); keep more space free", config_.name, free, most);
+  log_warning(
+      "{}: {} bytes are free, and the final file would need {} if every token were the vocabulary's longest (what it "
+      "really needs "
+      "is checked before texts are packed; nothing is lost then); keep more space free",
+      config_.name, free, most);
 }
 
 void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
@@ -145,9 +167,12 @@ void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
 
 class Generate final : public Task {
  public:
-  explicit Generate(GenerateConfig config) : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
+  explicit Generate(GenerateConfig config)
+      : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
+  PassShape pass_shape() const override {
+    return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0};
+  }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<GenerateJob>(config_, pass_shape(), inputs);
   }

@@ -43,15 +43,22 @@ std::string shown(std::string_view key) { return "\"" + printable(key, 80) + "\"
 
 }  // namespace
 
-JudgeAnswers::JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset) : path_(path), texts_(path) {
+JudgeAnswers::JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset)
+    : path_(path), texts_(path) {
   num_records_ = texts_.num_texts() / texts_.texts_a_record();
   if (num_records_ > 0) first_ = texts_.source_index(0);
   const bool same_data = texts_.attribute("dataset_sha256") == dataset.sha256();
   const bool keys_there = has_keys(texts_, path), keys_here = !config.key_field.empty();
-  MAGISTER_CHECK(same_data || (keys_there && keys_here), ExitCode::kData, "{}: its texts were written for other data than {} (dataset_sha256 "
-                 "is {}, here {}), and {} no keys (which text answers which record cannot be told); give both tasks dataset.key, or the "
-                 "same data", printable(path), printable(config.paths.front(), 4096), texts_.attribute("dataset_sha256").substr(0, 12),
-                 dataset.sha256().substr(0, 12), keys_there ? "this task has" : keys_here ? "that task has" : "both have");
+  MAGISTER_CHECK(same_data || (keys_there && keys_here), ExitCode::kData,
+                 "{}: its texts were written for other data than {} (dataset_sha256 "
+                 "is {}, here {}), and {} no keys (which text answers which record cannot be told); give both tasks "
+                 "dataset.key, or the "
+                 "same data",
+                 printable(path), printable(config.paths.front(), 4096),
+                 texts_.attribute("dataset_sha256").substr(0, 12), dataset.sha256().substr(0, 12),
+                 keys_there  ? "this task has"
+                 : keys_here ? "that task has"
+                             : "both have");
   by_key_ = !same_data;
   if (by_key_) index_keys();
 }
@@ -62,7 +69,8 @@ void JudgeAnswers::index_keys() {
   texts_.for_each_key([&](std::uint64_t i, std::string_view key) {
     if (i % n == 0) keys_.push_back({hash_of(key), i / n});
   });
-  std::sort(keys_.begin(), keys_.end(), [](const KeyAt& a, const KeyAt& b) { return std::pair(a.hash, a.record) < std::pair(b.hash, b.record); });
+  std::sort(keys_.begin(), keys_.end(),
+            [](const KeyAt& a, const KeyAt& b) { return std::pair(a.hash, a.record) < std::pair(b.hash, b.record); });
   std::optional<std::pair<std::uint64_t, std::uint64_t>> twice;  // the pair whose second is the first in the file
   for (std::size_t i = 1; i < keys_.size(); ++i) {
     for (std::size_t j = i; j > 0 && keys_[j - 1].hash == keys_[i].hash; --j) {
@@ -71,13 +79,17 @@ void JudgeAnswers::index_keys() {
     }
   }
   if (!twice) return;
-  fail(ExitCode::kData, "{}: the key {} stands there twice, for records {} and {} (which of them answers which record cannot be told); give "
-       "the records keys of their own", printable(path_), shown(texts_.key(twice->first * n)), twice->first + first_, twice->second + first_);
+  fail(ExitCode::kData,
+       "{}: the key {} stands there twice, for records {} and {} (which of them answers which record cannot be told); "
+       "give "
+       "the records keys of their own",
+       printable(path_), shown(texts_.key(twice->first * n)), twice->first + first_, twice->second + first_);
 }
 
 std::optional<std::uint64_t> JudgeAnswers::find_key(const std::string& key) const {
   const std::uint64_t hash = hash_of(key);
-  auto at = std::lower_bound(keys_.begin(), keys_.end(), hash, [](const KeyAt& one, std::uint64_t wanted) { return one.hash < wanted; });
+  auto at = std::lower_bound(keys_.begin(), keys_.end(), hash,
+                             [](const KeyAt& one, std::uint64_t wanted) { return one.hash < wanted; });
   for (; at != keys_.end() && at->hash == hash; ++at) {
     if (texts_.key(at->record * texts_.texts_a_record()) == key) return at->record;
   }
@@ -92,8 +104,10 @@ std::optional<std::uint64_t> JudgeAnswers::find(const Record& record) const {
 
 std::uint64_t JudgeAnswers::require(const Record& record) const {
   const auto found = find(record);
-  MAGISTER_CHECK(found.has_value(), ExitCode::kData, "{}: {} holds no text for this record, key {} (the generate task had other data, another "
-                 "limit or slice); give both tasks the same", record.where, printable(path_), shown(record.key));
+  MAGISTER_CHECK(found.has_value(), ExitCode::kData,
+                 "{}: {} holds no text for this record, key {} (the generate task had other data, another "
+                 "limit or slice); give both tasks the same",
+                 record.where, printable(path_), shown(record.key));
   return *found;
 }
 
@@ -112,7 +126,8 @@ std::string JudgeAnswers::faults_by_place(const Dataset& dataset) const {
   const IndexRange slice = dataset.records(), held{first_, first_ + num_records_};
   const std::uint64_t all = dataset.num_source_records();
   const auto part = [](std::uint64_t begin, std::uint64_t end, const char* what) {
-    return begin >= end ? "" : fmt::format("{} {} to {} {}", end - begin == 1 ? "record" : "records", begin, end - 1, what);
+    return begin >= end ? ""
+                        : fmt::format("{} {} to {} {}", end - begin == 1 ? "record" : "records", begin, end - 1, what);
   };
   std::vector<std::string> parts;
   if (held.begin == held.end || held.end <= slice.begin || slice.end <= held.begin) {
@@ -143,7 +158,8 @@ std::string JudgeAnswers::faults_by_key(const Dataset& dataset) const {
   for (std::uint64_t i = 0; i < num_records_; ++i) {
     if (!is_judged[i]) extra.add("key " + shown(texts_.key(i * texts_.texts_a_record())));
   }
-  return joined({missing.told("record has no text", "records have no text"), twice.told("record has the key of an earlier one", "records have the key of an earlier one"),
+  return joined({missing.told("record has no text", "records have no text"),
+                 twice.told("record has the key of an earlier one", "records have the key of an earlier one"),
                  extra.told("key there is no record's", "keys there are no record's")});
 }
 
@@ -154,8 +170,10 @@ void JudgeAnswers::check(const Communicator& world, const Dataset& dataset) cons
     try {
       const std::string faults = by_key_ ? faults_by_key(dataset) : faults_by_place(dataset);
       if (!faults.empty()) {
-        problem = fmt::format("{}: {} (texts would be judged that answer something else, or records left out); give both tasks the same "
-                              "records: data, keys, limit and slice", printable(path_), faults);
+        problem = fmt::format(
+            "{}: {} (texts would be judged that answer something else, or records left out); give both tasks the same "
+            "records: data, keys, limit and slice",
+            printable(path_), faults);
       }
     } catch (const Error& error) {  // a line that cannot be read
       problem = error.what();

@@ -26,7 +26,8 @@ class Ranking {
   }
   double value() {
     close();
-    return positives_ == 0 || negatives_ == 0 ? std::numeric_limits<double>::quiet_NaN() : wins_ / (positives_ * negatives_);
+    return positives_ == 0 || negatives_ == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                              : wins_ / (positives_ * negatives_);
   }
 
  private:
@@ -40,7 +41,8 @@ class Ranking {
 
 }  // namespace
 
-Auroc::Auroc(std::string directory, std::size_t max_in_memory) : directory_(std::move(directory)), max_in_memory_(max_in_memory) {
+Auroc::Auroc(std::string directory, std::size_t max_in_memory)
+    : directory_(std::move(directory)), max_in_memory_(max_in_memory) {
   static_assert(std::is_trivially_copyable_v<Entry> && sizeof(Entry) == 16);
 }
 
@@ -84,9 +86,12 @@ double Auroc::value() {
       run.taken = 0;
       if (run.at_hand.empty()) return;
       const std::size_t bytes = run.at_hand.size() * sizeof(Entry);
-      const std::size_t read = runs_->read_at(run.next * sizeof(Entry), {reinterpret_cast<std::byte*>(run.at_hand.data()), bytes});
-      MAGISTER_CHECK(read == bytes, ExitCode::kInputOutput, "{}: a temporary file became shorter (the summary needs it); check the "
-                     "disk and run the command again", directory_);
+      const std::size_t read =
+          runs_->read_at(run.next * sizeof(Entry), {reinterpret_cast<std::byte*>(run.at_hand.data()), bytes});
+      MAGISTER_CHECK(read == bytes, ExitCode::kInputOutput,
+                     "{}: a temporary file became shorter (the summary needs it); check the "
+                     "disk and run the command again",
+                     directory_);
       run.next += run.at_hand.size();
     }
     heads.emplace(run.at_hand[run.taken++], index);

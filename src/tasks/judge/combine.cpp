@@ -16,7 +16,8 @@ void normalise(std::vector<double>& logprobs) {
   for (double& value : logprobs) value -= top + std::log(sum);
 }
 
-CombinedVerdict most_votes(const std::vector<const Vote*>& sound, std::size_t num_votes, std::size_t num_classes, bool unanimous) {
+CombinedVerdict most_votes(const std::vector<const Vote*>& sound, std::size_t num_votes, std::size_t num_classes,
+                           bool unanimous) {
   std::vector<std::size_t> counts(num_classes, 0);
   for (const Vote* vote : sound) ++counts[static_cast<std::size_t>(vote->verdict)];
   const auto best = std::max_element(counts.begin(), counts.end());
@@ -43,7 +44,8 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
     if (vote.verdict >= 0) sound.push_back(&vote);
   }
   if (sound.empty()) return {};
-  const bool all_scored = std::all_of(sound.begin(), sound.end(), [](const Vote* vote) { return !vote->logprobs.empty(); });
+  const bool all_scored =
+      std::all_of(sound.begin(), sound.end(), [](const Vote* vote) { return !vote->logprobs.empty(); });
   if (rule != JudgeCombine::kMeanLogOdds || !all_scored) {
     const bool unanimous = rule == JudgeCombine::kUnanimous;
     return most_votes(sound, unanimous ? votes.size() : sound.size(), num_classes, unanimous);
@@ -57,28 +59,40 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
   return {static_cast<std::int32_t>(best - mean.begin()), static_cast<float>(std::exp(*best))};
 }
 
-void check_panel_judge(const std::string& path, const std::string& verdict_names, const std::vector<std::pair<std::string, AttributeValue>>& expected) {
+void check_panel_judge(const std::string& path, const std::string& verdict_names,
+                       const std::vector<std::pair<std::string, AttributeValue>>& expected) {
   const ResultsVerdicts all(path);
-  MAGISTER_CHECK(all.names() == verdict_names, ExitCode::kData, "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "
-                 "both tasks one mode", printable(path), printable(all.names(), 200), verdict_names);
+  MAGISTER_CHECK(all.names() == verdict_names, ExitCode::kData,
+                 "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "
+                 "both tasks one mode",
+                 printable(path), printable(all.names(), 200), verdict_names);
   for (const char* name : {"dataset_sha256", "answers_sha256", "slice_begin", "slice_end"}) {
-    const auto wanted = std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return one.first == name; });
+    const auto wanted =
+        std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return one.first == name; });
     const AttributeValue* const found = all.attribute(name);
-    const bool same = found == nullptr ? wanted == expected.end() : wanted != expected.end() && *found == wanted->second;
-    MAGISTER_CHECK(same, ExitCode::kData, "{}: judges other texts than this task ({} differs; verdicts on different texts would be combined); "
-                   "give both tasks one data set, limit, slice and answers", printable(path), name);
+    const bool same =
+        found == nullptr ? wanted == expected.end() : wanted != expected.end() && *found == wanted->second;
+    MAGISTER_CHECK(same, ExitCode::kData,
+                   "{}: judges other texts than this task ({} differs; verdicts on different texts would be combined); "
+                   "give both tasks one data set, limit, slice and answers",
+                   printable(path), name);
   }
 }
 
-JudgePanel::JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names, std::uint64_t num_texts) {
+JudgePanel::JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names,
+                       std::uint64_t num_texts) {
   for (const std::string& path : paths) {
     auto judge = std::make_shared<const ResultsVerdicts>(path);
-    MAGISTER_CHECK(judge->names() == verdict_names, ExitCode::kData, "{}: its verdicts are {}, this task's are {} (they cannot be "
-                   "combined); give both tasks one mode", printable(path), printable(judge->names(), 200), verdict_names);
+    MAGISTER_CHECK(judge->names() == verdict_names, ExitCode::kData,
+                   "{}: its verdicts are {}, this task's are {} (they cannot be "
+                   "combined); give both tasks one mode",
+                   printable(path), printable(judge->names(), 200), verdict_names);
     const std::uint64_t each = judge->samples_a_text(), all = judge->num_samples();
     const bool same = each > 0 && all % each == 0 && all / each == num_texts;
-    MAGISTER_CHECK(same, ExitCode::kData, "{}: holds {} verdicts, {} a text, but {} texts are judged here (they are not the same texts); "
-                   "give both tasks one data set, limit, slice and answers", printable(path), all, each, num_texts);
+    MAGISTER_CHECK(same, ExitCode::kData,
+                   "{}: holds {} verdicts, {} a text, but {} texts are judged here (they are not the same texts); "
+                   "give both tasks one data set, limit, slice and answers",
+                   printable(path), all, each, num_texts);
     judges_.push_back(std::move(judge));
   }
 }
@@ -89,7 +103,8 @@ void JudgePanel::add_votes(std::uint64_t t, std::vector<Vote>& votes) const {
     const ResultsVerdicts::Block block = judge->read(t * each, each);
     for (std::uint64_t i = 0; i < each; ++i) {
       const std::span<const float> logprobs(block.class_logprob.data() + i * classes, classes);
-      votes.push_back(vote_of(block.verdict[i], logprobs, static_cast<ParseClass>(block.parse[i]), block.order[i] != 0));
+      votes.push_back(
+          vote_of(block.verdict[i], logprobs, static_cast<ParseClass>(block.parse[i]), block.order[i] != 0));
     }
   }
 }

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "magister/io/results/verdicts.h"
 #include "magister/io/results/results_file.h"
+#include "magister/io/results/verdicts.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/scoring.h"
 
@@ -16,13 +16,13 @@ namespace magister {
 
 // One voice as it is combined. A pair's second order speaks of exchanged answers: its classes are exchanged back.
 struct Vote {
-  std::int32_t verdict = -1;          // -1: none
-  std::vector<double> logprobs;       // of the classes among themselves; empty: known by its verdict alone
+  std::int32_t verdict = -1;     // -1: none
+  std::vector<double> logprobs;  // of the classes among themselves; empty: known by its verdict alone
 };
 
 struct CombinedVerdict {
-  std::int32_t verdict = -1;          // -1: undecided (no sound voice, a tie, no unanimity)
-  float probability = 0;              // mean_log_odds: of it among the classes; else the share of voices that say it
+  std::int32_t verdict = -1;  // -1: undecided (no sound voice, a tie, no unanimity)
+  float probability = 0;      // mean_log_odds: of it among the classes; else the share of voices that say it
 };
 
 // class_logprobs as stored (NaN: none). Rows that are not sound (parse is not ok) have no vote.
@@ -35,7 +35,8 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
 
 // Whether the complete file at path judges the same texts with the same verdicts: data set, answers and slice as in `expected`, the
 // identity of this task. Throws Error(kData) naming what differs. Local.
-void check_panel_judge(const std::string& path, const std::string& verdict_names, const std::vector<std::pair<std::string, AttributeValue>>& expected);
+void check_panel_judge(const std::string& path, const std::string& verdict_names,
+                       const std::vector<std::pair<std::string, AttributeValue>>& expected);
 
 // Other judge tasks' verdicts on the same texts.
 class JudgePanel {

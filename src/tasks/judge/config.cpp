@@ -17,8 +17,10 @@ JudgePromptConfig read_prompt(ConfigNode& node, JudgeMode mode) {
   std::vector<std::string> names;
   for (const JudgeTemplate& ready : judge_templates(mode)) names.emplace_back(ready.name);
   if (!prompt.named.empty() && std::find(names.begin(), names.end(), prompt.named) == names.end()) {
-    node.reject("named", "\"{}\" is not a prompt of this mode (known: {}); choose one of them or write your own with prompt.user",
-                printable(prompt.named, 40), fmt::join(names, ", "));
+    node.reject(
+        "named",
+        "\"{}\" is not a prompt of this mode (known: {}); choose one of them or write your own with prompt.user",
+        printable(prompt.named, 40), fmt::join(names, ", "));
     prompt.named.clear();
   }
   return prompt;
@@ -33,8 +35,10 @@ Choice chosen(ConfigNode& node, const char* key, const std::vector<std::string>&
 void read_prompts(ConfigNode& node, JudgeConfig& config) {
   config.prompts.clear();
   for (ConfigNode& one : node.optional_sections("prompts")) config.prompts.push_back(read_prompt(one, config.mode));
-  if (config.prompts.size() > 16) node.reject("prompts", "{} prompts (every text is judged by each); give at most 16", config.prompts.size());
-  ConfigNode alone = node.only_if(!node.has("prompts"), "is given beside `prompts` (one or several, not both); remove one of them");
+  if (config.prompts.size() > 16)
+    node.reject("prompts", "{} prompts (every text is judged by each); give at most 16", config.prompts.size());
+  ConfigNode alone =
+      node.only_if(!node.has("prompts"), "is given beside `prompts` (one or several, not both); remove one of them");
   ConfigNode prompt = alone.section("prompt");
   const JudgePromptConfig single = read_prompt(prompt, config.mode);
   if (config.prompts.empty() || !node.has("prompts")) config.prompts = {single};
@@ -43,12 +47,15 @@ void read_prompts(ConfigNode& node, JudgeConfig& config) {
 void read_method(ConfigNode& node, JudgeConfig& config) {
   config.method = chosen<JudgeMethod>(node, "method", {"prefill", "decode"});
   const bool decode = config.method == JudgeMethod::kDecode;
-  ConfigNode reply = node.only_if(decode, "is given without `method: decode` (no reply is written); set the method or remove it");
+  ConfigNode reply =
+      node.only_if(decode, "is given without `method: decode` (no reply is written); set the method or remove it");
   const std::int64_t max_new_tokens = reply.integer("max_new_tokens", 256, 1, 1 << 16);
   config.max_new_tokens = decode ? static_cast<std::uint64_t>(max_new_tokens) : 0;
   config.read = chosen<JudgeRead>(reply, "read", {"score", "word", "substring"});
   if (config.read == JudgeRead::kSubstring && config.mode != JudgeMode::kReference) {
-    node.reject("read", "substring with another mode than reference (letters and digits occur in any reply); use word or score");
+    node.reject(
+        "read",
+        "substring with another mode than reference (letters and digits occur in any reply); use word or score");
   }
 }
 
@@ -70,8 +77,8 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
     if (const auto other = fields.optional_text(name)) config.fields[name] = *other;
   }
   config.label_field = node.optional_text("label").value_or("");
-  config.num_classes = static_cast<std::uint64_t>(
-      node.integer("classes", config.mode == JudgeMode::kChoice ? 4 : 5, 2, config.mode == JudgeMode::kChoice ? 26 : 10));
+  config.num_classes = static_cast<std::uint64_t>(node.integer("classes", config.mode == JudgeMode::kChoice ? 4 : 5, 2,
+                                                               config.mode == JudgeMode::kChoice ? 26 : 10));
   config.low_mass = node.number("low_mass", 0.5, 0.0, 1.0);
   config.use_chat_template = node.choice("chat_template", {"auto", "off"}, "auto") == "auto";
   config.length_place = node.place("max_prompt_length");

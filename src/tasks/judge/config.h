@@ -32,23 +32,24 @@ struct JudgePromptConfig {
 
 struct JudgeConfig {
   std::string name = "verdicts";
-  ModelSection model;             // the task's own or the experiment's
-  DatasetConfig dataset;          // records with the fields that the prompt reads
-  std::string answers;            // a generate task of this experiment: its texts are the field `answer`
+  ModelSection model;     // the task's own or the experiment's
+  DatasetConfig dataset;  // records with the fields that the prompt reads
+  std::string answers;    // a generate task of this experiment: its texts are the field `answer`
   JudgeMode mode = JudgeMode::kReference;
   std::vector<JudgePromptConfig> prompts = {{}};  // each of them judges every text
   JudgeMethod method = JudgeMethod::kPrefill;
   JudgeRead read = JudgeRead::kScore;
   std::uint64_t max_new_tokens = 0;  // of a reply; 0: none is written
   JudgeCombine combine = JudgeCombine::kMeanLogOdds;
-  std::vector<std::string> panel;    // judge tasks before this one, whose verdicts on the same texts are combined with its own
+  std::vector<std::string>
+      panel;  // judge tasks before this one, whose verdicts on the same texts are combined with its own
   std::map<std::string, std::string> fields;  // name in the prompt -> name in the record, where they differ
-  std::string label_field;        // a person's verdict, for the summary; empty: none
-  std::uint64_t num_classes = 5;  // rubric: scores 1 .. n; choice: the first n letters
-  double low_mass = 0.5;          // below this probability of all verdicts together a row is `low_mass`
-  bool use_chat_template = true;  // off: system and user prompt as plain text
+  std::string label_field;                    // a person's verdict, for the summary; empty: none
+  std::uint64_t num_classes = 5;              // rubric: scores 1 .. n; choice: the first n letters
+  double low_mass = 0.5;                      // below this probability of all verdicts together a row is `low_mass`
+  bool use_chat_template = true;              // off: system and user prompt as plain text
   std::uint64_t max_prompt_length = 4096;
-  std::string length_place;       // its file:line:column and key
+  std::string length_place;  // its file:line:column and key
   std::uint64_t max_sequences = 32;
   std::uint64_t token_budget = 1024;
   bool share_prefixes = true;

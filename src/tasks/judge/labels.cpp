@@ -26,14 +26,16 @@ std::string spelling_of(const ordered_json& value) {
   if (value.is_string()) return normalised(value.get<std::string>());
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    if (std::trunc(number) == number && std::abs(number) < 1e6) return std::to_string(static_cast<std::int64_t>(number));
+    if (std::trunc(number) == number && std::abs(number) < 1e6)
+      return std::to_string(static_cast<std::int64_t>(number));
   }
   return value.dump();
 }
 
 }  // namespace
 
-JudgeLabels::JudgeLabels(const JudgeConfig& config, const std::vector<VerdictClass>& classes) : field_(config.label_field) {
+JudgeLabels::JudgeLabels(const JudgeConfig& config, const std::vector<VerdictClass>& classes)
+    : field_(config.label_field) {
   for (const VerdictClass& one : classes) {
     names_.push_back(one.name);
     spellings_.push_back({normalised(one.name)});
@@ -51,15 +53,20 @@ std::optional<std::int32_t> JudgeLabels::of(const Record& record) const {
   const auto found = std::find_if(spellings_.begin(), spellings_.end(), [&](const std::vector<std::string>& known) {
     return std::find(known.begin(), known.end(), label) != known.end();
   });
-  MAGISTER_CHECK(found != spellings_.end(), ExitCode::kData, "{}: the label {} is not a verdict (they are {}; agreement could not be counted); "
-                 "correct the line, or write null where there is no label", record.where, printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace), 60), fmt::join(names_, ", "));
+  MAGISTER_CHECK(found != spellings_.end(), ExitCode::kData,
+                 "{}: the label {} is not a verdict (they are {}; agreement could not be counted); "
+                 "correct the line, or write null where there is no label",
+                 record.where, printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace), 60),
+                 fmt::join(names_, ", "));
   return static_cast<std::int32_t>(found - spellings_.begin());
 }
 
 void JudgeLabels::check(const Communicator& world, const Dataset& dataset) const {
   if (!are_given()) return;
   const IndexRange all = dataset.records();
-  const auto border = [&](int rank) { return all.begin + all.size() * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(world.size()); };
+  const auto border = [&](int rank) {
+    return all.begin + all.size() * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(world.size());
+  };
   std::string fault;
   std::uint64_t code = 0;
   try {

@@ -19,7 +19,9 @@ constexpr std::uint64_t kLookedAt = 100;  // records whose fields count as known
 // A model may have written nothing, and that is judged like any other answer.
 const std::vector<std::string> kMayBeEmpty = {"answer", "answer_a", "answer_b"};
 
-bool is_nothing(const ordered_json& value) { return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()); }
+bool is_nothing(const ordered_json& value) {
+  return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
+}
 
 // References come in several shapes; templates see a list, or null where there is none.
 void settle_references(ordered_json& fields) {
@@ -40,10 +42,13 @@ void check_names(const ChatTemplate& prompt, const std::vector<std::string>& kno
   for (const TemplateName& name : prompt.names()) {
     if (name.tested_for_absence || std::binary_search(known.begin(), known.end(), name.name)) continue;
     const std::string near = nearest_name(name.name, known);
-    fail(ExitCode::kConfig, "tasks: {}: {}:{}:{}: \"{}\" is not a field of the records (known: {}; it would be written as nothing); {}name one of "
-         "them, or test for it with {{% if {} is defined %}}", task, prompt.source(), name.line, name.column, printable(name.name, 80),
-         printable(fmt::format("{}", fmt::join(known, ", ")), 400), near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", printable(near, 80)),
-         printable(name.name, 80));
+    fail(ExitCode::kConfig,
+         "tasks: {}: {}:{}:{}: \"{}\" is not a field of the records (known: {}; it would be written as nothing); "
+         "{}name one of "
+         "them, or test for it with {{% if {} is defined %}}",
+         task, prompt.source(), name.line, name.column, printable(name.name, 80),
+         printable(fmt::format("{}", fmt::join(known, ", ")), 400),
+         near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", printable(near, 80)), printable(name.name, 80));
   }
 }
 
@@ -65,7 +70,8 @@ std::string render(const ChatTemplate& prompt, const ordered_json& fields) {
 
 }  // namespace
 
-JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint) : config_(config), tokenizer_(checkpoint.tokenizer()) {
+JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint)
+    : config_(config), tokenizer_(checkpoint.tokenizer()) {
   for (const JudgePromptConfig& requested : config.prompts) {
     const JudgeTemplate& ready = judge_template(config.mode, requested.named);
     const bool all_own = !requested.user.empty() && requested.named.empty();
@@ -73,22 +79,28 @@ JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint) : 
     const std::string user = requested.user.empty() ? ready.user : requested.user;
     texts_ += system + '\0' + user + '\0';
     uses_ready_user_ = uses_ready_user_ || requested.user.empty();
-    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name), !requested.system.empty(), !requested.user.empty()});
+    prompts_.push_back({parsed(system, "prompt.system", config.name), parsed(user, "prompt.user", config.name),
+                        !requested.system.empty(), !requested.user.empty()});
   }
   std::vector<std::string> words;
   for (const VerdictClass& one : classes()) words.push_back(one.words.front());
   reply_rule_ = reply_rule(config, words);
-  if (config.use_chat_template && checkpoint.chat_source() != nullptr) chat_ = std::make_unique<ChatPrompts>(checkpoint);
+  if (config.use_chat_template && checkpoint.chat_source() != nullptr)
+    chat_ = std::make_unique<ChatPrompts>(checkpoint);
 }
 
 std::vector<VerdictClass> JudgePrompts::classes() const {
   std::vector<VerdictClass> classes;
   switch (config_.mode) {
-    case JudgeMode::kReference: return {{"yes", {"yes"}}, {"no", {"no"}}};
-    case JudgeMode::kSimpleQa: return {{"correct", {"A"}}, {"incorrect", {"B"}}, {"not_attempted", {"C"}}};
-    case JudgeMode::kPairwise: return {{"A", {"A"}}, {"B", {"B"}}};
+    case JudgeMode::kReference:
+      return {{"yes", {"yes"}}, {"no", {"no"}}};
+    case JudgeMode::kSimpleQa:
+      return {{"correct", {"A"}}, {"incorrect", {"B"}}, {"not_attempted", {"C"}}};
+    case JudgeMode::kPairwise:
+      return {{"A", {"A"}}, {"B", {"B"}}};
     case JudgeMode::kRubric:
-      for (std::uint64_t score = 1; score <= config_.num_classes; ++score) classes.push_back({std::to_string(score), {std::to_string(score)}});
+      for (std::uint64_t score = 1; score <= config_.num_classes; ++score)
+        classes.push_back({std::to_string(score), {std::to_string(score)}});
       return classes;
     case JudgeMode::kChoice:
       for (std::uint64_t letter = 0; letter < config_.num_classes; ++letter) {
@@ -100,7 +112,8 @@ std::vector<VerdictClass> JudgePrompts::classes() const {
   return classes;
 }
 
-std::vector<TokenId> JudgePrompts::one(const Prompt& prompt, const ordered_json& fields, const std::string& where) const {
+std::vector<TokenId> JudgePrompts::one(const Prompt& prompt, const ordered_json& fields,
+                                       const std::string& where) const {
   std::string system, user;
   try {
     system = render(prompt.system, fields);
@@ -114,7 +127,8 @@ std::vector<TokenId> JudgePrompts::one(const Prompt& prompt, const ordered_json&
     messages.push_back({{"role", "user"}, {"content", user}});
     return chat_->encode(messages, true, where);
   }
-  return tokenizer_.encode((system.empty() ? "" : system + "\n\n") + user, {.add_special_tokens = true, .special_tokens_in_text = false});
+  return tokenizer_.encode((system.empty() ? "" : system + "\n\n") + user,
+                           {.add_special_tokens = true, .special_tokens_in_text = false});
 }
 
 void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
@@ -129,7 +143,8 @@ void JudgePrompts::check_fields(const Dataset& dataset, bool answers) const {
   });
   const std::vector<std::string> names(known.begin(), known.end());
   for (const Prompt& prompt : prompts_) {
-    for (const auto& [part, is_own] : {std::pair(&prompt.system, prompt.own_system), std::pair(&prompt.user, prompt.own_user)}) {
+    for (const auto& [part, is_own] :
+         {std::pair(&prompt.system, prompt.own_system), std::pair(&prompt.user, prompt.own_user)}) {
       if (is_own) check_names(*part, names, config_.name);
     }
   }
@@ -150,7 +165,8 @@ ordered_json JudgePrompts::fields_of(const Record& record, const std::vector<std
   return fields;
 }
 
-std::vector<std::vector<TokenId>> JudgePrompts::encode(const Record& record, const std::vector<std::string>& answers) const {
+std::vector<std::vector<TokenId>> JudgePrompts::encode(const Record& record,
+                                                       const std::vector<std::string>& answers) const {
   ordered_json fields = fields_of(record, answers);
   std::vector<std::vector<TokenId>> samples;
   for (std::size_t i = 0; i < std::max<std::size_t>(1, answers.size()); ++i) {
@@ -166,6 +182,8 @@ std::vector<std::vector<TokenId>> JudgePrompts::encode(const Record& record, con
   return samples;
 }
 
-std::string JudgePrompts::sha256() const { return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? "chat" : "plain")); }
+std::string JudgePrompts::sha256() const {
+  return sha256_hex(texts_ + reply_rule_ + '\0' + (chat_ ? "chat" : "plain"));
+}
 
 }  // namespace magister

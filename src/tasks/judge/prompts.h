@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
-#include "tasks/judge/config.h"
-#include "magister/text/tokenizer.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/text/tokenizer.h"
+#include "tasks/judge/config.h"
 #include "tasks/judge/scoring.h"
 
 namespace magister {

@@ -90,17 +90,21 @@ void for_each_row(const JudgeReport& report, const Visit& visit) {
   const JudgeLabels labels(report.config, report.prompts.classes());
   const bool likelihoods = report.answers != nullptr && report.prompts.orders() == 1;
   if (labels.are_given() || likelihoods) {
-    report.dataset.for_each(report.dataset.records(), [&](Record&& record) {
-      const std::int32_t label = labels.are_given() ? labels.of(record).value_or(-1) : -1;
-      for (std::uint64_t i = 0; rows.row() != nullptr && rows.row()->record == record.source_index; rows.advance(), ++i) {
-        JudgedRow row = *rows.row();
-        row.label = label >= 0 && report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
-        row.has_likelihood = likelihoods;
-        if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
-        fail_point("judge.summary.row");
-        visit(row, rows.combined());
-      }
-    }, report.poll);
+    report.dataset.for_each(
+        report.dataset.records(),
+        [&](Record&& record) {
+          const std::int32_t label = labels.are_given() ? labels.of(record).value_or(-1) : -1;
+          for (std::uint64_t i = 0; rows.row() != nullptr && rows.row()->record == record.source_index;
+               rows.advance(), ++i) {
+            JudgedRow row = *rows.row();
+            row.label = label >= 0 && report.prompts.orders() == 2 && row.swapped ? 1 - label : label;
+            row.has_likelihood = likelihoods;
+            if (likelihoods) row.likelihood = report.answers->mean_logprob(record, i / report.prompts.group());
+            fail_point("judge.summary.row");
+            visit(row, rows.combined());
+          }
+        },
+        report.poll);
   }
   for (; rows.row() != nullptr && !report.poll(); rows.advance()) {
     fail_point("judge.summary.row");
@@ -136,7 +140,9 @@ bool write_judge_summary(const JudgeReport& report) {
   if (report.config.read == JudgeRead::kSubstring && report.config.method == JudgeMethod::kDecode) {
     // What scripts with this rule report: a reply without a verdict counts as the last one, "no".
     summary["compat_share_of_" + names.front()] =
-        all.num_rows() == 0 ? ordered_json() : ordered_json(static_cast<double>(all.rows_with_verdict(0)) / static_cast<double>(all.num_rows()));
+        all.num_rows() == 0
+            ? ordered_json()
+            : ordered_json(static_cast<double>(all.rows_with_verdict(0)) / static_cast<double>(all.num_rows()));
   }
   write_whole_file(fs::path(report.results_path).replace_extension(".summary.json").string(), summary.dump(2) + "\n");
   report.log.event("summary", summary);

@@ -66,12 +66,15 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
       {"/judge/mass", column_of<float>(verdicts, [](const Verdict& v) { return v.mass; }), true},
       {"/judge/expected", column_of<float>(verdicts, [](const Verdict& v) { return v.expected; }), true},
       {"/judge/class_logprob", std::move(classes), true},
-      {"/judge/parse", column_of<std::uint8_t>(verdicts, [](const Verdict& v) { return static_cast<std::uint8_t>(v.parse); }), true},
+      {"/judge/parse",
+       column_of<std::uint8_t>(verdicts, [](const Verdict& v) { return static_cast<std::uint8_t>(v.parse); }), true},
       {"/judge/order", std::move(order), true},
       {"/judge/prompt", std::move(prompt), true},
-      {"/judge/combined", column_of<std::int32_t>(verdicts, [&](const Verdict& v) { return of_text(v).verdict; }), true}};
+      {"/judge/combined", column_of<std::int32_t>(verdicts, [&](const Verdict& v) { return of_text(v).verdict; }),
+       true}};
   next = 0;
-  rows.push_back({"/judge/combined_probability", column_of<float>(verdicts, [&](const Verdict& v) { return of_text(v).probability; }), true});
+  rows.push_back({"/judge/combined_probability",
+                  column_of<float>(verdicts, [&](const Verdict& v) { return of_text(v).probability; }), true});
   if (run.config.max_new_tokens > 0) rows.push_back({"/judge/reply_id", std::move(replies), true});
   return rows;
 }
@@ -80,13 +83,17 @@ constexpr const char* kCue = "Verdict:";
 
 class Judge final : public GeneratorShard {
  public:
-  Judge(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first) : GeneratorShard(run.base, std::move(group), first), run_(run) {
-    const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences), static_cast<std::int64_t>(run_.config.token_budget),
-                                 run_.num_pages, run_.config.share_prefixes};
+  Judge(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+      : GeneratorShard(run.base, std::move(group), first), run_(run) {
+    const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences),
+                                 static_cast<std::int64_t>(run_.config.token_budget), run_.num_pages,
+                                 run_.config.share_prefixes};
     SamplingParams greedy;
     greedy.temperature = 0;
     // More prompts than one pass takes.
-    start(limits, greedy, 0, [this](auto, auto, const auto& reply) { return ends(reply); }, 2 * run_.config.max_sequences);
+    start(
+        limits, greedy, 0, [this](auto, auto, const auto& reply) { return ends(reply); },
+        2 * run_.config.max_sequences);
   }
 
  private:
@@ -131,7 +138,8 @@ class Judge final : public GeneratorShard {
   // From what the model gave to the next stage.
   void go_on(Prompt& prompt, const Generation& done) {
     switch (prompt.stage) {
-      case Stage::kReply: return take_reply(prompt, done);
+      case Stage::kReply:
+        return take_reply(prompt, done);
       case Stage::kVerdict: {
         prompt.logprobs = class_logprobs(done.last_logits_V, run_.tokens);
         prompt.stage = Stage::kDone;
@@ -147,7 +155,8 @@ class Judge final : public GeneratorShard {
         split_ten(prompt.logprobs, done.last_logits_V, *run_.tokens.zero);
         prompt.stage = Stage::kDone;
         return;
-      case Stage::kDone: return;
+      case Stage::kDone:
+        return;
     }
   }
 
@@ -159,13 +168,15 @@ class Judge final : public GeneratorShard {
     prompt.truncated = done.finish_reason == FinishReason::kLength;
     if (run_.config.read != JudgeRead::kScore) {
       const bool word = run_.config.read == JudgeRead::kWord;
-      prompt.verdict = verdict_from_text(word ? first_word(text, run_.classes) : any_substring(text, run_.classes), run_.classes.size());
+      prompt.verdict = verdict_from_text(word ? first_word(text, run_.classes) : any_substring(text, run_.classes),
+                                         run_.classes.size());
       prompt.stage = Stage::kDone;
       return;
     }
     prompt.context.insert(prompt.context.end(), words.begin(), words.end());
     if (text.find(kCue) == std::string::npos) {
-      const std::vector<TokenId> cue = run_.tokenizer.encode(std::string("\n") + kCue, {.add_special_tokens = false, .special_tokens_in_text = false});
+      const std::vector<TokenId> cue = run_.tokenizer.encode(
+          std::string("\n") + kCue, {.add_special_tokens = false, .special_tokens_in_text = false});
       prompt.context.insert(prompt.context.end(), cue.begin(), cue.end());
     } else {
       prompt.truncated = false;
@@ -212,7 +223,9 @@ class Judge final : public GeneratorShard {
     return 1;
   }
 
-  std::uint64_t sample_of(std::uint64_t unit, std::uint64_t sample) const override { return open_.at(unit).unit.samples.begin + sample; }
+  std::uint64_t sample_of(std::uint64_t unit, std::uint64_t sample) const override {
+    return open_.at(unit).unit.samples.begin + sample;
+  }
 
   void before_pass() override {
     watch("judge");
@@ -228,34 +241,46 @@ class Judge final : public GeneratorShard {
 std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
   const std::uint64_t n = shape.num_samples;
   std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "", Extent::kSamples},
+      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
+       Extent::kSamples},
       {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "", Extent::kFixed},
+      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "",
+       Extent::kFixed},
       {"/tokens/id", ColumnType::kI32, shape.num_tokens, 0, "the prompts as the judge saw them", "", Extent::kRows},
-      {"/judge/verdict", ColumnType::kI32, n, 0, "number of the most probable verdict; names: root attribute verdicts", "", Extent::kSamples},
+      {"/judge/verdict", ColumnType::kI32, n, 0, "number of the most probable verdict; names: root attribute verdicts",
+       "", Extent::kSamples},
       {"/judge/probability", ColumnType::kF32, n, 0, "of that verdict among all verdicts", "", Extent::kSamples},
       {"/judge/log_odds", ColumnType::kF32, n, 0, "of the first verdict against all others", "nat", Extent::kSamples},
       {"/judge/margin", ColumnType::kF32, n, 0, "the best verdict over the second", "nat", Extent::kSamples},
-      {"/judge/mass", ColumnType::kF32, n, 0, "probability of all verdicts together in the whole distribution", "", Extent::kSamples},
-      {"/judge/expected", ColumnType::kF32, n, 0, "sum of (number + 1) * probability among the verdicts: the expected score of a rubric", "", Extent::kSamples},
-      {"/judge/class_logprob", ColumnType::kF32, n, shape.classes, "of each verdict in the whole distribution", "nat", Extent::kSamples},
-      {"/judge/parse", ColumnType::kU8, n, 0,
-       "0: ok; 1: low_mass, the model wanted to write something else; 2: unparsed, its reply holds no verdict; 3: truncated, its reply was cut off",
-       "", Extent::kSamples},
-      {"/judge/order", ColumnType::kU8, n, 0, "of a pair: 0 as given, 1 with the answers exchanged", "", Extent::kSamples},
-      {"/judge/prompt", ColumnType::kU8, n, 0, "number of the prompt that judged", "", Extent::kSamples},
-      {"/judge/combined", ColumnType::kI32, n, 0, "verdict of all prompts, orders and judges on this text (a pair: as given); -1: undecided", "",
+      {"/judge/mass", ColumnType::kF32, n, 0, "probability of all verdicts together in the whole distribution", "",
        Extent::kSamples},
-      {"/judge/combined_probability", ColumnType::kF32, n, 0, "of it: among the verdicts, or its share of the votes", "", Extent::kSamples},
+      {"/judge/expected", ColumnType::kF32, n, 0,
+       "sum of (number + 1) * probability among the verdicts: the expected score of a rubric", "", Extent::kSamples},
+      {"/judge/class_logprob", ColumnType::kF32, n, shape.classes, "of each verdict in the whole distribution", "nat",
+       Extent::kSamples},
+      {"/judge/parse", ColumnType::kU8, n, 0,
+       "0: ok; 1: low_mass, the model wanted to write something else; 2: unparsed, its reply holds no verdict; 3: "
+       "truncated, its reply was cut off",
+       "", Extent::kSamples},
+      {"/judge/order", ColumnType::kU8, n, 0, "of a pair: 0 as given, 1 with the answers exchanged", "",
+       Extent::kSamples},
+      {"/judge/prompt", ColumnType::kU8, n, 0, "number of the prompt that judged", "", Extent::kSamples},
+      {"/judge/combined", ColumnType::kI32, n, 0,
+       "verdict of all prompts, orders and judges on this text (a pair: as given); -1: undecided", "",
+       Extent::kSamples},
+      {"/judge/combined_probability", ColumnType::kF32, n, 0, "of it: among the verdicts, or its share of the votes",
+       "", Extent::kSamples},
   };
   if (shape.reply_tokens > 0) {
-    columns.push_back({"/judge/reply_id", ColumnType::kI32, n, shape.reply_tokens, "tokens of the judge's reply, -1 behind its end", "", Extent::kSamples});
+    columns.push_back({"/judge/reply_id", ColumnType::kI32, n, shape.reply_tokens,
+                       "tokens of the judge's reply, -1 behind its end", "", Extent::kSamples});
   }
   return columns;
 }
 
 void run_judge_units(const JudgeRun& run) {
-  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) { Judge(run, std::move(group), first).run_units(); });
+  run_shards(run.base.group,
+             [&](std::unique_ptr<ProcessGroup> group, bool first) { Judge(run, std::move(group), first).run_units(); });
 }
 
 }  // namespace magister

@@ -1,11 +1,11 @@
 // The loop of `judge` and the columns of its results: a sample a judged prompt.
 #pragma once
 
-#include "tasks/judge/config.h"
+#include "magister/run/shard_model.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge/combine.h"
+#include "tasks/judge/config.h"
 #include "tasks/judge/scoring.h"
-#include "magister/run/shard_model.h"
 
 namespace magister {
 
@@ -19,13 +19,13 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape);
 struct JudgeRun {
   ModelRun base;
   const JudgeConfig& config;
-  std::uint64_t orders, samples_a_text;       // samples of a text and prompt, and of a text
+  std::uint64_t orders, samples_a_text;  // samples of a text and prompt, and of a text
   const std::vector<VerdictClass>& classes;
-  const VerdictTokens& tokens;                // of the classes
+  const VerdictTokens& tokens;  // of the classes
   const Tokenizer& tokenizer;
-  const std::vector<TokenId>& ends;           // tokens that end a reply, ascending
-  const JudgePanel* panel;                    // null: this task's own verdicts alone
-  std::int64_t num_pages;                     // of the cache, equal on every rank
+  const std::vector<TokenId>& ends;  // tokens that end a reply, ascending
+  const JudgePanel* panel;           // null: this task's own verdicts alone
+  std::int64_t num_pages;            // of the cache, equal on every rank
 };
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.

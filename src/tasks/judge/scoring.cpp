@@ -43,7 +43,8 @@ std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdi
   std::set<TokenId> found;
   for (const std::string& word : verdict.words) {
     for (const std::string& spelling : spellings(word)) {
-      const std::vector<TokenId> ids = tokenizer.encode(spelling, {.add_special_tokens = false, .special_tokens_in_text = false});
+      const std::vector<TokenId> ids =
+          tokenizer.encode(spelling, {.add_special_tokens = false, .special_tokens_in_text = false});
       // A space that is a token of its own says nothing about the word behind it.
       if (!ids.empty() && tokenizer.decode(std::span(ids).first(1)) != " ") found.insert(ids.front());
     }
@@ -56,7 +57,8 @@ double log_normaliser(std::span<const float> logits_V) {
   double sum = 0;
   for (const float logit : logits_V) sum += std::exp(static_cast<double>(logit) - top);
   const double normaliser = top + std::log(sum);
-  MAGISTER_CHECK(std::isfinite(normaliser), ExitCode::kData, "the judge's logits are not finite (a verdict from them would mean "
+  MAGISTER_CHECK(std::isfinite(normaliser), ExitCode::kData,
+                 "the judge's logits are not finite (a verdict from them would mean "
                  "nothing); check the weights and the dtype");
   return normaliser;
 }
@@ -72,7 +74,8 @@ VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<Verdi
   std::vector<std::set<TokenId>> sets;
   for (const VerdictClass& one : classes) sets.push_back(first_of(tokenizer, one));
   VerdictTokens tokens;
-  const std::vector<TokenId> ten = tokenizer.encode("10", {.add_special_tokens = false, .special_tokens_in_text = false});
+  const std::vector<TokenId> ten =
+      tokenizer.encode("10", {.add_special_tokens = false, .special_tokens_in_text = false});
   if (classes.size() == 10 && classes.back().name == "10" && ten.size() == 2 && sets.front().contains(ten.front())) {
     tokens.zero = ten.back();
     sets.back().clear();
@@ -80,13 +83,18 @@ VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<Verdi
   for (std::size_t c = 0; c < classes.size(); ++c) {
     for (std::size_t other = 0; other < c; ++other) {
       std::vector<TokenId> shared;
-      std::set_intersection(sets[c].begin(), sets[c].end(), sets[other].begin(), sets[other].end(), std::back_inserter(shared));
-      MAGISTER_CHECK(shared.empty(), ExitCode::kConfig, "the verdicts \"{}\" and \"{}\" begin with the same token \"{}\" of this "
+      std::set_intersection(sets[c].begin(), sets[c].end(), sets[other].begin(), sets[other].end(),
+                            std::back_inserter(shared));
+      MAGISTER_CHECK(shared.empty(), ExitCode::kConfig,
+                     "the verdicts \"{}\" and \"{}\" begin with the same token \"{}\" of this "
                      "tokenizer (one row of logits cannot tell them apart); choose fewer classes or other words",
-                     classes[other].name, classes[c].name, shared.empty() ? "" : printable(tokenizer.decode(std::span(shared).first(1))));
+                     classes[other].name, classes[c].name,
+                     shared.empty() ? "" : printable(tokenizer.decode(std::span(shared).first(1))));
     }
-    MAGISTER_CHECK(!sets[c].empty() || (tokens.zero && c + 1 == classes.size()), ExitCode::kConfig,
-                   "the verdict \"{}\" has no token of its own in this tokenizer (it could never be given); choose other words", classes[c].name);
+    MAGISTER_CHECK(
+        !sets[c].empty() || (tokens.zero && c + 1 == classes.size()), ExitCode::kConfig,
+        "the verdict \"{}\" has no token of its own in this tokenizer (it could never be given); choose other words",
+        classes[c].name);
     tokens.first.emplace_back(sets[c].begin(), sets[c].end());
   }
   return tokens;
@@ -97,7 +105,8 @@ std::vector<double> class_logprobs(std::span<const float> logits_V, const Verdic
   std::vector<double> logprobs;
   for (const std::vector<TokenId>& ids : tokens.first) {
     std::vector<double> values;
-    for (const TokenId id : ids) values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
+    for (const TokenId id : ids)
+      values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
     logprobs.push_back(values.empty() ? -std::numeric_limits<double>::infinity() : log_sum_exp(values));
   }
   return logprobs;
@@ -143,7 +152,8 @@ std::int32_t first_word(const std::string& text, const std::vector<VerdictClass>
     for (const std::string& word : classes[c].words) {
       for (const std::string& spelling : spellings(word)) {
         if (spelling.front() == ' ') continue;
-        for (std::size_t at = text.find(spelling); at != std::string::npos && at <= best_at; at = text.find(spelling, at + 1)) {
+        for (std::size_t at = text.find(spelling); at != std::string::npos && at <= best_at;
+             at = text.find(spelling, at + 1)) {
           if (!is_whole_word(text, at, spelling.size())) continue;
           if (at < best_at || spelling.size() > best_size) {
             best = static_cast<std::int32_t>(c);

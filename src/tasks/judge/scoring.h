@@ -16,8 +16,8 @@ namespace magister {
 
 // The verdicts that a mode knows, in the order of their numbers: {"yes", "no"}, {"A", "B", "C"}, {"1", ..., "5"}.
 struct VerdictClass {
-  std::string name;                 // stored in the summary: "correct"
-  std::vector<std::string> words;   // what the model would write, each in several spellings
+  std::string name;                // stored in the summary: "correct"
+  std::vector<std::string> words;  // what the model would write, each in several spellings
 };
 
 // The tokens with which each verdict may begin. Where digits are tokens of their own "10" begins as "1" does: its list is
@@ -34,14 +34,14 @@ VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<Verdi
 enum class ParseClass : std::uint8_t { kOk = 0, kLowMass = 1, kUnparsed = 2, kTruncated = 3 };
 
 struct Verdict {
-  std::int32_t verdict = -1;             // the most probable class, of equal ones the first; -1: unparsed
-  float probability = 0;                 // of it among the classes
-  float log_odds = 0;                    // nats: the first class against all others together
-  float margin = 0;                      // nats: the best class over the second
-  float mass = 0;                        // probability of all classes together, of the whole distribution
-  float expected = 0;                    // sum of class number * its probability among the classes
+  std::int32_t verdict = -1;  // the most probable class, of equal ones the first; -1: unparsed
+  float probability = 0;      // of it among the classes
+  float log_odds = 0;         // nats: the first class against all others together
+  float margin = 0;           // nats: the best class over the second
+  float mass = 0;             // probability of all classes together, of the whole distribution
+  float expected = 0;         // sum of class number * its probability among the classes
   ParseClass parse = ParseClass::kOk;
-  std::vector<float> class_logprobs;     // of each class, of the whole distribution, nats
+  std::vector<float> class_logprobs;  // of each class, of the whole distribution, nats
 };
 
 // Log-probability of each class from the row after which the verdict comes, nats; -inf where its list is empty.

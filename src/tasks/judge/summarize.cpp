@@ -20,22 +20,28 @@ bool has_attribute(const ResultsVerdicts& file, const char* name, const Attribut
   return found != nullptr && *found == value;
 }
 
-void check_same_prompts(const ResultsVerdicts& file, const std::string& path, const JudgePrompts& prompts, const Dataset& dataset) {
+void check_same_prompts(const ResultsVerdicts& file, const std::string& path, const JudgePrompts& prompts,
+                        const Dataset& dataset) {
   const IndexRange slice = dataset.records();
-  const std::pair<const char*, AttributeValue> wanted[] = {
-      {"prompt_sha256", prompts.sha256()}, {"samples_a_text", prompts.group()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}};
+  const std::pair<const char*, AttributeValue> wanted[] = {{"prompt_sha256", prompts.sha256()},
+                                                           {"samples_a_text", prompts.group()},
+                                                           {"slice_begin", slice.begin},
+                                                           {"slice_end", slice.end}};
   for (const auto& [name, value] : wanted) {
-    MAGISTER_CHECK(has_attribute(file, name, value), ExitCode::kData, "{}: was made by another experiment ({} differs; its summary would speak of "
-                   "other prompts); name the experiment that made it", printable(path), name);
+    MAGISTER_CHECK(has_attribute(file, name, value), ExitCode::kData,
+                   "{}: was made by another experiment ({} differs; its summary would speak of "
+                   "other prompts); name the experiment that made it",
+                   printable(path), name);
   }
 }
 
 // Every record's prompts against the tokens that were judged.
-void check_same_records(const ResultsVerdicts& file, const std::string& path, const JudgePrompts& prompts, const Dataset& dataset,
-                        const JudgeAnswers* answers) {
+void check_same_records(const ResultsVerdicts& file, const std::string& path, const JudgePrompts& prompts,
+                        const Dataset& dataset, const JudgeAnswers* answers) {
   std::uint64_t sample = 0;
   dataset.for_each(dataset.records(), [&](Record&& record) {
-    const std::vector<std::vector<TokenId>> made = prompts.encode(record, answers == nullptr ? std::vector<std::string>() : answers->of(record));
+    const std::vector<std::vector<TokenId>> made =
+        prompts.encode(record, answers == nullptr ? std::vector<std::string>() : answers->of(record));
     for (const std::vector<TokenId>& prompt : made) {
       std::uint64_t rows[2] = {0, 0};
       bool same = sample < file.num_samples();
@@ -43,38 +49,49 @@ void check_same_records(const ResultsVerdicts& file, const std::string& path, co
       same = same && rows[0] <= rows[1] && rows[1] - rows[0] == prompt.size();
       std::vector<TokenId> judged(prompt.size());
       if (same) file.read_rows("/tokens/id", rows[0], std::as_writable_bytes(std::span(judged)));
-      MAGISTER_CHECK(same && judged == prompt, ExitCode::kData, "{}: is not the record that was judged as number {} (its prompt in {} is another; its "
-                     "label would stand beside another's verdict); give the data that was judged, with changed labels at most", record.where,
-                     record.source_index, printable(path));
+      MAGISTER_CHECK(
+          same && judged == prompt, ExitCode::kData,
+          "{}: is not the record that was judged as number {} (its prompt in {} is another; its "
+          "label would stand beside another's verdict); give the data that was judged, with changed labels at most",
+          record.where, record.source_index, printable(path));
       ++sample;
     }
   });
-  MAGISTER_CHECK(sample == file.num_samples(), ExitCode::kData, "{}: holds {} judged prompts, the data gives {} (they are not the same records); give the "
-                 "data that was judged", printable(path), file.num_samples(), sample);
+  MAGISTER_CHECK(sample == file.num_samples(), ExitCode::kData,
+                 "{}: holds {} judged prompts, the data gives {} (they are not the same records); give the "
+                 "data that was judged",
+                 printable(path), file.num_samples(), sample);
 }
 
 }  // namespace
 
 void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const std::string& path = context.results_path;
-  MAGISTER_CHECK(ResultsFile::state_on_disk(path) == ResultsFile::State::kComplete, ExitCode::kData, "{}: is not complete (a summary speaks of all "
-                 "verdicts); finish its run first", printable(path));
+  MAGISTER_CHECK(ResultsFile::state_on_disk(path) == ResultsFile::State::kComplete, ExitCode::kData,
+                 "{}: is not complete (a summary speaks of all "
+                 "verdicts); finish its run first",
+                 printable(path));
   const ResultsVerdicts file(path);
   Checkpoint checkpoint(config.model);
   const Dataset dataset = Dataset::open(context.world, config.dataset);
   const JudgePrompts prompts(config, checkpoint);
   check_same_prompts(file, path, prompts, dataset);
   std::optional<JudgeAnswers> answers;
-  const std::string answers_path = config.answers.empty() ? "" : (std::filesystem::path(path).parent_path() / (config.answers + ".h5")).string();
+  const std::string answers_path =
+      config.answers.empty() ? "" : (std::filesystem::path(path).parent_path() / (config.answers + ".h5")).string();
   if (!answers_path.empty()) {
     answers.emplace(answers_path, config.dataset, dataset);
     answers->check(context.world, dataset);
   }
-  const bool same_bytes = has_attribute(file, "dataset_sha256", dataset.sha256()) &&
-                          (!answers || has_attribute(file, "answers_sha256", file_sha256(answers_path, context.stop_poll())));
+  const bool same_bytes =
+      has_attribute(file, "dataset_sha256", dataset.sha256()) &&
+      (!answers || has_attribute(file, "answers_sha256", file_sha256(answers_path, context.stop_poll())));
   if (!same_bytes) check_same_records(file, path, prompts, dataset, answers ? &*answers : nullptr);
-  const auto read = [&](const char* column, std::uint64_t first, std::span<std::byte> data) { file.read_rows(column, first, data); };
-  write_judge_summary({config, prompts, dataset, read, file.num_samples(), answers ? &*answers : nullptr, path, context.log, context.stop_poll()});
+  const auto read = [&](const char* column, std::uint64_t first, std::span<std::byte> data) {
+    file.read_rows(column, first, data);
+  };
+  write_judge_summary({config, prompts, dataset, read, file.num_samples(), answers ? &*answers : nullptr, path,
+                       context.log, context.stop_poll()});
 }
 
 }  // namespace magister

@@ -39,22 +39,30 @@ Margins margins(const Confusion& matrix) {
   return out;
 }
 
-double beyond_chance(double observed, double expected) { return expected >= 1 ? kNone : (observed - expected) / (1 - expected); }
+double beyond_chance(double observed, double expected) {
+  return expected >= 1 ? kNone : (observed - expected) / (1 - expected);
+}
 
 nlohmann::ordered_json interval(std::uint64_t hits, std::uint64_t trials) {
   const auto [low, high] = wilson_interval(hits, trials);
-  return {{"count", hits}, {"of", trials}, {"share", trials == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(static_cast<double>(hits) / static_cast<double>(trials))},
+  return {{"count", hits},
+          {"of", trials},
+          {"share", trials == 0 ? nlohmann::ordered_json()
+                                : nlohmann::ordered_json(static_cast<double>(hits) / static_cast<double>(trials))},
           {"wilson95", {low, high}}};
 }
 
-nlohmann::ordered_json number_or_null(double value) { return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); }
+nlohmann::ordered_json number_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+}
 
 // Correct, incorrect, not attempted: F1 is the harmonic mean of the share of correct ones and of that among the attempted.
 nlohmann::ordered_json three_way(const std::vector<std::uint64_t>& counts) {
   const std::uint64_t attempted = counts[0] + counts[1], all = attempted + counts[2];
   const double correct = all == 0 ? kNone : static_cast<double>(counts[0]) / static_cast<double>(all);
   const double given = attempted == 0 ? kNone : static_cast<double>(counts[0]) / static_cast<double>(attempted);
-  return {{"correct_given_attempted", interval(counts[0], attempted)}, {"f1", number_or_null(2 * correct * given / (correct + given))}};
+  return {{"correct_given_attempted", interval(counts[0], attempted)},
+          {"f1", number_or_null(2 * correct * given / (correct + given))}};
 }
 
 }  // namespace
@@ -101,15 +109,24 @@ void JudgeSummary::OrderEffects::add(const JudgedRow& row) {
 }
 
 nlohmann::ordered_json JudgeSummary::OrderEffects::json() const {
-  return {{"consistent", interval(consistent, both)}, {"first_position", interval(first_position, sound)},
-          {"prefers_a", interval(prefers_a, both)}, {"mean_preference_a", number_or_null(both == 0 ? kNone : preference / static_cast<double>(both))}};
+  return {{"consistent", interval(consistent, both)},
+          {"first_position", interval(first_position, sound)},
+          {"prefers_a", interval(prefers_a, both)},
+          {"mean_preference_a", number_or_null(both == 0 ? kNone : preference / static_cast<double>(both))}};
 }
 
 JudgeSummary::JudgeSummary(std::vector<std::string> classes, const SummaryKind& kind, std::string directory)
-    : classes_(std::move(classes)), kind_(kind), counts_(classes_.size(), 0), verdicts_(classes_.size(), 0), parses_(4, 0),
-      labels_(classes_.size(), std::vector<std::uint64_t>(classes_.size(), 0)), likelihoods_(std::move(directory)) {}
+    : classes_(std::move(classes)),
+      kind_(kind),
+      counts_(classes_.size(), 0),
+      verdicts_(classes_.size(), 0),
+      parses_(4, 0),
+      labels_(classes_.size(), std::vector<std::uint64_t>(classes_.size(), 0)),
+      likelihoods_(std::move(directory)) {}
 
-std::uint64_t JudgeSummary::rows_with_verdict(std::int32_t verdict) const { return verdicts_.at(static_cast<std::size_t>(verdict)); }
+std::uint64_t JudgeSummary::rows_with_verdict(std::int32_t verdict) const {
+  return verdicts_.at(static_cast<std::size_t>(verdict));
+}
 
 void JudgeSummary::add(const JudgedRow& row) {
   ++num_rows_;
@@ -135,12 +152,15 @@ nlohmann::ordered_json JudgeSummary::json() {
       {"rows", num_rows_},
       {"parse", {{"ok", parses_[0]}, {"low_mass", parses_[1]}, {"unparsed", parses_[2]}, {"truncated", parses_[3]}}},
       {"verdicts", verdicts}};
-  if (kind_.scores) summary["mean_expected_score"] = number_or_null(sound == 0 ? kNone : scores_ / static_cast<double>(sound));
+  if (kind_.scores)
+    summary["mean_expected_score"] = number_or_null(sound == 0 ? kNone : scores_ / static_cast<double>(sound));
   if (classes_.size() == 3 && classes_.back() == "not_attempted") summary["three_way"] = three_way(counts_);
   if (kind_.pairs) summary["pairs"] = orders_.json();
   if (labelled_ > 0) {
-    summary["labels"] = {{"agrees", interval(agreeing_, labelled_)}, {"confusion_label_by_verdict", labels_},
-                         {"cohens_kappa", number_or_null(cohens_kappa(labels_))}, {"scotts_pi", number_or_null(scotts_pi(labels_))}};
+    summary["labels"] = {{"agrees", interval(agreeing_, labelled_)},
+                         {"confusion_label_by_verdict", labels_},
+                         {"cohens_kappa", number_or_null(cohens_kappa(labels_))},
+                         {"scotts_pi", number_or_null(scotts_pi(labels_))}};
   }
   if (likelihoods_.num_scores() > 0) summary["auroc_of_likelihood"] = number_or_null(likelihoods_.value());
   return summary;

@@ -27,9 +27,9 @@ struct JudgedRow {
   std::int32_t verdict = -1, label = -1;  // -1: none
   std::uint8_t parse = 0;                 // 0: ok; others are in no share
   bool swapped = false;
-  double probability_first = 0;           // of class 0 among the classes
-  double expected = 0;                    // score of a rubric
-  double likelihood = 0;                  // the generator's mean log-probability, where there is one
+  double probability_first = 0;  // of class 0 among the classes
+  double expected = 0;           // score of a rubric
+  double likelihood = 0;         // the generator's mean log-probability, where there is one
   bool has_likelihood = false;
 };
 
@@ -66,7 +66,7 @@ class JudgeSummary {
   const SummaryKind kind_;
   std::uint64_t num_rows_ = 0, labelled_ = 0, agreeing_ = 0;
   std::vector<std::uint64_t> counts_, verdicts_, parses_;  // sound rows by verdict; all rows by verdict; rows by parse
-  Confusion labels_;  // of sound rows: label by verdict
+  Confusion labels_;                                       // of sound rows: label by verdict
   double scores_ = 0;
   OrderEffects orders_;
   Auroc likelihoods_;

@@ -1,5 +1,7 @@
 // Task judge: records (and completions of a generate task) -> prompts -> one prefill each -> verdicts and their summary.
 // Prompts, scoring, the loop and the summary have files of their own beside this one.
+#include "magister/run/task.h"
+
 #include <algorithm>
 #include <filesystem>
 
@@ -8,10 +10,9 @@
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/task.h"
-#include "tasks/judge/config.h"
 #include "tasks/judge/answers.h"
 #include "tasks/judge/combine.h"
+#include "tasks/judge/config.h"
 #include "tasks/judge/labels.h"
 #include "tasks/judge/prompts.h"
 #include "tasks/judge/report.h"
@@ -51,7 +52,8 @@ class JudgeJob final : public TaskJob {
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
   void check_earlier(const std::string& key, const std::string& task, const std::string& kind) const;
-  void add_digests(const std::string& of, const std::string& suffix, const std::string& task, Attributes& attributes) const;
+  void add_digests(const std::string& of, const std::string& suffix, const std::string& task,
+                   Attributes& attributes) const;
 
   const JudgeConfig& config_;
   const PassShape pass_;
@@ -60,19 +62,26 @@ class JudgeJob final : public TaskJob {
   const JudgePrompts prompts_;
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
-  std::vector<TokenId> ends_;          // that end a reply, ascending; none are asked for where none is written
+  std::vector<TokenId> ends_;            // that end a reply, ascending; none are asked for where none is written
   std::optional<JudgeAnswers> answers_;  // of the generate task, once it has run
 };
 
 JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(config), pass_(pass), inputs_(inputs), tokenizer_(inputs.checkpoint.tokenizer()), prompts_(config, inputs.checkpoint),
-      classes_(prompts_.classes()), tokens_(verdict_tokens(tokenizer_, classes_)) {
+    : config_(config),
+      pass_(pass),
+      inputs_(inputs),
+      tokenizer_(inputs.checkpoint.tokenizer()),
+      prompts_(config, inputs.checkpoint),
+      classes_(prompts_.classes()),
+      tokens_(verdict_tokens(tokenizer_, classes_)) {
   const ModelConfig& model = inputs.checkpoint.config();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
-  MAGISTER_CHECK(model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-                 ExitCode::kConfig, "{} is {} and max_new_tokens {}, but the model was made for {} positions "
-                 "(verdicts beyond them would be meaningless); lower them", config_.length_place, config_.max_prompt_length, config_.max_new_tokens,
-                 model.max_position_embeddings);
+  MAGISTER_CHECK(
+      model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
+      ExitCode::kConfig,
+      "{} is {} and max_new_tokens {}, but the model was made for {} positions "
+      "(verdicts beyond them would be meaningless); lower them",
+      config_.length_place, config_.max_prompt_length, config_.max_new_tokens, model.max_position_embeddings);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
   if (!config_.answers.empty()) check_earlier("answers", config_.answers, "generate");
@@ -86,14 +95,18 @@ void JudgeJob::check_earlier(const std::string& key, const std::string& task, co
   std::vector<std::string> names;
   for (const auto& [name, its_kind] : inputs_.context.earlier_tasks) {
     if (its_kind == kind) names.push_back(name);
-    MAGISTER_CHECK(name != task || its_kind == kind, ExitCode::kConfig, "tasks: {}: {} names {}, which is a {} task (the results of a {} "
-                   "task are needed); name one of those", config_.name, key, printable(task), its_kind, kind);
+    MAGISTER_CHECK(name != task || its_kind == kind, ExitCode::kConfig,
+                   "tasks: {}: {} names {}, which is a {} task (the results of a {} "
+                   "task are needed); name one of those",
+                   config_.name, key, printable(task), its_kind, kind);
     if (name == task) return;
   }
   if (fs::exists(path_of(task))) return;
   const std::string nearest = nearest_name(task, names);
-  fail(ExitCode::kConfig, "tasks: {}: {} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
-       "are needed); {}", config_.name, key, printable(task), kind, printable(path_of(task)),
+  fail(ExitCode::kConfig,
+       "tasks: {}: {} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
+       "are needed); {}",
+       config_.name, key, printable(task), kind, printable(path_of(task)),
        nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own", kind)
                        : fmt::format("did you mean {}?", printable(nearest)));
 }
@@ -118,7 +131,8 @@ void JudgeJob::open_results() {
 
 // Of another task's file, and of the run that made it: each slice of an array job has a file of its own, and merge tells by the run
 // that they belong together.
-void JudgeJob::add_digests(const std::string& of, const std::string& suffix, const std::string& task, Attributes& attributes) const {
+void JudgeJob::add_digests(const std::string& of, const std::string& suffix, const std::string& task,
+                           Attributes& attributes) const {
   const Communicator& world = inputs_.context.world;
   const std::string path = path_of(task);
   std::string file = world.rank() == 0 ? file_sha256(path, inputs_.context.stop_poll()) : "";
@@ -131,12 +145,14 @@ void JudgeJob::add_digests(const std::string& of, const std::string& suffix, con
 }
 
 Attributes JudgeJob::identity() {
-  Attributes attributes = {
-      {"prompt_sha256", prompts_.sha256()}, {"verdicts", verdict_names(classes_)}, {"samples_a_text", prompts_.group()}};
+  Attributes attributes = {{"prompt_sha256", prompts_.sha256()},
+                           {"verdicts", verdict_names(classes_)},
+                           {"samples_a_text", prompts_.group()}};
   if (!config_.answers.empty()) add_digests("answers", "", config_.answers, attributes);
   Attributes texts = attributes;
   const IndexRange slice = inputs_.dataset.records();
-  texts.insert(texts.end(), {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
+  texts.insert(texts.end(),
+               {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
   for (const std::string& name : config_.panel) {
     check_panel_judge(path_of(name), verdict_names(classes_), texts);
     add_digests("panel", "_" + name, name, attributes);
@@ -169,17 +185,20 @@ SampleRules JudgeJob::rules() {
 
 TaskResults JudgeJob::results(const PlanNumbers& plan) const {
   TaskResults results;
-  results.columns = judge_columns({plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens});
+  results.columns =
+      judge_columns({plan.num_samples, plan.num_tokens, classes_.size(), plan.key_bytes, config_.max_new_tokens});
   results.default_plot_column = "/judge/log_odds";
   return results;
 }
 
 // Pages for two passes' prompts and the replies in flight, or what the cache's budget holds; one prompt always fits.
 std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
-  const std::uint64_t affordable = inputs_.model.cache_budget_bytes(inputs_.tp_size, pass_) / inputs_.model.page_bytes(inputs_.tp_size);
+  const std::uint64_t affordable =
+      inputs_.model.cache_budget_bytes(inputs_.tp_size, pass_) / inputs_.model.page_bytes(inputs_.tp_size);
   const std::uint64_t a_prompt = (config_.max_prompt_length + config_.max_new_tokens) / KvPages::kSlots + 2;
   const std::uint64_t replying = config_.max_new_tokens == 0 ? 0 : config_.max_sequences * a_prompt;
-  const std::uint64_t requested = a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
+  const std::uint64_t requested =
+      a_prompt + replying + 2 * (config_.token_budget / KvPages::kSlots + config_.max_sequences);
   return std::max(a_prompt + 1, std::min(requested, affordable));
 }
 
@@ -193,24 +212,33 @@ std::function<RowDecision(std::span<const float>)> JudgeJob::decision() const {
 
 void JudgeJob::work(const ModelRun& run, const PlanNumbers& plan) {
   std::optional<JudgePanel> panel;
-  if (!config_.panel.empty()) panel.emplace(panel_paths(), verdict_names(classes_), plan.num_samples / prompts_.group());
-  run_judge_units({run, config_, prompts_.orders(), prompts_.group(), classes_, tokens_, tokenizer_, ends_, panel ? &*panel : nullptr,
-                   run.cache_pages});
+  if (!config_.panel.empty())
+    panel.emplace(panel_paths(), verdict_names(classes_), plan.num_samples / prompts_.group());
+  run_judge_units({run, config_, prompts_.orders(), prompts_.group(), classes_, tokens_, tokenizer_, ends_,
+                   panel ? &*panel : nullptr, run.cache_pages});
 }
 
 // The summary first: a complete file whose summary failed would never get one.
 bool JudgeJob::report(const ResultsFile& file, const PlanNumbers& plan) {
-  const auto read = [&file](const char* path, std::uint64_t first_row, std::span<std::byte> data) { file.read(path, first_row, data); };
-  return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples, answers_ ? &*answers_ : nullptr,
-                              inputs_.context.results_path, inputs_.context.log, inputs_.context.stop_poll()});
+  const auto read = [&file](const char* path, std::uint64_t first_row, std::span<std::byte> data) {
+    file.read(path, first_row, data);
+  };
+  return write_judge_summary({config_, prompts_, inputs_.dataset, read, plan.num_samples,
+                              answers_ ? &*answers_ : nullptr, inputs_.context.results_path, inputs_.context.log,
+                              inputs_.context.stop_poll()});
 }
 
 class Judge final : public Task {
  public:
-  explicit Judge(JudgeConfig config) : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
+  explicit Judge(JudgeConfig config)
+      : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape() const override { return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0}; }
-  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<JudgeJob>(config_, pass_shape(), inputs); }
+  PassShape pass_shape() const override {
+    return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0};
+  }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    return std::make_unique<JudgeJob>(config_, pass_shape(), inputs);
+  }
   void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:

@@ -23,12 +23,13 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
       {"/tokens/id", ColumnType::kI32, T, 0, "the tokens as the model saw them", "", Extent::kRows},
       {"/teacher/top_id", ColumnType::kI32, T, k,
        "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 given "
-       "tokens up to i", "", Extent::kRows},
+       "tokens up to i",
+       "", Extent::kRows},
       {"/teacher/top_logprob", logprob, T, k,
-       "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries", "nat",
-       Extent::kRows},
-      {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp of the raw logits: logit = logprob + logsumexp", "nat",
-       Extent::kRows},
+       "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries",
+       "nat", Extent::kRows},
+      {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp of the raw logits: logit = logprob + logsumexp",
+       "nat", Extent::kRows},
       {"/teacher/target_logprob", ColumnType::kF32, T, 0,
        "log-probability of the token that follows; NaN in a sample's last row", "nat", Extent::kRows},
       {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy of the whole distribution", "nat", Extent::kRows},
@@ -36,8 +37,9 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
   };
   if (shape.marked) {
     columns.push_back({"/tokens/assistant", ColumnType::kU8, T, 0,
-                       "1: written by the assistant of the chat. Only rows before such a token are scored; the others hold -1 and NaN", "",
-                       Extent::kRows});
+                       "1: written by the assistant of the chat. Only rows before such a token are scored; the others "
+                       "hold -1 and NaN",
+                       "", Extent::kRows});
   }
   return columns;
 }
@@ -50,7 +52,9 @@ std::vector<std::byte> bytes_of(const at::Tensor& tensor) {
   return {data, data + flat.nbytes()};
 }
 
-bool is_scored(std::span<const std::uint8_t> scored_T, std::int64_t t) { return scored_T.empty() || scored_T[static_cast<std::size_t>(t)] != 0; }
+bool is_scored(std::span<const std::uint8_t> scored_T, std::int64_t t) {
+  return scored_T.empty() || scored_T[static_cast<std::size_t>(t)] != 0;
+}
 
 void check_alignment(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T) {
   const std::int64_t k = logits.top_id_Tk.size(1);
@@ -62,15 +66,19 @@ void check_alignment(const ReducedLogits& logits, const PackedBatch& batch, std:
     for (std::int64_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
       const bool last = t + 1 == batch.cu_seqlens[s + 1];
       if (!is_scored(scored_T, t)) continue;
-      MAGISTER_CHECK(std::isnan(target[t]) == last, ExitCode::kInternal,
-                     "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only, and rows are shifted); "
-                     "report this", t, target[t]);
+      MAGISTER_CHECK(
+          std::isnan(target[t]) == last, ExitCode::kInternal,
+          "row {} of the unit has target_logprob {} (NaN belongs to a sample's last row only, and rows are shifted); "
+          "report this",
+          t, target[t]);
       if (last) continue;
       for (std::int64_t i = 0; i < k; ++i) {
         if (top_id[t * k + i] != ids[t + 1]) continue;
-        MAGISTER_CHECK(top_logprob[t * k + i] == target[t], ExitCode::kInternal,
-                       "row {} of the unit gives its next token {} the log-probability {} as a kept entry and {} as the "
-                       "target (rows are shifted); report this", t, ids[t + 1], top_logprob[t * k + i], target[t]);
+        MAGISTER_CHECK(
+            top_logprob[t * k + i] == target[t], ExitCode::kInternal,
+            "row {} of the unit gives its next token {} the log-probability {} as a kept entry and {} as the "
+            "target (rows are shifted); report this",
+            t, ids[t + 1], top_logprob[t * k + i], target[t]);
         break;
       }
     }
@@ -85,15 +93,19 @@ std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const s
   const auto* logsumexp = logits.logsumexp_T.const_data_ptr<float>();
   const auto* entropy = logits.entropy_T.const_data_ptr<float>();
   for (std::int64_t t = 0; t < logits.top_id_Tk.size(0); ++t) {
-    if (is_scored(scored_T, t) && (top_id[t * k] < 0 || !std::isfinite(logsumexp[t]) || !std::isfinite(entropy[t]))) return t;
+    if (is_scored(scored_T, t) && (top_id[t * k] < 0 || !std::isfinite(logsumexp[t]) || !std::isfinite(entropy[t])))
+      return t;
   }
   return -1;
 }
 
-std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T, bool half) {
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
+                                      std::span<const std::uint8_t> scored_T, bool half) {
   const std::int64_t bad = first_row_not_finite(logits, scored_T);
-  MAGISTER_CHECK(bad < 0, ExitCode::kData, "row {} of the unit: the model's logits are not finite (nothing useful can be stored); check the "
-                 "weights and the dtype", bad);
+  MAGISTER_CHECK(bad < 0, ExitCode::kData,
+                 "row {} of the unit: the model's logits are not finite (nothing useful can be stored); check the "
+                 "weights and the dtype",
+                 bad);
   check_alignment(logits, batch, scored_T);
   const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
   return {{"/teacher/top_id", bytes_of(logits.top_id_Tk)},
@@ -106,13 +118,14 @@ std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedB
 
 ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
   if (parts.size() == 1) return parts.front();
-  const auto of_all = [&](at::Tensor ReducedLogits::*column) {
+  const auto of_all = [&](at::Tensor ReducedLogits::* column) {
     std::vector<at::Tensor> tensors;
     for (const ReducedLogits& part : parts) tensors.push_back(part.*column);
     return at::cat(tensors, 0);
   };
-  return {of_all(&ReducedLogits::top_id_Tk),        of_all(&ReducedLogits::top_logprob_Tk), of_all(&ReducedLogits::logsumexp_T),
-          of_all(&ReducedLogits::target_logprob_T), of_all(&ReducedLogits::entropy_T),      of_all(&ReducedLogits::tail_mass_T)};
+  return {of_all(&ReducedLogits::top_id_Tk),   of_all(&ReducedLogits::top_logprob_Tk),
+          of_all(&ReducedLogits::logsumexp_T), of_all(&ReducedLogits::target_logprob_T),
+          of_all(&ReducedLogits::entropy_T),   of_all(&ReducedLogits::tail_mass_T)};
 }
 
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T) {
@@ -123,7 +136,7 @@ ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int6
     return at::full(shape, empty, values.options()).index_copy_(0, index, values);
   };
   const double none = std::numeric_limits<double>::quiet_NaN();
-  return {spread(logits.top_id_Tk, -1),        spread(logits.top_logprob_Tk, none), spread(logits.logsumexp_T, none),
+  return {spread(logits.top_id_Tk, -1),          spread(logits.top_logprob_Tk, none), spread(logits.logsumexp_T, none),
           spread(logits.target_logprob_T, none), spread(logits.entropy_T, none),      spread(logits.tail_mass_T, none)};
 }
 

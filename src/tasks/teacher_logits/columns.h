@@ -16,7 +16,8 @@ namespace magister {
 struct TeacherShape {
   std::uint64_t num_samples = 0, num_tokens = 0, top_k = 0, key_bytes = 1;
   bool half = false;
-  bool marked = false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
+  bool marked =
+      false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
 };
 
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
@@ -25,7 +26,8 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 // row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
 // log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else. Throws Error(kData) when
 // a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all.
-std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch, std::span<const std::uint8_t> scored_T, bool half);
+std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
+                                      std::span<const std::uint8_t> scored_T, bool half);
 
 // The first scored row whose logits were not finite; -1: none.
 std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T);

@@ -15,11 +15,14 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   config.length_place = node.place("max_length");
   config.top_k_place = node.place("top_k");
   const std::string overflow = node.choice("overflow", {"truncate", "window", "error"}, "truncate");
-  config.overflow = overflow == "window" ? Overflow::kWindow : overflow == "error" ? Overflow::kError : Overflow::kTruncate;
+  config.overflow = overflow == "window"  ? Overflow::kWindow
+                    : overflow == "error" ? Overflow::kError
+                                          : Overflow::kTruncate;
   const auto stride = node.optional_integer("stride", 1, 1 << 24);
   config.stride = static_cast<std::uint64_t>(stride.value_or(static_cast<std::int64_t>(config.max_length)));
   if (stride && config.overflow != Overflow::kWindow) {
-    node.reject("stride", "stride without `overflow: window` (nothing would be cut into windows); remove it or set overflow");
+    node.reject("stride",
+                "stride without `overflow: window` (nothing would be cut into windows); remove it or set overflow");
   } else if (config.stride > config.max_length) {
     node.reject("stride", "{} is more than max_length {} (tokens between two windows would be lost); choose 1 to {}",
                 config.stride, config.max_length, config.max_length);
@@ -28,7 +31,9 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   config.logprob_f16 = node.choice("logprob_dtype", {"f32", "f16"}, "f32") == "f16";
   config.assistant_only = node.choice("score", {"all", "assistant"}, "all") == "assistant";
   if (config.assistant_only && config.dataset.messages_field.empty()) {
-    node.reject("score", "assistant without chats (only in a chat something is the assistant's); name the chats with dataset.messages, or "
+    node.reject("score",
+                "assistant without chats (only in a chat something is the assistant's); name the chats with "
+                "dataset.messages, or "
                 "remove it");
   }
   config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
@@ -36,7 +41,8 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   node.also_called("overflow", {"truncation"});
   node.also_called("stride", {"overlap"});
   node.also_called("top_k", {"top_logprobs", "logprobs", "prompt_logprobs", "k", "num_logits"});
-  node.also_called("unit_tokens", {"batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_num_batched_tokens"});
+  node.also_called("unit_tokens",
+                   {"batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_num_batched_tokens"});
   return config;
 }
 

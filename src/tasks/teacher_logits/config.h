@@ -21,11 +21,11 @@ struct TeacherLogitsConfig {
   std::uint64_t max_length = 2048;        // tokens per sample
   std::string length_place, top_k_place;  // file:line:column and key, for what the model decides
   Overflow overflow = Overflow::kTruncate;
-  std::uint64_t stride = 0;               // overflow: window; start of the next window, 1 .. max_length
-  std::uint64_t top_k = 64;               // checked against the vocabulary once the model is known
-  bool logprob_f16 = false;               // logprob_dtype
+  std::uint64_t stride = 0;  // overflow: window; start of the next window, 1 .. max_length
+  std::uint64_t top_k = 64;  // checked against the vocabulary once the model is known
+  bool logprob_f16 = false;  // logprob_dtype
   std::uint64_t unit_tokens = 2048;
-  bool assistant_only = false;            // score: assistant; rows whose next token is not the assistant's stay empty
+  bool assistant_only = false;  // score: assistant; rows whose next token is not the assistant's stay empty
 };
 
 TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const ExperimentConfig& experiment);

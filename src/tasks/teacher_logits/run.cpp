@@ -3,7 +3,6 @@
 #include "tasks/teacher_logits/run.h"
 
 #include <ATen/ATen.h>
-
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -15,8 +14,8 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
-#include "magister/engine/logit_reducer.h"
 #include "magister/device/upload.h"
+#include "magister/engine/logit_reducer.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/pass_budget.h"
 #include "magister/run/shard_threads.h"
@@ -44,9 +43,10 @@ Part read_unit(const ResultsFile& file, const Unit& unit, bool assistant_only) {
   Part part;
   for (std::size_t i = 0; i + 1 < offset.size(); ++i) {
     MAGISTER_CHECK(offset[i] >= unit.rows.begin && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end,
-                   ExitCode::kData, "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of "
-                   "the results file are damaged); start over with --fresh", unit.samples.begin + i, offset[i],
-                   offset[i + 1], unit.rows.begin, unit.rows.end);
+                   ExitCode::kData,
+                   "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of "
+                   "the results file are damaged); start over with --fresh",
+                   unit.samples.begin + i, offset[i], offset[i + 1], unit.rows.begin, unit.rows.end);
     const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(offset[i] - unit.rows.begin);
     const auto end = ids.begin() + static_cast<std::ptrdiff_t>(offset[i + 1] - unit.rows.begin);
     part.sequences.emplace_back(begin, end);
@@ -108,7 +108,8 @@ struct Started {
 
 class Shard final : public ShardModel {
  public:
-  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first) : ShardModel(run.base, std::move(group), first), run_(run) {
+  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+      : ShardModel(run.base, std::move(group), first), run_(run) {
     reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
     if (!base_.model.gpu) return;
     const PhaseTimes::Span span(times_, "measure the memory");
@@ -178,7 +179,8 @@ class Shard final : public ShardModel {
       } catch (const c10::OutOfMemoryError& error) {
         if (part.sequences.size() == 1 || group_->tp_size() > 1) refuse_size(part.num_tokens(), error);
         most_tokens_ = part.num_tokens() / 2;
-        log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", part.num_tokens(), most_tokens_);
+        log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", part.num_tokens(),
+                    most_tokens_);
       }
     }
     const auto [first, second] = halves_of(part);
@@ -242,28 +244,32 @@ class Shard final : public ShardModel {
     const auto after = std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), row);
     const std::int64_t begin = *(after - 1);
     const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
-    const std::uint64_t sample = pending_->unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
-    refuse_not_finite(*model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin), {ids + begin, ids + *after});
+    const std::uint64_t sample =
+        pending_->unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
+    refuse_not_finite(*model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin),
+                      {ids + begin, ids + *after});
   }
 
   [[noreturn]] void refuse_size(std::int64_t tokens, const c10::OutOfMemoryError& error) const {
-    fail(ExitCode::kConfig, "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a group must do the "
-         "same); lower unit_tokens or max_length, use larger groups or a quantization", tokens, printable(error.msg(), 300));
+    fail(ExitCode::kConfig,
+         "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a group must do "
+         "the "
+         "same); lower unit_tokens or max_length, use larger groups or a quantization",
+         tokens, printable(error.msg(), 300));
   }
 
   const TeacherRun& run_;
   std::optional<LogitReducer> reducer_;
   std::optional<Pending> pending_;
-  std::int64_t unit_ = -1;  // that is computed
+  std::int64_t unit_ = -1;                                               // that is computed
   std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // of a pass, as far as is known
 };
 
 }  // namespace
 
 void run_teacher_units(const TeacherRun& run) {
-  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-    Shard(run, std::move(group), first).run_units();
-  });
+  run_shards(run.base.group,
+             [&](std::unique_ptr<ProcessGroup> group, bool first) { Shard(run, std::move(group), first).run_units(); });
 }
 
 }  // namespace magister

@@ -11,7 +11,7 @@ struct TeacherRun {
   ModelRun base;
   std::int64_t top_k;
   bool half;
-  bool assistant_only;                 // rows whose next token is not the assistant's are left empty, their head is not computed
+  bool assistant_only;  // rows whose next token is not the assistant's are left empty, their head is not computed
 };
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.

@@ -1,11 +1,12 @@
 // Task teacher_logits: data set -> tokens -> units -> hidden states -> reduced logits -> rows of one results file.
 // The columns and the compute loop have files of their own beside this one.
+#include "magister/run/task.h"
+
 #include "magister/core/error.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/shard_model.h"
-#include "magister/run/task.h"
-#include "tasks/teacher_logits/config.h"
 #include "tasks/teacher_logits/columns.h"
+#include "tasks/teacher_logits/config.h"
 #include "tasks/teacher_logits/run.h"
 
 namespace magister {
@@ -30,7 +31,8 @@ class TeacherJob final : public TaskJob {
   std::optional<ChatPrompts> chat_;       // where the records hold chats
 };
 
-TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs) : config_(config), model_(inputs.checkpoint.config()) {
+TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inputs)
+    : config_(config), model_(inputs.checkpoint.config()) {
   MAGISTER_CHECK(config_.top_k <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
                  "{} is {}, but the vocabulary has {} entries (no more can be kept); choose 1 to {}",
                  config_.top_k_place, config_.top_k, model_.vocab_size, model_.vocab_size);
@@ -38,10 +40,12 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
                      config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
                  ExitCode::kConfig,
                  "{} is {}, but the model was made for {} positions (rows beyond them would be "
-                 "meaningless); choose at most {}", config_.length_place, config_.max_length, model_.max_position_embeddings,
+                 "meaningless); choose at most {}",
+                 config_.length_place, config_.max_length, model_.max_position_embeddings,
                  model_.max_position_embeddings);
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
-  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
+  if (!config_.dataset.messages_field.empty())
+    chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
 }
 
 std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
@@ -68,8 +72,8 @@ SampleRules TeacherJob::rules() {
 
 TaskResults TeacherJob::results(const PlanNumbers& plan) const {
   TaskResults results;
-  results.columns = teacher_columns({plan.num_samples, plan.num_tokens, config_.top_k, plan.key_bytes, config_.logprob_f16,
-                                     config_.assistant_only});
+  results.columns = teacher_columns(
+      {plan.num_samples, plan.num_tokens, config_.top_k, plan.key_bytes, config_.logprob_f16, config_.assistant_only});
   results.default_plot_column = "/teacher/entropy";
   return results;
 }
@@ -82,7 +86,9 @@ class TeacherLogits final : public Task {
   PassShape pass_shape() const override {
     return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
   }
-  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<TeacherJob>(config_, inputs); }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    return std::make_unique<TeacherJob>(config_, inputs);
+  }
 
  private:
   TeacherLogitsConfig config_;

@@ -9,7 +9,8 @@ namespace {
 
 Value missing(Runtime& runtime, const Value& value, std::string_view name) {
   runtime.charge(1);
-  return Value::undefined(fmt::format("'{} object' has no attribute or item '{}'", type_name(value), name.substr(0, 100)));
+  return Value::undefined(
+      fmt::format("'{} object' has no attribute or item '{}'", type_name(value), name.substr(0, 100)));
 }
 
 Value namespace_attribute(Runtime& runtime, const Namespace& space, std::string_view name) {
@@ -32,8 +33,10 @@ Value loop_attribute(Runtime& runtime, const Value& loop, const std::string& nam
   if (name == "revindex0") return Value::integer(length - index - 1);
   if (name == "depth") return Value::integer(state.level + 1);
   if (name == "depth0") return Value::integer(state.level);
-  if (name == "previtem") return index == 0 ? Value::undefined("there is no previous item") : state.items[state.index - 1];
-  if (name == "nextitem") return index + 1 == length ? Value::undefined("there is no next item") : state.items[state.index + 1];
+  if (name == "previtem")
+    return index == 0 ? Value::undefined("there is no previous item") : state.items[state.index - 1];
+  if (name == "nextitem")
+    return index + 1 == length ? Value::undefined("there is no next item") : state.items[state.index + 1];
   if (name == "cycle" || name == "changed") {
     return runtime.method(loop, name);
   }
@@ -50,10 +53,13 @@ std::optional<Value> python_attribute(Runtime& runtime, const Value& value, cons
     return std::nullopt;
   }
   switch (method_state(value.kind(), name)) {
-    case MethodState::kKnown: case MethodState::kUnknownHere: return runtime.method(value, name);
+    case MethodState::kKnown:
+    case MethodState::kUnknownHere:
+      return runtime.method(value, name);
     case MethodState::kForbidden:
       return Value::undefined(fmt::format("'{}' of a {} is not allowed in templates", name, type_name(value)));
-    case MethodState::kNone: return std::nullopt;
+    case MethodState::kNone:
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -67,7 +73,8 @@ std::optional<Value> python_item(Runtime& runtime, const Value& value, const Val
   }
   if (!key.is_integral()) return std::nullopt;
   std::int64_t at = key.as_integer();
-  const bool indexed = value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange);
+  const bool indexed =
+      value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange);
   if (!indexed) return std::nullopt;
   const std::int64_t length = *length_of(value);
   if (value.is(Kind::kString)) runtime.charge(value.as_text().size() / 64);
@@ -131,7 +138,8 @@ Value item_of(Runtime& runtime, const Value& value, const Value& key) {
 
 Value slice_of(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
   need_defined(runtime, value);
-  const bool sliced = value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange);
+  const bool sliced =
+      value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple) || value.is(Kind::kRange);
   if (!sliced) runtime.refuse("{} cannot be sliced", type_name(value));
   if (value.is(Kind::kString)) runtime.charge(value.as_text().size() / 8);
   const Cut cut = cut_of(runtime, start, stop, step, *length_of(value));

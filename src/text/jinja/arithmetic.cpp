@@ -67,7 +67,8 @@ Value reals(Runtime& runtime, std::string_view operation, double a, double b) {
   }
   double quotient = (a - rest) / b;
   if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
-  return Value::real(quotient == 0 ? std::copysign(0.0, a / b) : std::floor(quotient + (quotient - std::floor(quotient) > 0.5 ? 1 : 0)));
+  return Value::real(quotient == 0 ? std::copysign(0.0, a / b)
+                                   : std::floor(quotient + (quotient - std::floor(quotient) > 0.5 ? 1 : 0)));
 }
 
 Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
@@ -75,7 +76,8 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
   if (value.is(Kind::kString)) {
     const std::string& text = value.as_text();
     if (!text.empty() && static_cast<std::uint64_t>(times) > runtime.options().max_bytes / text.size()) {
-      runtime.refuse("a text repeated {} times is longer than the {} bytes that are allowed", times, runtime.options().max_bytes);
+      runtime.refuse("a text repeated {} times is longer than the {} bytes that are allowed", times,
+                     runtime.options().max_bytes);
     }
     std::string result;
     if (!text.empty()) {
@@ -86,19 +88,23 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
   const Values& part = value.object<Sequence>().items;
   Values items;
   if (!part.empty()) {
-    if (static_cast<std::uint64_t>(times) > runtime.options().max_steps / part.size()) runtime.refuse("a list repeated {} times", times);
+    if (static_cast<std::uint64_t>(times) > runtime.options().max_steps / part.size())
+      runtime.refuse("a list repeated {} times", times);
     runtime.charge(static_cast<std::uint64_t>(times) * part.size());
     for (std::int64_t i = 0; i < times; ++i) items.insert(items.end(), part.begin(), part.end());
   }
   return value.is(Kind::kList) ? runtime.list(std::move(items)) : runtime.tuple(std::move(items));
 }
 
-bool can_repeat(const Value& value) { return value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple); }
+bool can_repeat(const Value& value) {
+  return value.is(Kind::kString) || value.is(Kind::kList) || value.is(Kind::kTuple);
+}
 
 Value joined(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is(Kind::kString)) {
     if (a.is_markup() || b.is_markup()) {
-      std::string text = (a.is_markup() ? a.as_text() : escape_html(a.as_text())) + (b.is_markup() ? b.as_text() : escape_html(b.as_text()));
+      std::string text = (a.is_markup() ? a.as_text() : escape_html(a.as_text())) +
+                         (b.is_markup() ? b.as_text() : escape_html(b.as_text()));
       runtime.charge_text(text.size());
       return Value::markup(std::move(text));
     }

@@ -18,8 +18,26 @@ struct CallArguments {
 };
 
 enum class ExpressionKind {
-  kConstant, kName, kList, kTuple, kDict, kAttribute, kItem, kSlice, kCall, kFilter, kTest, kNot, kSign, kAnd, kOr,
-  kCondition, kCompare, kArithmetic, kConcat, kNamespaceTarget
+  kConstant,
+  kName,
+  kList,
+  kTuple,
+  kDict,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
+  kNot,
+  kSign,
+  kAnd,
+  kOr,
+  kCondition,
+  kCompare,
+  kArithmetic,
+  kConcat,
+  kNamespaceTarget
 };
 
 // parts by kind. kDict: key, value, key, value ...; kItem: value, key; kSlice: value, start, stop, step (null: absent);
@@ -42,7 +60,19 @@ struct Statement;
 using Block = std::vector<std::unique_ptr<Statement>>;
 
 enum class StatementKind {
-  kData, kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kGeneration, kBreak, kContinue
+  kData,
+  kOutput,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kGeneration,
+  kBreak,
+  kContinue
 };
 
 struct Parameter {

@@ -48,8 +48,8 @@ bool is_cased(char32_t c) {
 bool is_case_ignorable(char32_t c) {
   const auto kind = category(c);
   return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME || kind == UTF8PROC_CATEGORY_CF ||
-         kind == UTF8PROC_CATEGORY_LM || kind == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' || c == ':' || c == 0xB7 ||
-         c == 0x2018 || c == 0x2019 || c == 0x2024 || c == 0x2027;
+         kind == UTF8PROC_CATEGORY_LM || kind == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' || c == ':' ||
+         c == 0xB7 || c == 0x2018 || c == 0x2019 || c == 0x2024 || c == 0x2027;
 }
 
 // A capital sigma at the end of a word becomes the final form.
@@ -79,7 +79,8 @@ bool in_one_case(std::string_view text, utf8proc_category_t wanted) {
   for (const std::string_view point : points_of(text)) {
     const char32_t c = code_point_at(point, 0).value;
     const auto kind = category(c);
-    if (kind != wanted && (kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT)) {
+    if (kind != wanted &&
+        (kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT)) {
       return false;
     }
     any = any || kind == wanted;
@@ -145,7 +146,8 @@ std::string swap_case(std::string_view text) {
 std::string title_filter(std::string_view text) {
   std::string result;
   const auto separates = [&](std::size_t at) {
-    return is_python_space(code_point_at(text, at).value) || std::string_view("-({[<").find(text[at]) != std::string_view::npos;
+    return is_python_space(code_point_at(text, at).value) ||
+           std::string_view("-({[<").find(text[at]) != std::string_view::npos;
   };
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at;

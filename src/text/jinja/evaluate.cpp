@@ -26,13 +26,16 @@ void refuse_absent_part(const Runtime& runtime, const Value& value, const std::s
     return;
   }
   const std::string near = nearest_name(key, known);
-  const std::string has = known.empty() ? fmt::format("a {}", type_name(value)) : fmt::format("it has {}", fmt::join(known, ", "));
+  const std::string has =
+      known.empty() ? fmt::format("a {}", type_name(value)) : fmt::format("it has {}", fmt::join(known, ", "));
   runtime.refuse_field(fmt::format("there is no \"{}\" in {}", key, has),
                        fmt::format("{}complete the record, or let the template test for it: {{% if x.y is defined %}}",
                                    near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", near)));
 }
 
-std::string key_text(const Value& key) { return key.is(Kind::kString) ? key.as_text() : key.is_integral() ? std::to_string(key.as_integer()) : type_name(key); }
+std::string key_text(const Value& key) {
+  return key.is(Kind::kString) ? key.as_text() : key.is_integral() ? std::to_string(key.as_integer()) : type_name(key);
+}
 
 }  // namespace
 
@@ -50,23 +53,38 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
   const auto part = [&](std::size_t i) { return evaluate(*e.parts[i], scope); };
   const bool may_be_absent = std::exchange(may_be_absent_, false) || variables_ == nullptr;
   switch (e.kind) {
-    case ExpressionKind::kConstant: return e.constant;
-    case ExpressionKind::kName: return name(e, scope);
-    case ExpressionKind::kList: case ExpressionKind::kTuple: case ExpressionKind::kDict: return container(e, scope);
-    case ExpressionKind::kSlice: return slice(e, scope);
-    case ExpressionKind::kCall: return call(e, scope, nullptr);
-    case ExpressionKind::kFilter: return filtered(e, scope, nullptr);
-    case ExpressionKind::kCompare: return compare(e, scope);
-    case ExpressionKind::kConcat: return concat(e, scope);
-    case ExpressionKind::kNot: return Value::boolean(!truthy(part(0)));
-    case ExpressionKind::kAnd: case ExpressionKind::kOr: {
+    case ExpressionKind::kConstant:
+      return e.constant;
+    case ExpressionKind::kName:
+      return name(e, scope);
+    case ExpressionKind::kList:
+    case ExpressionKind::kTuple:
+    case ExpressionKind::kDict:
+      return container(e, scope);
+    case ExpressionKind::kSlice:
+      return slice(e, scope);
+    case ExpressionKind::kCall:
+      return call(e, scope, nullptr);
+    case ExpressionKind::kFilter:
+      return filtered(e, scope, nullptr);
+    case ExpressionKind::kCompare:
+      return compare(e, scope);
+    case ExpressionKind::kConcat:
+      return concat(e, scope);
+    case ExpressionKind::kNot:
+      return Value::boolean(!truthy(part(0)));
+    case ExpressionKind::kAnd:
+    case ExpressionKind::kOr: {
       Value left = part(0);
       return truthy(left) == (e.kind == ExpressionKind::kOr) ? left : part(1);
     }
     case ExpressionKind::kCondition:
       if (truthy(part(0))) return part(1);
-      return e.parts[2] != nullptr ? part(2) : Value::undefined("the inline if-expression evaluated to false and no else section was defined");
-    default: break;
+      return e.parts[2] != nullptr
+                 ? part(2)
+                 : Value::undefined("the inline if-expression evaluated to false and no else section was defined");
+    default:
+      break;
   }
   may_be_absent_ = asks_for_existence(e);
   const Value first = part(0);
@@ -76,16 +94,22 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
   if (e.kind == ExpressionKind::kTest) given = arguments(*e.arguments, scope);
   runtime_.place = e.place;
   switch (e.kind) {
-    case ExpressionKind::kAttribute: case ExpressionKind::kItem: {
+    case ExpressionKind::kAttribute:
+    case ExpressionKind::kItem: {
       const bool by_name = e.kind == ExpressionKind::kAttribute;
       Value found = by_name ? attribute_of(runtime_, first, e.name) : item_of(runtime_, first, second);
-      if (!may_be_absent && found.is(Kind::kUndefined)) refuse_absent_part(runtime_, first, by_name ? e.name : key_text(second));
+      if (!may_be_absent && found.is(Kind::kUndefined))
+        refuse_absent_part(runtime_, first, by_name ? e.name : key_text(second));
       return found;
     }
-    case ExpressionKind::kArithmetic: return arithmetic(runtime_, e.name, first, second);
-    case ExpressionKind::kSign: return negate(runtime_, first, e.name == "-");
-    case ExpressionKind::kTest: return Value::boolean(e.test(runtime_, first, given));
-    default: runtime_.refuse("an expression of an unknown kind");
+    case ExpressionKind::kArithmetic:
+      return arithmetic(runtime_, e.name, first, second);
+    case ExpressionKind::kSign:
+      return negate(runtime_, first, e.name == "-");
+    case ExpressionKind::kTest:
+      return Value::boolean(e.test(runtime_, first, given));
+    default:
+      runtime_.refuse("an expression of an unknown kind");
   }
 }
 
@@ -109,8 +133,10 @@ Value Renderer::name(const Expression& expression, const ScopePtr& scope) {
 }
 
 Value Renderer::undefined_name(const std::string& name) {
-  const auto use = std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
-  if (variables_ == nullptr || (use != names_.end() && use->tested_for_absence)) return Value::undefined(fmt::format("'{}' is undefined", name));
+  const auto use =
+      std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
+  if (variables_ == nullptr || (use != names_.end() && use->tested_for_absence))
+    return Value::undefined(fmt::format("'{}' is undefined", name));
   std::vector<std::string> known;
   for (const auto& [other, ignored] : variables_->names) known.emplace_back(other);
   const std::string near = nearest_name(name, known);
@@ -121,14 +147,20 @@ Value Renderer::undefined_name(const std::string& name) {
 
 // strict: a variable that is null or empty means nothing where the template does not expect it.
 void Renderer::need_content(const std::string& name, const Value& value) {
-  const auto use = std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
+  const auto use =
+      std::find_if(names_.begin(), names_.end(), [&](const TemplateName& one) { return one.name == name; });
   if (use == names_.end() || use->tested_for_emptiness) return;
   const bool text = value.is(Kind::kString);
   const auto& allowed = runtime_.options().may_be_empty;
   if (text && std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
-  const std::optional<std::int64_t> length = text ? std::optional<std::int64_t>(value.as_text().size()) : length_of(value);
+  const std::optional<std::int64_t> length =
+      text ? std::optional<std::int64_t>(value.as_text().size()) : length_of(value);
   if (!value.is(Kind::kNone) && length.value_or(1) > 0) return;
-  runtime_.refuse_field(fmt::format("the field \"{}\" is {}", name, value.is(Kind::kNone) ? "null" : text ? "an empty text" : value.is(Kind::kDict) ? "an empty object" : "an empty list"),
+  runtime_.refuse_field(fmt::format("the field \"{}\" is {}", name,
+                                    value.is(Kind::kNone)   ? "null"
+                                    : text                  ? "an empty text"
+                                    : value.is(Kind::kDict) ? "an empty object"
+                                                            : "an empty list"),
                         fmt::format("complete the record, or let the template test for it: {{% if {} %}}", name));
 }
 
@@ -148,7 +180,8 @@ Value Renderer::container(const Expression& expression, const ScopePtr& scope) {
 
 Value Renderer::slice(const Expression& expression, const ScopePtr& scope) {
   Values parts;
-  for (const ExpressionPtr& part : expression.parts) parts.push_back(part == nullptr ? Value::none() : evaluate(*part, scope));
+  for (const ExpressionPtr& part : expression.parts)
+    parts.push_back(part == nullptr ? Value::none() : evaluate(*part, scope));
   runtime_.place = expression.place;
   return slice_of(runtime_, parts[0], parts[1], parts[2], parts[3]);
 }
@@ -285,7 +318,8 @@ void Renderer::bind_macro(const Macro& macro, Arguments& given, const ScopePtr& 
     scope->set("kwargs", rest.done());
   }
   for (std::size_t i = 0; i < given.named.size(); ++i) {
-    if (!is_used[i]) runtime_.refuse("the macro \"{}\" takes no \"{}\" or has it already", macro.name, given.named[i].first);
+    if (!is_used[i])
+      runtime_.refuse("the macro \"{}\" takes no \"{}\" or has it already", macro.name, given.named[i].first);
   }
   if (body.uses_varargs) {
     const auto taken = static_cast<std::ptrdiff_t>(std::min(count, given.positional.size()));

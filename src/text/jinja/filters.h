@@ -20,6 +20,6 @@ std::vector<std::string> test_names();
 std::vector<NamedFilter> scalar_filters();  // jinja_filters_scalar.cpp
 std::vector<NamedFilter> list_filters();    // jinja_filters_list.cpp
 
-bool is_function(std::string_view name);    // range, namespace, raise_exception, ...
+bool is_function(std::string_view name);  // range, namespace, raise_exception, ...
 Value call_function(Runtime& runtime, const std::string& name, const Arguments& arguments);
 }  // namespace magister::jinja

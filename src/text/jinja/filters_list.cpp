@@ -19,7 +19,8 @@ Value follow(Runtime& runtime, Value value, const Value& path, const Value* fall
   if (path.is(Kind::kString)) {
     const std::string dot = ".";
     for (const std::string_view part : split(path.as_text(), &dot, -1)) {
-      const bool number = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string_view::npos;
+      const bool number =
+          !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string_view::npos;
       parts.push_back(number ? Value::integer(std::stoll(std::string(part))) : Value::text(std::string(part)));
     }
   } else if (!path.is(Kind::kNone)) {
@@ -138,7 +139,8 @@ Value sum(Runtime& runtime, const Value& input, const Arguments& arguments) {
   Value total = given[1] == nullptr ? Value::integer(0) : *given[1];
   if (total.is(Kind::kString)) runtime.refuse("sum of texts is not possible");
   for (const Value& item : items_of(runtime, input)) {
-    total = arithmetic(runtime, "+", total, unless_none(given[0]) == nullptr ? item : follow(runtime, item, *given[0], nullptr));
+    total = arithmetic(runtime, "+", total,
+                       unless_none(given[0]) == nullptr ? item : follow(runtime, item, *given[0], nullptr));
   }
   return total;
 }
@@ -157,7 +159,8 @@ Value first(Runtime& runtime, const Value& input, const Arguments& arguments) {
   }
   if (input.is(Kind::kString) || input.is(Kind::kList)) {
     const Value found = item_of(runtime, input, Value::integer(0));
-    return found.is(Kind::kUndefined) && *length_of(input) == 0 ? Value::undefined("No first item, sequence was empty.") : found;
+    return found.is(Kind::kUndefined) && *length_of(input) == 0 ? Value::undefined("No first item, sequence was empty.")
+                                                                : found;
   }
   const Values all = items_of(runtime, input);
   return all.empty() ? Value::undefined("No first item, sequence was empty.") : all.front();
@@ -244,18 +247,32 @@ Value attr(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given = bind(runtime, "the filter attr", arguments, {"name"}, 1);
   const std::string& name = need_text(runtime, *given[0], "name");
   // Attributes only, no items: of what templates hold, only namespaces and methods have any.
-  if (input.is(Kind::kDict) && method_state(Kind::kDict, name) == MethodState::kNone) return Value::undefined("no attribute " + name.substr(0, 100));
+  if (input.is(Kind::kDict) && method_state(Kind::kDict, name) == MethodState::kNone)
+    return Value::undefined("no attribute " + name.substr(0, 100));
   return attribute_of(runtime, input, name);
 }
 
 }  // namespace
 
 std::vector<NamedFilter> list_filters() {
-  return {{"join", join}, {"items", items_filter}, {"dictsort", dict_sort}, {"sort", sort}, {"unique", unique},
+  return {{"join", join},
+          {"items", items_filter},
+          {"dictsort", dict_sort},
+          {"sort", sort},
+          {"unique", unique},
           {"min", [](Runtime& r, const Value& v, const Arguments& a) { return extreme(r, v, a, false); }},
           {"max", [](Runtime& r, const Value& v, const Arguments& a) { return extreme(r, v, a, true); }},
-          {"sum", sum}, {"list", list}, {"first", first}, {"last", last}, {"reverse", reverse}, {"batch", batch},
-          {"map", map}, {"select", choose<true, false>}, {"reject", choose<false, false>},
-          {"selectattr", choose<true, true>}, {"rejectattr", choose<false, true>}, {"attr", attr}};
+          {"sum", sum},
+          {"list", list},
+          {"first", first},
+          {"last", last},
+          {"reverse", reverse},
+          {"batch", batch},
+          {"map", map},
+          {"select", choose<true, false>},
+          {"reject", choose<false, false>},
+          {"selectattr", choose<true, true>},
+          {"rejectattr", choose<false, true>},
+          {"attr", attr}};
 }
 }  // namespace magister::jinja

@@ -21,7 +21,8 @@ Value text_filter(Runtime& runtime, const Value& input, const Arguments& argumen
 
 Value trim(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given = bind(runtime, "the filter trim", arguments, {"chars"});
-  const std::string* set = given[0] == nullptr || given[0]->is(Kind::kNone) ? nullptr : &need_text(runtime, *given[0], "chars");
+  const std::string* set =
+      given[0] == nullptr || given[0]->is(Kind::kNone) ? nullptr : &need_text(runtime, *given[0], "chars");
   const std::string text = str_of(runtime, input);
   if (set != nullptr) runtime.charge((text.size() / 64 + 1) * (set->size() / 64 + 1));
   return runtime.text(std::string(strip(text, set, Side::kBoth)));
@@ -73,7 +74,8 @@ Value force_escape(Runtime& runtime, const Value& input, const Arguments& argume
 }
 
 Value to_json(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound given = bind(runtime, "the filter tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const Bound given =
+      bind(runtime, "the filter tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = given[0] != nullptr && truthy(*given[0]);
   style.indented = given[1] != nullptr && !given[1]->is(Kind::kNone);
@@ -115,8 +117,10 @@ std::optional<std::int64_t> whole_number(Runtime& runtime, std::string_view text
     if (!between) digits += text[i];
   }
   std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
-  if (error == std::errc::result_out_of_range && end == digits.data() + digits.size()) runtime.refuse("a whole number beyond 64 bits");
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
+  if (error == std::errc::result_out_of_range && end == digits.data() + digits.size())
+    runtime.refuse("a whole number beyond 64 bits");
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
   return number;
 }
@@ -166,7 +170,8 @@ Value float_filter(Runtime& runtime, const Value& input, const Arguments& argume
 
 Value absolute(Runtime& runtime, const Value& input, const Arguments& arguments) {
   bind(runtime, "the filter abs", arguments, {});
-  const bool minus = input.is_number() && (input.is(Kind::kFloat) ? std::signbit(input.as_real()) : input.as_integer() < 0);
+  const bool minus =
+      input.is_number() && (input.is(Kind::kFloat) ? std::signbit(input.as_real()) : input.as_integer() < 0);
   return negate(runtime, input, minus);
 }
 
@@ -175,7 +180,8 @@ Value round_filter(Runtime& runtime, const Value& input, const Arguments& argume
   const std::int64_t precision = given[0] != nullptr ? need_integer(runtime, *given[0], "precision") : 0;
   const std::string method = given[1] != nullptr ? need_text(runtime, *given[1], "method") : "common";
   need_defined(runtime, input);
-  if (!input.is_number() || precision < 0 || precision > 300) runtime.refuse("rounding {} to {} places is not known here", type_name(input), precision);
+  if (!input.is_number() || precision < 0 || precision > 300)
+    runtime.refuse("rounding {} to {} places is not known here", type_name(input), precision);
   if (method == "common") {
     if (input.is_integral()) return Value::integer(input.as_integer());
     if (!std::isfinite(input.as_real())) return input;
@@ -211,7 +217,8 @@ Value indent(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }
 
 Value format_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  if (!arguments.named.empty() && !arguments.positional.empty()) runtime.refuse("the filter format takes values or names, not both");
+  if (!arguments.named.empty() && !arguments.positional.empty())
+    runtime.refuse("the filter format takes values or names, not both");
   DictBuilder named(runtime);
   for (const auto& [name, value] : arguments.named) named.set(Value::text(name), value);
   const Value values = arguments.named.empty() ? runtime.tuple(arguments.positional) : named.done();
@@ -229,11 +236,28 @@ Value center(Runtime& runtime, const Value& input, const Arguments& arguments) {
 }  // namespace
 
 std::vector<NamedFilter> scalar_filters() {
-  return {{"trim", trim}, {"replace", replace_filter}, {"default", default_filter}, {"d", default_filter},
-          {"length", length_filter}, {"count", length_filter}, {"string", string_filter}, {"safe", safe},
-          {"escape", escape}, {"e", escape}, {"forceescape", force_escape}, {"tojson", to_json}, {"int", int_filter},
-          {"float", float_filter}, {"abs", absolute}, {"round", round_filter}, {"indent", indent},
-          {"format", format_filter}, {"center", center}, {"upper", text_filter<upper>}, {"lower", text_filter<lower>},
-          {"title", text_filter<title_filter>}, {"capitalize", text_filter<capitalize>}};
+  return {{"trim", trim},
+          {"replace", replace_filter},
+          {"default", default_filter},
+          {"d", default_filter},
+          {"length", length_filter},
+          {"count", length_filter},
+          {"string", string_filter},
+          {"safe", safe},
+          {"escape", escape},
+          {"e", escape},
+          {"forceescape", force_escape},
+          {"tojson", to_json},
+          {"int", int_filter},
+          {"float", float_filter},
+          {"abs", absolute},
+          {"round", round_filter},
+          {"indent", indent},
+          {"format", format_filter},
+          {"center", center},
+          {"upper", text_filter<upper>},
+          {"lower", text_filter<lower>},
+          {"title", text_filter<title_filter>},
+          {"capitalize", text_filter<capitalize>}};
 }
 }  // namespace magister::jinja

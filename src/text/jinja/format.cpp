@@ -32,7 +32,8 @@ std::string padded(const Field& field, std::string body, bool number) {
   };
   if (align == '<') return body + fill(room);
   if (align == '^') return fill(room / 2) + body + fill(room - room / 2);
-  const std::size_t sign = align == '=' && !body.empty() && (body[0] == '-' || body[0] == '+' || body[0] == ' ') ? 1 : 0;
+  const std::size_t sign =
+      align == '=' && !body.empty() && (body[0] == '-' || body[0] == '+' || body[0] == ' ') ? 1 : 0;
   return body.substr(0, sign) + fill(room) + body.substr(sign);
 }
 
@@ -54,11 +55,20 @@ std::string integer_field(Runtime& runtime, const Field& field, std::int64_t num
   const std::uint64_t size = negative ? 0 - static_cast<std::uint64_t>(number) : static_cast<std::uint64_t>(number);
   std::string digits;
   switch (field.type) {
-    case 'x': digits = fmt::format("{}{:x}", field.alternate ? "0x" : "", size); break;
-    case 'X': digits = fmt::format("{}{:X}", field.alternate ? "0X" : "", size); break;
-    case 'o': digits = fmt::format("{}{:o}", field.alternate ? "0o" : "", size); break;
-    case 'b': digits = fmt::format("{}{:b}", field.alternate ? "0b" : "", size); break;
-    default: digits = std::to_string(size);
+    case 'x':
+      digits = fmt::format("{}{:x}", field.alternate ? "0x" : "", size);
+      break;
+    case 'X':
+      digits = fmt::format("{}{:X}", field.alternate ? "0X" : "", size);
+      break;
+    case 'o':
+      digits = fmt::format("{}{:o}", field.alternate ? "0o" : "", size);
+      break;
+    case 'b':
+      digits = fmt::format("{}{:b}", field.alternate ? "0b" : "", size);
+      break;
+    default:
+      digits = std::to_string(size);
   }
   if (field.precision > 0 && static_cast<int>(digits.size()) < field.precision) {
     digits.insert(0, static_cast<std::size_t>(field.precision) - digits.size(), '0');
@@ -74,12 +84,14 @@ std::string real_field(const Field& field, double number) {
   const char type = field.type == '%' ? 'f' : field.type;
   const char format[] = {'%', '.', '*', type, 0};
   char buffer[kMaxWidth + 400];
-  std::snprintf(buffer, sizeof buffer, format, field.precision < 0 ? 6 : field.precision, field.type == '%' ? size * 100 : size);
+  std::snprintf(buffer, sizeof buffer, format, field.precision < 0 ? 6 : field.precision,
+                field.type == '%' ? size * 100 : size);
   return signed_number(field, negative, std::string(buffer) + (field.type == '%' ? "%" : ""));
 }
 
 std::string text_field(const Field& field, const std::string& text) {
-  const std::size_t end = field.precision < 0 ? text.size() : byte_of_point(text, static_cast<std::size_t>(field.precision));
+  const std::size_t end =
+      field.precision < 0 ? text.size() : byte_of_point(text, static_cast<std::size_t>(field.precision));
   return padded(field, text.substr(0, end), false);
 }
 
@@ -107,7 +119,8 @@ Field read_percent_field(Runtime& runtime, const std::string& text, std::size_t&
   }
   field.width = read_number(runtime, text, at);
   if (at < text.size() && text[at] == '.') field.precision = read_number(runtime, text, ++at);
-  if (at >= text.size() || !is_one_of(text[at], "sradiufFeEgGxXoc")) runtime.refuse("a % format that is not known here: {}", text);
+  if (at >= text.size() || !is_one_of(text[at], "sradiufFeEgGxXoc"))
+    runtime.refuse("a % format that is not known here: {}", text);
   field.type = text[at++];
   if (zero && !is_one_of(field.type, "src")) field.fill = "0", field.align = '=';
   if (left) field.fill = " ", field.align = '<';
@@ -119,7 +132,8 @@ std::string percent_value(Runtime& runtime, Field field, const Value& value) {
   if (type == 's') return text_field(field, str_of(runtime, value));
   if (type == 'r') return text_field(field, repr_of(runtime, value));
   need_defined(runtime, value);
-  if (type == 'c' && value.is(Kind::kString) && count_points(value.as_text()) == 1) return text_field(field, value.as_text());
+  if (type == 'c' && value.is(Kind::kString) && count_points(value.as_text()) == 1)
+    return text_field(field, value.as_text());
   if (!value.is_number() || is_one_of(type, "ac")) runtime.refuse("%{} of a {}", type, type_name(value));
   if (is_one_of(type, "diu") && value.is(Kind::kFloat)) {
     if (!(std::abs(value.as_real()) < 9e18)) runtime.refuse("%{} of a number beyond 64 bits", type);
@@ -162,8 +176,10 @@ Field read_brace_field(Runtime& runtime, const std::string& spec) {
 std::string brace_value(Runtime& runtime, const Value& value, const std::string& spec) {
   if (spec.empty()) return str_of(runtime, value);
   const Field field = read_brace_field(runtime, spec);
-  if (value.is(Kind::kString) && (field.type == 0 || field.type == 's') && field.align != '=') return text_field(field, value.as_text());
-  const bool real = value.is(Kind::kFloat) || (value.is_integral() && is_one_of(field.type, "fFeE%") && field.type != 0);
+  if (value.is(Kind::kString) && (field.type == 0 || field.type == 's') && field.align != '=')
+    return text_field(field, value.as_text());
+  const bool real =
+      value.is(Kind::kFloat) || (value.is_integral() && is_one_of(field.type, "fFeE%") && field.type != 0);
   if (real && field.type != 'd' && (field.type != 0 || field.precision < 0) && !is_one_of(field.type, "xXobs")) {
     return real_field(field, value.as_real());
   }
@@ -206,7 +222,8 @@ std::string percent_format(Runtime& runtime, const std::string& text, const Valu
       const std::size_t end = text.find(')', at);
       if (end == std::string::npos || !values.is(Kind::kDict)) runtime.refuse("a % format with a name needs a dict");
       value = find_in_dict(runtime, values.object<Dict>(), Value::text(text.substr(at + 1, end - at - 1)));
-      if (value == nullptr) runtime.refuse("the dict has no \"{}\" for the % format", text.substr(at + 1, end - at - 1));
+      if (value == nullptr)
+        runtime.refuse("the dict has no \"{}\" for the % format", text.substr(at + 1, end - at - 1));
       next = given.size();
       at = end + 1;
     }
@@ -218,7 +235,8 @@ std::string percent_format(Runtime& runtime, const std::string& text, const Valu
     out += percent_value(runtime, field, *value);
     runtime.charge_text(out.size() > runtime.options().max_bytes ? out.size() : 64);
   }
-  const bool all_used = next >= given.size() || values.is(Kind::kDict) || values.is(Kind::kList) || values.is(Kind::kUndefined);
+  const bool all_used =
+      next >= given.size() || values.is(Kind::kDict) || values.is(Kind::kList) || values.is(Kind::kUndefined);
   if (!all_used) runtime.refuse("too many values for the % format");
   return out;
 }
@@ -233,10 +251,12 @@ std::string brace_format(Runtime& runtime, const std::string& text, const Argume
       at += 2;
     } else if (c == '{') {
       const std::size_t end = text.find_first_of("{}", at + 1);
-      if (end == std::string::npos || text[end] == '{') runtime.refuse("a field in braces that is not known here: {}", text);
+      if (end == std::string::npos || text[end] == '{')
+        runtime.refuse("a field in braces that is not known here: {}", text);
       const std::string field = text.substr(at + 1, end - at - 1);
       const std::size_t colon = std::min(field.find(':'), field.size());
-      if (field.substr(0, colon).find_first_of(".[!") != std::string::npos) runtime.refuse("the field {{{}}} is not known here", field);
+      if (field.substr(0, colon).find_first_of(".[!") != std::string::npos)
+        runtime.refuse("the field {{{}}} is not known here", field);
       const Value& value = brace_argument(runtime, values, field.substr(0, colon), next);
       out += brace_value(runtime, value, colon < field.size() ? field.substr(colon + 1) : "");
       at = end + 1;

@@ -8,7 +8,8 @@
 namespace magister::jinja {
 
 std::string str_of(Runtime& runtime, const Value& value);
-void need_written(const Runtime& runtime, const Value& value);  // strict: refuses the undefined, which would be written as nothing
+void need_written(const Runtime& runtime,
+                  const Value& value);  // strict: refuses the undefined, which would be written as nothing
 std::string repr_of(Runtime& runtime, const Value& value);
 
 struct JsonStyle {

@@ -13,7 +13,8 @@ Value make_range(Runtime& runtime, const Arguments& arguments) {
     runtime.refuse("range() takes one to three numbers");
   }
   std::vector<std::int64_t> numbers;
-  for (const Value& value : arguments.positional) numbers.push_back(need_integer(runtime, value, "an argument of range()"));
+  for (const Value& value : arguments.positional)
+    numbers.push_back(need_integer(runtime, value, "an argument of range()"));
   auto range = std::make_shared<Range>();
   range->start = numbers.size() == 1 ? 0 : numbers[0];
   range->stop = numbers.size() == 1 ? numbers[0] : numbers[1];
@@ -69,7 +70,8 @@ Value formatted_time(Runtime& runtime, const Arguments& arguments) {
     // The rest hangs on the machine's time zone, locale or C library, or is Python's own.
     const char directive = at + 1 < format.size() ? format[at + 1] : ' ';
     const bool known = std::string_view("aAbBdHIjmMpSUwWyYcxX%DeFhnRtTuVG-").find(directive) != std::string_view::npos;
-    const bool bare = directive == '-' && at + 2 < format.size() && std::string_view("dmHIMSj").find(format[at + 2]) != std::string_view::npos;
+    const bool bare = directive == '-' && at + 2 < format.size() &&
+                      std::string_view("dmHIMSj").find(format[at + 2]) != std::string_view::npos;
     if (!known || (directive == '-' && !bare)) runtime.refuse("the date format %{} is not known here", directive);
   }
   char buffer[8192];
@@ -79,7 +81,8 @@ Value formatted_time(Runtime& runtime, const Arguments& arguments) {
 }  // namespace
 
 bool is_function(std::string_view name) {
-  return name == "range" || name == "dict" || name == "namespace" || name == "raise_exception" || name == "strftime_now";
+  return name == "range" || name == "dict" || name == "namespace" || name == "raise_exception" ||
+         name == "strftime_now";
 }
 
 Value call_function(Runtime& runtime, const std::string& name, const Arguments& arguments) {

@@ -52,7 +52,9 @@ class Lexer {
     refuse_template(source_, place(at), "{}", fmt::format(format, std::forward<Args>(args)...));
   }
   void add(TokenKind kind, std::string text, std::size_t at) { tokens_.push_back({kind, std::move(text), place(at)}); }
-  bool looking_at(std::string_view word, std::size_t at) const { return std::string_view(text_).substr(at).starts_with(word); }
+  bool looking_at(std::string_view word, std::size_t at) const {
+    return std::string_view(text_).substr(at).starts_with(word);
+  }
   char character(std::size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
   std::size_t after_spaces(std::size_t at) const {
     while (at < text_.size()) {
@@ -82,7 +84,8 @@ class Lexer {
     std::size_t tag = begin;
     do {
       tag = text_.find('{', tag);
-    } while (tag != std::string::npos && std::string_view("{%#").find(character(tag + 1)) == std::string_view::npos && ++tag);
+    } while (tag != std::string::npos && std::string_view("{%#").find(character(tag + 1)) == std::string_view::npos &&
+             ++tag);
     if (tag == std::string::npos || tag + 1 >= text_.size()) {
       add(TokenKind::kData, text_.substr(begin), begin);
       at_ = text_.size();
@@ -165,7 +168,9 @@ class Lexer {
 
   // Digits with single underscores between them, from `at`; returns the end.
   std::size_t digits(std::size_t at, bool (*is_one)(char)) const {
-    while (is_one(character(at)) || (character(at) == '_' && is_one(character(at + 1)) && at > 0 && is_one(text_[at - 1]))) ++at;
+    while (is_one(character(at)) ||
+           (character(at) == '_' && is_one(character(at + 1)) && at > 0 && is_one(text_[at - 1])))
+      ++at;
     return at;
   }
 
@@ -177,7 +182,8 @@ class Lexer {
     if (character(end) == '.' && is_digit(character(end + 1))) fraction = digits(end + 1, is_digit);
     std::size_t exponent = fraction;
     if ((character(fraction) | 0x20) == 'e') {
-      const std::size_t sign = fraction + 1 + (character(fraction + 1) == '+' || character(fraction + 1) == '-' ? 1 : 0);
+      const std::size_t sign =
+          fraction + 1 + (character(fraction + 1) == '+' || character(fraction + 1) == '-' ? 1 : 0);
       if (is_digit(character(sign))) exponent = digits(sign, is_digit);
     }
     const bool real = exponent > end && !after_dot;
@@ -198,7 +204,8 @@ class Lexer {
       std::int64_t value = 0;
       const char* first = text.data() + (base == 10 ? 0 : 2);
       const auto [last, error] = std::from_chars(first, text.data() + text.size(), value, base);
-      if (error != std::errc{} || last != text.data() + text.size()) refuse(begin, "a number that does not fit 64 bits or is none: {}", text);
+      if (error != std::errc{} || last != text.data() + text.size())
+        refuse(begin, "a number that does not fit 64 bits or is none: {}", text);
       text = std::to_string(value);
     }
     add(real ? TokenKind::kFloat : TokenKind::kInteger, std::move(text), begin);
@@ -220,7 +227,7 @@ class Lexer {
     if (quote != '\'' && quote != '"') return false;
     const std::size_t begin = at_;
     std::string value;
-    for (++at_; character(at_) != quote; ) {
+    for (++at_; character(at_) != quote;) {
       if (at_ >= text_.size()) refuse(begin, "a text without its closing quote");
       if (text_[at_] == '\\') {
         escape(value);
@@ -261,7 +268,8 @@ class Lexer {
     const char* first = text_.data() + std::min(at_, text_.size());
     const char* last = text_.data() + std::min(at_ + count, text_.size());
     const auto [end, error] = std::from_chars(first, last, code, base);
-    const bool good = error == std::errc{} && end == first + count && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
+    const bool good =
+        error == std::errc{} && end == first + count && code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
     if (!good) refuse(begin, "an escape in a text that names no character");
     append_utf8(value, static_cast<char32_t>(code));
     at_ += count;
@@ -274,7 +282,8 @@ class Lexer {
       if (looking_at(two, at_)) found = two;
     }
     const char c = text_[at_];
-    if (found.empty() && std::string_view("+-/*%~[](){}><=.:|,;").find(c) != std::string_view::npos) found = std::string(1, c);
+    if (found.empty() && std::string_view("+-/*%~[](){}><=.:|,;").find(c) != std::string_view::npos)
+      found = std::string(1, c);
     if (found.empty()) refuse(at_, "unexpected character '{}'", c);
     if (c == '(' || c == '[' || c == '{') open += c == '(' ? ')' : c == '[' ? ']' : '}';
     if (c == ')' || c == ']' || c == '}') {

@@ -6,7 +6,19 @@
 
 namespace magister::jinja {
 
-enum class TokenKind { kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+enum class TokenKind {
+  kData,
+  kVariableBegin,
+  kVariableEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kOperator,
+  kEnd
+};
 
 struct Token {
   TokenKind kind = TokenKind::kEnd;
@@ -18,8 +30,10 @@ struct Token {
 std::vector<Token> tokenize(std::string_view template_text, const std::string& source);
 
 template <typename... Args>
-[[noreturn]] void refuse_template(const std::string& source, Place place, fmt::format_string<Args...> format, Args&&... args) {
-  fail(ExitCode::kData, "{}:{}:{}: {} (no conversation can be written with it); use the template that came with the model",
-       source, place.line, place.column, printable(fmt::format(format, std::forward<Args>(args)...), 400));
+[[noreturn]] void refuse_template(const std::string& source, Place place, fmt::format_string<Args...> format,
+                                  Args&&... args) {
+  fail(ExitCode::kData,
+       "{}:{}:{}: {} (no conversation can be written with it); use the template that came with the model", source,
+       place.line, place.column, printable(fmt::format(format, std::forward<Args>(args)...), 400));
 }
 }  // namespace magister::jinja

@@ -12,15 +12,18 @@ namespace {
 bool in(std::string_view name, const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
 constexpr std::array<std::string_view, 5> kDictKnown = {"items", "keys", "values", "get", "copy"};
-constexpr std::array<std::string_view, 6> kDictForbidden = {"clear", "pop", "popitem", "setdefault", "update", "fromkeys"};
+constexpr std::array<std::string_view, 6> kDictForbidden = {"clear",      "pop",    "popitem",
+                                                            "setdefault", "update", "fromkeys"};
 constexpr std::array<std::string_view, 2> kTupleKnown = {"count", "index"};
 constexpr std::array<std::string_view, 3> kListKnown = {"count", "index", "copy"};
-constexpr std::array<std::string_view, 8> kListForbidden = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
-constexpr std::array<std::string_view, 8> kStringUnknown = {"encode", "expandtabs", "format_map", "isidentifier", "isprintable",
-                                                            "maketrans", "translate", "istitle"};
-constexpr std::array<std::string_view, 8> kIntUnknown = {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
-                                                         "from_bytes", "numerator", "to_bytes"};
-constexpr std::array<std::string_view, 6> kFloatUnknown = {"as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer", "real"};
+constexpr std::array<std::string_view, 8> kListForbidden = {"append", "clear",  "extend",  "insert",
+                                                            "pop",    "remove", "reverse", "sort"};
+constexpr std::array<std::string_view, 8> kStringUnknown = {"encode",      "expandtabs", "format_map", "isidentifier",
+                                                            "isprintable", "maketrans",  "translate",  "istitle"};
+constexpr std::array<std::string_view, 8> kIntUnknown = {"as_integer_ratio", "bit_count",  "bit_length", "conjugate",
+                                                         "denominator",      "from_bytes", "numerator",  "to_bytes"};
+constexpr std::array<std::string_view, 6> kFloatUnknown = {"as_integer_ratio", "conjugate", "fromhex", "hex",
+                                                           "is_integer",       "real"};
 
 Value dict_view(const Value& dict, View::Part part) {
   auto view = std::make_shared<View>();
@@ -83,16 +86,23 @@ MethodState method_state(Kind kind, std::string_view name) {
   };
   constexpr std::array<std::string_view, 0> none{};
   switch (kind) {
-    case Kind::kDict: return state(kDictKnown, kDictForbidden);
-    case Kind::kList: return state(kListKnown, kListForbidden);
-    case Kind::kTuple: case Kind::kRange: return state(kTupleKnown, none);
+    case Kind::kDict:
+      return state(kDictKnown, kDictForbidden);
+    case Kind::kList:
+      return state(kListKnown, kListForbidden);
+    case Kind::kTuple:
+    case Kind::kRange:
+      return state(kTupleKnown, none);
     case Kind::kString:
       if (is_string_method(name)) return MethodState::kKnown;
       return in(name, kStringUnknown) ? MethodState::kUnknownHere : MethodState::kNone;
-    case Kind::kInt: case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kBool:
       return in(name, kIntUnknown) || name == "real" || name == "imag" ? MethodState::kUnknownHere : MethodState::kNone;
-    case Kind::kFloat: return in(name, kFloatUnknown) || name == "imag" ? MethodState::kUnknownHere : MethodState::kNone;
-    default: return MethodState::kNone;
+    case Kind::kFloat:
+      return in(name, kFloatUnknown) || name == "imag" ? MethodState::kUnknownHere : MethodState::kNone;
+    default:
+      return MethodState::kNone;
   }
 }
 

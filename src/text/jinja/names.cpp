@@ -9,8 +9,12 @@
 namespace magister::jinja {
 namespace {
 
-bool is_default(const Expression& e) { return e.kind == ExpressionKind::kFilter && (e.name == "default" || e.name == "d"); }
-bool is_existence_test(const Expression& e) { return e.kind == ExpressionKind::kTest && (e.name == "defined" || e.name == "undefined"); }
+bool is_default(const Expression& e) {
+  return e.kind == ExpressionKind::kFilter && (e.name == "default" || e.name == "d");
+}
+bool is_existence_test(const Expression& e) {
+  return e.kind == ExpressionKind::kTest && (e.name == "defined" || e.name == "undefined");
+}
 
 // none, "", 0, [], and 1 for the sake of `x | length >= 1`: what a comparison with means a look at whether there is anything.
 bool is_empty_constant(const Expression& e, const std::string& by) {
@@ -55,7 +59,8 @@ class Walk {
 
   TemplateName* use(const Expression& name) {
     if (is_bound(name.name)) return nullptr;
-    const auto at = std::find_if(found_.begin(), found_.end(), [&](const TemplateName& one) { return one.name == name.name; });
+    const auto at =
+        std::find_if(found_.begin(), found_.end(), [&](const TemplateName& one) { return one.name == name.name; });
     if (at != found_.end()) return &*at;
     found_.push_back({name.name, name.place.line, name.place.column, false, false});
     return &found_.back();
@@ -79,8 +84,10 @@ class Walk {
         for (const ExpressionPtr& condition : s.expressions) truth(*condition);
         for (const Block& body : s.bodies) block(body);
         return;
-      case StatementKind::kFor: return loop(s);
-      case StatementKind::kMacro: return macro(*s.macro);
+      case StatementKind::kFor:
+        return loop(s);
+      case StatementKind::kMacro:
+        return macro(*s.macro);
       case StatementKind::kCallBlock:
         visit(*s.expressions[0]);
         return macro(*s.macro);
@@ -130,15 +137,22 @@ class Walk {
 
   void visit(const Expression& e) {
     switch (e.kind) {
-      case ExpressionKind::kName: use(e); return;
-      case ExpressionKind::kAnd: case ExpressionKind::kOr: case ExpressionKind::kNot: case ExpressionKind::kTest: case ExpressionKind::kCompare:
+      case ExpressionKind::kName:
+        use(e);
+        return;
+      case ExpressionKind::kAnd:
+      case ExpressionKind::kOr:
+      case ExpressionKind::kNot:
+      case ExpressionKind::kTest:
+      case ExpressionKind::kCompare:
         return truth(e);
       case ExpressionKind::kCondition:
         truth(*e.parts[0]);
         visit(*e.parts[1]);
         if (e.parts[2] != nullptr) visit(*e.parts[2]);
         return;
-      default: break;
+      default:
+        break;
     }
     if (is_default(e)) note_default(e);
     for (const ExpressionPtr& part : e.parts) {
@@ -153,7 +167,8 @@ class Walk {
     if (name == nullptr) return;
     name->tested_for_absence = true;
     name->tested_for_emptiness = name->tested_for_emptiness || e.arguments->positional.size() > 1 ||
-                                 std::any_of(e.arguments->named.begin(), e.arguments->named.end(), [](const auto& one) { return one.first == "boolean"; });
+                                 std::any_of(e.arguments->named.begin(), e.arguments->named.end(),
+                                             [](const auto& one) { return one.first == "boolean"; });
   }
 
   // An expression whose truth decides: the names in it are tested.
@@ -162,7 +177,9 @@ class Walk {
       case ExpressionKind::kName:
         if (TemplateName* const name = use(e)) name->tested_for_emptiness = true;
         return;
-      case ExpressionKind::kAnd: case ExpressionKind::kOr: case ExpressionKind::kNot:
+      case ExpressionKind::kAnd:
+      case ExpressionKind::kOr:
+      case ExpressionKind::kNot:
         for (const ExpressionPtr& part : e.parts) truth(*part);
         return;
       case ExpressionKind::kFilter:
@@ -175,9 +192,12 @@ class Walk {
           return visit(*e.arguments);
         }
         return visit(e);
-      case ExpressionKind::kTest: return test(e);
-      case ExpressionKind::kCompare: return compare(e);
-      default: return visit(e);
+      case ExpressionKind::kTest:
+        return test(e);
+      case ExpressionKind::kCompare:
+        return compare(e);
+      default:
+        return visit(e);
     }
   }
 
@@ -191,7 +211,8 @@ class Walk {
 
   void compare(const Expression& e) {
     const bool with_nothing = std::any_of(e.operators.begin(), e.operators.end(), [&](const std::string& by) {
-      return std::any_of(e.parts.begin(), e.parts.end(), [&](const ExpressionPtr& part) { return is_empty_constant(*part, by); });
+      return std::any_of(e.parts.begin(), e.parts.end(),
+                         [&](const ExpressionPtr& part) { return is_empty_constant(*part, by); });
     });
     for (const ExpressionPtr& part : e.parts) with_nothing ? truth(*part) : visit(*part);
   }

@@ -41,26 +41,45 @@ Value view_item(Runtime& runtime, const View& view, const std::pair<Value, Value
 
 bool truthy(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: case Kind::kNone: return false;
-    case Kind::kBool: case Kind::kInt: return value.as_integer() != 0;
-    case Kind::kFloat: return value.as_real() != 0;
-    case Kind::kIterator: case Kind::kNamespace: case Kind::kCallable: return true;
-    case Kind::kLoop: return true;
-    default: return length_of(value).value_or(1) != 0;
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+    case Kind::kInt:
+      return value.as_integer() != 0;
+    case Kind::kFloat:
+      return value.as_real() != 0;
+    case Kind::kIterator:
+    case Kind::kNamespace:
+    case Kind::kCallable:
+      return true;
+    case Kind::kLoop:
+      return true;
+    default:
+      return length_of(value).value_or(1) != 0;
   }
 }
 
 std::optional<std::int64_t> length_of(const Value& value) {
   const auto size = [](const auto& container) { return static_cast<std::int64_t>(container.size()); };
   switch (value.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return static_cast<std::int64_t>(count_points(value.as_text()));
-    case Kind::kList: case Kind::kTuple: return size(items(value));
-    case Kind::kDict: return size(value.object<Dict>().entries);
-    case Kind::kView: return size(value.object<View>().dict.object<Dict>().entries);
-    case Kind::kRange: return value.object<Range>().count();
-    case Kind::kLoop: return size(value.object<LoopState>().items);
-    default: return std::nullopt;
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return static_cast<std::int64_t>(count_points(value.as_text()));
+    case Kind::kList:
+    case Kind::kTuple:
+      return size(items(value));
+    case Kind::kDict:
+      return size(value.object<Dict>().entries);
+    case Kind::kView:
+      return size(value.object<View>().dict.object<Dict>().entries);
+    case Kind::kRange:
+      return value.object<Range>().count();
+    case Kind::kLoop:
+      return size(value.object<LoopState>().items);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -69,9 +88,14 @@ bool equal(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::kUndefined: case Kind::kNone: return true;
-    case Kind::kString: runtime.charge(a.as_text().size() / 64); return a.as_text() == b.as_text();
-    case Kind::kList: case Kind::kTuple:
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      runtime.charge(a.as_text().size() / 64);
+      return a.as_text() == b.as_text();
+    case Kind::kList:
+    case Kind::kTuple:
       if (a.pointer() == b.pointer()) return true;
       return std::equal(items(a).begin(), items(a).end(), items(b).begin(), items(b).end(),
                         [&](const Value& x, const Value& y) { return equal(runtime, x, y); });
@@ -82,7 +106,8 @@ bool equal(Runtime& runtime, const Value& a, const Value& b) {
       if (x.count() != y.count()) return false;
       return x.count() == 0 || (x.start == y.start && (x.count() == 1 || x.step == y.step));
     }
-    default: return a.pointer() == b.pointer();
+    default:
+      return a.pointer() == b.pointer();
   }
 }
 
@@ -107,20 +132,31 @@ bool less(Runtime& runtime, const Value& a, const Value& b) {
 
 bool is_iterable(const Value& value) {
   switch (value.kind()) {
-    case Kind::kNone: case Kind::kBool: case Kind::kInt: case Kind::kFloat: case Kind::kNamespace: case Kind::kCallable: return false;
-    default: return true;
+    case Kind::kNone:
+    case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kFloat:
+    case Kind::kNamespace:
+    case Kind::kCallable:
+      return false;
+    default:
+      return true;
   }
 }
 
 Values items_of(Runtime& runtime, const Value& value) {
   Values result;
   switch (value.kind()) {
-    case Kind::kUndefined: break;
+    case Kind::kUndefined:
+      break;
     case Kind::kString:
       runtime.charge(1 + value.as_text().size());
       for (const std::string_view point : points_of(value.as_text())) result.push_back(Value::text(std::string(point)));
       break;
-    case Kind::kList: case Kind::kTuple: result = items(value); break;
+    case Kind::kList:
+    case Kind::kTuple:
+      result = items(value);
+      break;
     case Kind::kDict:
       for (const auto& [key, ignored] : value.object<Dict>().entries) result.push_back(key);
       break;
@@ -140,7 +176,8 @@ Values items_of(Runtime& runtime, const Value& value) {
       iterator.next = iterator.items.size();
       break;
     }
-    default: runtime.refuse("{} cannot be walked through", type_name(value));
+    default:
+      runtime.refuse("{} cannot be walked through", type_name(value));
   }
   runtime.charge(1 + result.size());
   return result;

@@ -12,7 +12,7 @@ bool equal(Runtime& runtime, const Value& a, const Value& b);
 bool less(Runtime& runtime, const Value& a, const Value& b);  // refuses what Python cannot order
 std::optional<std::int64_t> length_of(const Value& value);    // of what has len()
 bool is_iterable(const Value& value);
-Values items_of(Runtime& runtime, const Value& value);        // refuses what is not iterable; empties an iterator
+Values items_of(Runtime& runtime, const Value& value);  // refuses what is not iterable; empties an iterator
 bool contains(Runtime& runtime, const Value& container, const Value& item);
 void need_defined(Runtime& runtime, const Value& value);
 void need_hashable(Runtime& runtime, const Value& key);

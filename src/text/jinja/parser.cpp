@@ -16,8 +16,8 @@ bool Parser::skip_name(std::string_view text) { return is_name(text) ? (take(), 
 
 void Parser::unexpected(std::string_view wanted) const {
   const Token& token = now();
-  const char* what = token.kind == TokenKind::kEnd        ? "the end of the template"
-                     : token.kind == TokenKind::kBlockEnd ? "the end of a block"
+  const char* what = token.kind == TokenKind::kEnd           ? "the end of the template"
+                     : token.kind == TokenKind::kBlockEnd    ? "the end of a block"
                      : token.kind == TokenKind::kVariableEnd ? "the end of an output"
                      : token.kind == TokenKind::kData        ? "text"
                                                              : nullptr;
@@ -44,7 +44,9 @@ ExpressionPtr Parser::make(ExpressionKind kind, Place place, std::string name) c
 
 ExpressionPtr Parser::finish(ExpressionPtr made) const {
   int highest = 0;
-  const auto look = [&](const ExpressionPtr& part) { highest = part == nullptr ? highest : std::max(highest, part->height); };
+  const auto look = [&](const ExpressionPtr& part) {
+    highest = part == nullptr ? highest : std::max(highest, part->height);
+  };
   for (const ExpressionPtr& part : made->parts) look(part);
   if (made->arguments != nullptr) {
     for (const ExpressionPtr& part : made->arguments->positional) look(part);
@@ -57,7 +59,8 @@ ExpressionPtr Parser::finish(ExpressionPtr made) const {
   return made;
 }
 
-ExpressionPtr Parser::binary(ExpressionKind kind, ExpressionPtr left, ExpressionPtr right, std::string name, Place place) {
+ExpressionPtr Parser::binary(ExpressionKind kind, ExpressionPtr left, ExpressionPtr right, std::string name,
+                             Place place) {
   auto made = make(kind, place, std::move(name));
   made->parts.push_back(std::move(left));
   made->parts.push_back(std::move(right));
@@ -109,7 +112,8 @@ ExpressionPtr Parser::comparison() {
   made->parts.push_back(sum());
   while (true) {
     static const Words kOperators = {"==", "!=", "<", "<=", ">", ">="};
-    const bool ordered = now().kind == TokenKind::kOperator && std::find(kOperators.begin(), kOperators.end(), now().text) != kOperators.end();
+    const bool ordered = now().kind == TokenKind::kOperator &&
+                         std::find(kOperators.begin(), kOperators.end(), now().text) != kOperators.end();
     if (ordered || is_name("in")) {
       made->operators.push_back(take().text);
     } else if (is_name("not") && ahead().kind == TokenKind::kName && ahead().text == "in") {

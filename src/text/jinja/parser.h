@@ -48,8 +48,8 @@ class Parser {
 
   // jinja_parser_statements.cpp
   using Words = std::vector<std::string_view>;
-  Block block(const Words& ends);           // up to a tag that begins with one of the words, which stays the current token
-  Block body(const Words& ends);            // from inside a tag: its end, then block()
+  Block block(const Words& ends);  // up to a tag that begins with one of the words, which stays the current token
+  Block body(const Words& ends);   // from inside a tag: its end, then block()
   void statement(Block& into);
   void set(Statement& made);
   void for_loop(Statement& made);
@@ -80,7 +80,8 @@ class Parser {
   // Counts how deep the parser calls itself.
   struct Deeper {
     explicit Deeper(Parser& parser) : parser(parser) {
-      if (++parser.depth_ > kMaxParserDepth) parser.refuse(parser.now().place, "a template nested deeper than is known here");
+      if (++parser.depth_ > kMaxParserDepth)
+        parser.refuse(parser.now().place, "a template nested deeper than is known here");
     }
     ~Deeper() { --parser.depth_; }
     Deeper(const Deeper&) = delete;
@@ -92,7 +93,7 @@ class Parser {
   const std::string& source_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  int loops_ = 0;                // around the current statement, inside the current macro
-  MacroBody* macro_ = nullptr;   // whose body is being read: the names varargs, kwargs and caller are noted there
+  int loops_ = 0;               // around the current statement, inside the current macro
+  MacroBody* macro_ = nullptr;  // whose body is being read: the names varargs, kwargs and caller are noted there
 };
 }  // namespace magister::jinja

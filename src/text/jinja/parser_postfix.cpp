@@ -76,7 +76,8 @@ ExpressionPtr Parser::filter(ExpressionPtr input) {
   auto made = make(ExpressionKind::kFilter, now().place, need_name());
   while (skip_operator(".")) made->name += "." + need_name();
   made->filter = find_filter(made->name);
-  if (made->filter == nullptr) refuse(made->place, "the filter \"{}\" is not known here{}", made->name, hint(made->name, filter_names()));
+  if (made->filter == nullptr)
+    refuse(made->place, "the filter \"{}\" is not known here{}", made->name, hint(made->name, filter_names()));
   made->parts.push_back(std::move(input));
   made->arguments = is_operator("(") ? call_arguments() : std::make_unique<CallArguments>();
   return finish(std::move(made));
@@ -88,13 +89,15 @@ ExpressionPtr Parser::test(ExpressionPtr input) {
   auto made = make(ExpressionKind::kTest, place, need_name());
   while (skip_operator(".")) made->name += "." + need_name();
   made->test = find_test(made->name);
-  if (made->test == nullptr) refuse(place, "the test \"{}\" is not known here{}", made->name, hint(made->name, test_names()));
+  if (made->test == nullptr)
+    refuse(place, "the test \"{}\" is not known here{}", made->name, hint(made->name, test_names()));
   made->parts.push_back(std::move(input));
   made->arguments = std::make_unique<CallArguments>();
   const TokenKind kind = now().kind;
   if (is_operator("(")) {
     made->arguments = call_arguments();
-  } else if (kind == TokenKind::kString || kind == TokenKind::kInteger || kind == TokenKind::kFloat || is_operator("[") || is_operator("{") ||
+  } else if (kind == TokenKind::kString || kind == TokenKind::kInteger || kind == TokenKind::kFloat ||
+             is_operator("[") || is_operator("{") ||
              (kind == TokenKind::kName && !is_name("else") && !is_name("or") && !is_name("and"))) {
     if (is_name("is")) refuse(now().place, "two tests with \"is\" in a row");
     made->arguments->positional.push_back(postfix(primary()));

@@ -9,12 +9,14 @@ namespace {
 bool is_target(const Expression& target) {
   if (target.kind == ExpressionKind::kName || target.kind == ExpressionKind::kNamespaceTarget) return true;
   return target.kind == ExpressionKind::kTuple &&
-         std::all_of(target.parts.begin(), target.parts.end(), [](const ExpressionPtr& part) { return is_target(*part); });
+         std::all_of(target.parts.begin(), target.parts.end(),
+                     [](const ExpressionPtr& part) { return is_target(*part); });
 }
 
 // The words of Jinja that mean other files or other languages' output.
 bool is_foreign(std::string_view word) {
-  constexpr std::string_view kWords[] = {"extends", "include", "import", "from", "block", "autoescape", "trans", "do", "debug"};
+  constexpr std::string_view kWords[] = {"extends",    "include", "import", "from", "block",
+                                         "autoescape", "trans",   "do",     "debug"};
   return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
 }
 
@@ -36,7 +38,8 @@ Block Parser::block(const Words& ends) {
   while (now().kind != TokenKind::kEnd) {
     const Token token = take();
     if (token.kind == TokenKind::kBlockBegin) {
-      const bool ended = now().kind == TokenKind::kName && std::find(ends.begin(), ends.end(), now().text) != ends.end();
+      const bool ended =
+          now().kind == TokenKind::kName && std::find(ends.begin(), ends.end(), now().text) != ends.end();
       if (ended) return statements;
       statement(statements);
       if (now().kind != TokenKind::kBlockEnd) unexpected("the end of the block");
@@ -68,7 +71,8 @@ Block Parser::body(const Words& ends) {
 
 void Parser::refuse_statement(const Token& token) const {
   if (token.kind != TokenKind::kName) unexpected("a statement");
-  if (is_foreign(token.text)) refuse(token.place, "the statement \"{}\" is not known here (chat templates stand alone)", token.text);
+  if (is_foreign(token.text))
+    refuse(token.place, "the statement \"{}\" is not known here (chat templates stand alone)", token.text);
   refuse(token.place, "the statement \"{}\" is not known here or stands where none is open", token.text);
 }
 

@@ -62,11 +62,21 @@ void append_repr(Runtime& runtime, const Value& value, std::string& out, int lev
   runtime.charge_text(out.size() > runtime.options().max_bytes ? out.size() : 64);
   if (level > 2 * kMaxDepth) runtime.refuse("a namespace that holds itself cannot be printed");
   switch (value.kind()) {
-    case Kind::kUndefined: out += "Undefined"; return;
-    case Kind::kNone: out += "None"; return;
-    case Kind::kBool: out += value.as_integer() != 0 ? "True" : "False"; return;
-    case Kind::kInt: out += std::to_string(value.as_integer()); return;
-    case Kind::kFloat: out += repr_of_real(value.as_real()); return;
+    case Kind::kUndefined:
+      out += "Undefined";
+      return;
+    case Kind::kNone:
+      out += "None";
+      return;
+    case Kind::kBool:
+      out += value.as_integer() != 0 ? "True" : "False";
+      return;
+    case Kind::kInt:
+      out += std::to_string(value.as_integer());
+      return;
+    case Kind::kFloat:
+      out += repr_of_real(value.as_real());
+      return;
     case Kind::kString:
       runtime.charge_text(value.as_text().size());
       out += value.is_markup() ? "Markup(" + repr_of_text(value.as_text()) + ")" : repr_of_text(value.as_text());
@@ -81,11 +91,21 @@ void append_repr(Runtime& runtime, const Value& value, std::string& out, int lev
       append_list(runtime, value.object<Sequence>().items, out, level + 1);
       out += value.object<Sequence>().items.size() == 1 ? ",)" : ")";
       return;
-    case Kind::kDict: append_dict(runtime, value.object<Dict>(), out, level + 1); return;
-    case Kind::kView: append_view(runtime, value, out, level + 1); return;
-    case Kind::kRange: append_range(value.object<Range>(), out); return;
-    case Kind::kNamespace: append_namespace(runtime, value.object<Namespace>(), out, level + 1); return;
-    case Kind::kIterator: case Kind::kCallable: case Kind::kLoop:
+    case Kind::kDict:
+      append_dict(runtime, value.object<Dict>(), out, level + 1);
+      return;
+    case Kind::kView:
+      append_view(runtime, value, out, level + 1);
+      return;
+    case Kind::kRange:
+      append_range(value.object<Range>(), out);
+      return;
+    case Kind::kNamespace:
+      append_namespace(runtime, value.object<Namespace>(), out, level + 1);
+      return;
+    case Kind::kIterator:
+    case Kind::kCallable:
+    case Kind::kLoop:
       // Python would print an address, which is another one in every run.
       runtime.refuse("a {} is printed", type_name(value));
   }
@@ -127,20 +147,34 @@ class JsonWriter {
   void write(const Value& value, int level) {
     runtime_.charge_text(out.size() > runtime_.options().max_bytes ? out.size() : 64);
     switch (value.kind()) {
-      case Kind::kNone: out += "null"; return;
-      case Kind::kBool: out += value.as_integer() != 0 ? "true" : "false"; return;
-      case Kind::kInt: out += std::to_string(value.as_integer()); return;
-      case Kind::kFloat: out += json_of_real(value.as_real()); return;
+      case Kind::kNone:
+        out += "null";
+        return;
+      case Kind::kBool:
+        out += value.as_integer() != 0 ? "true" : "false";
+        return;
+      case Kind::kInt:
+        out += std::to_string(value.as_integer());
+        return;
+      case Kind::kFloat:
+        out += json_of_real(value.as_real());
+        return;
       case Kind::kString:
         runtime_.charge_text(value.as_text().size());
         append_json_text(value.as_text(), style_.ensure_ascii, out);
         return;
-      case Kind::kList: case Kind::kTuple: write_list(value.object<Sequence>().items, level); return;
-      case Kind::kDict: write_dict(value.object<Dict>(), level); return;
+      case Kind::kList:
+      case Kind::kTuple:
+        write_list(value.object<Sequence>().items, level);
+        return;
+      case Kind::kDict:
+        write_dict(value.object<Dict>(), level);
+        return;
       case Kind::kUndefined:
         need_defined(runtime_, value);
         return;
-      default: runtime_.refuse("a {} cannot be written as JSON", type_name(value));
+      default:
+        runtime_.refuse("a {} cannot be written as JSON", type_name(value));
     }
   }
   std::string out;
@@ -165,7 +199,8 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(), [&](auto* a, auto* b) { return less(runtime_, a->first, b->first); });
+      std::stable_sort(entries.begin(), entries.end(),
+                       [&](auto* a, auto* b) { return less(runtime_, a->first, b->first); });
     }
     out += '{';
     for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -200,13 +235,15 @@ std::string repr_of(Runtime& runtime, const Value& value) {
 
 void need_written(const Runtime& runtime, const Value& value) {
   if (!runtime.options().strict || !value.is(Kind::kUndefined)) return;
-  runtime.refuse_field(value.has_object() ? value.as_text() : "an undefined value", "complete the record, or let the template test for it: {% if x is defined %}");
+  runtime.refuse_field(value.has_object() ? value.as_text() : "an undefined value",
+                       "complete the record, or let the template test for it: {% if x is defined %}");
 }
 
 std::string str_of(Runtime& runtime, const Value& value) {
   if (value.is(Kind::kUndefined)) return {};
   if (value.is(Kind::kNone) && runtime.options().strict) {
-    runtime.refuse_field("null would be written as \"None\"", "complete the record, or let the template test for it: {% if x is not none %}");
+    runtime.refuse_field("null would be written as \"None\"",
+                         "complete the record, or let the template test for it: {% if x is not none %}");
   }
   if (value.is(Kind::kString)) {
     runtime.charge_text(value.as_text().size());

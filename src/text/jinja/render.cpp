@@ -69,31 +69,54 @@ Renderer::Flow Renderer::execute(const Statement& statement, const ScopePtr& sco
   runtime_.need_nesting();
   Flow flow = Flow::kNormal;
   switch (statement.kind) {
-    case StatementKind::kData: print(statement.text); break;
+    case StatementKind::kData:
+      print(statement.text);
+      break;
     case StatementKind::kOutput:
       for (const ExpressionPtr& value : statement.expressions) {
         const Value result = evaluate(*value, scope);
         runtime_.place = value->place;
-        const bool may_be_nothing = value->kind == ExpressionKind::kCondition || (value->kind == ExpressionKind::kName && scope->find(value->name) == nullptr);
+        const bool may_be_nothing = value->kind == ExpressionKind::kCondition ||
+                                    (value->kind == ExpressionKind::kName && scope->find(value->name) == nullptr);
         if (!may_be_nothing) need_written(runtime_, result);
         print(result.is(Kind::kString) ? std::string_view(result.as_text()) : str_of(runtime_, result));
       }
       break;
-    case StatementKind::kIf: flow = branch(statement, scope); break;
-    case StatementKind::kFor: flow = loop(statement, scope); break;
-    case StatementKind::kSet: assign(*statement.targets[0], evaluate(*statement.expressions[0], scope), scope); break;
-    case StatementKind::kSetBlock: flow = set_block(statement, scope); break;
-    case StatementKind::kMacro: scope->set(statement.text, macro_value(statement, scope)); break;
+    case StatementKind::kIf:
+      flow = branch(statement, scope);
+      break;
+    case StatementKind::kFor:
+      flow = loop(statement, scope);
+      break;
+    case StatementKind::kSet:
+      assign(*statement.targets[0], evaluate(*statement.expressions[0], scope), scope);
+      break;
+    case StatementKind::kSetBlock:
+      flow = set_block(statement, scope);
+      break;
+    case StatementKind::kMacro:
+      scope->set(statement.text, macro_value(statement, scope));
+      break;
     case StatementKind::kCallBlock: {
       const Value caller = macro_value(statement, scope);
       print(str_of(runtime_, call(*statement.expressions[0], scope, &caller)));
       break;
     }
-    case StatementKind::kFilterBlock: flow = filter_block(statement, scope); break;
-    case StatementKind::kWith: flow = with(statement, scope); break;
-    case StatementKind::kGeneration: generation(statement, scope); break;
-    case StatementKind::kBreak: flow = Flow::kBreak; break;
-    case StatementKind::kContinue: flow = Flow::kContinue; break;
+    case StatementKind::kFilterBlock:
+      flow = filter_block(statement, scope);
+      break;
+    case StatementKind::kWith:
+      flow = with(statement, scope);
+      break;
+    case StatementKind::kGeneration:
+      generation(statement, scope);
+      break;
+    case StatementKind::kBreak:
+      flow = Flow::kBreak;
+      break;
+    case StatementKind::kContinue:
+      flow = Flow::kContinue;
+      break;
   }
   --runtime_.nesting;
   return flow;
@@ -150,7 +173,8 @@ Renderer::Flow Renderer::set_block(const Statement& statement, const ScopePtr& s
 Renderer::Flow Renderer::filter_block(const Statement& statement, const ScopePtr& scope) {
   Flow flow = Flow::kNormal;
   const Value text = Value::text(captured([&] { flow = execute(statement.bodies[0], inside(scope)); }));
-  if (flow == Flow::kNormal) print(need_text(runtime_, filtered(*statement.expressions[0], scope, &text), "what a filter block makes"));
+  if (flow == Flow::kNormal)
+    print(need_text(runtime_, filtered(*statement.expressions[0], scope, &text), "what a filter block makes"));
   return flow;
 }
 
@@ -182,8 +206,10 @@ void Renderer::assign(const Expression& target, const Value& value, const ScopeP
   } else {
     const Value* space = scope->find(target.name);
     const std::string& attribute = target.operators[0];
-    if (space == nullptr || !space->is(Kind::kNamespace)) runtime_.refuse("\"{}\" is not a namespace, nothing can be set in it", target.name);
-    if (attribute.starts_with("_")) runtime_.refuse("the attribute \"{}\" of a namespace begins with an underscore", attribute);
+    if (space == nullptr || !space->is(Kind::kNamespace))
+      runtime_.refuse("\"{}\" is not a namespace, nothing can be set in it", target.name);
+    if (attribute.starts_with("_"))
+      runtime_.refuse("the attribute \"{}\" of a namespace begins with an underscore", attribute);
     auto& attributes = space->object<Namespace>().attributes;
     runtime_.charge(1 + attributes.size() / 16);
     for (auto& [name, old] : attributes) {

@@ -24,7 +24,8 @@ struct Macro : Callable {
 class Renderer {
  public:
   // names: the program's free_names().
-  Renderer(Runtime& runtime, const std::vector<TemplateName>& names) : runtime_(runtime), names_(names), out_(&result_.text) {}
+  Renderer(Runtime& runtime, const std::vector<TemplateName>& names)
+      : runtime_(runtime), names_(names), out_(&result_.text) {}
   RenderedChat run(const Block& program, const ScopePtr& variables);
 
  private:

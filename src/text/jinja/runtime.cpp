@@ -11,21 +11,22 @@ Runtime::~Runtime() {
 }
 
 void Runtime::refuse_text(const std::string& problem) const {
-  fail(ExitCode::kData, "{}:{}:{}: {} (the conversation cannot be written as the template says); fix the template or the conversation",
+  fail(ExitCode::kData,
+       "{}:{}:{}: {} (the conversation cannot be written as the template says); fix the template or the conversation",
        source_, place.line, place.column, printable(problem, 400));
 }
 
 void Runtime::refuse_field(const std::string& problem, const std::string& advice) const {
-  fail(ExitCode::kData, "{}:{}:{}: {} (the prompt would say something else than was meant); {}", source_, place.line, place.column,
-       printable(problem, 400), printable(advice, 400));
+  fail(ExitCode::kData, "{}:{}:{}: {} (the prompt would say something else than was meant); {}", source_, place.line,
+       place.column, printable(problem, 400), printable(advice, 400));
 }
 
 void Runtime::raise(const std::string& message) const {
-  throw TemplateRefusal(
-      fmt::format("{}:{}:{}: the template refuses the conversation: {} (the model was trained on others); fix the conversation or "
-                  "use another template",
-                  source_, place.line, place.column, printable(message, 400)),
-      message);
+  throw TemplateRefusal(fmt::format("{}:{}:{}: the template refuses the conversation: {} (the model was trained on "
+                                    "others); fix the conversation or "
+                                    "use another template",
+                                    source_, place.line, place.column, printable(message, 400)),
+                        message);
 }
 
 void Runtime::charge(std::uint64_t steps) {
@@ -36,7 +37,8 @@ void Runtime::charge(std::uint64_t steps) {
 }
 
 void Runtime::charge_text(std::uint64_t bytes) {
-  if (bytes > options_.max_bytes) refuse("a text of {} bytes, more than the {} that are allowed", bytes, options_.max_bytes);
+  if (bytes > options_.max_bytes)
+    refuse("a text of {} bytes, more than the {} that are allowed", bytes, options_.max_bytes);
   charge(1 + bytes / 64);
 }
 
@@ -105,8 +107,8 @@ void DictBuilder::set(const Value& key, const Value& value) {
   dict_->depth = std::max(dict_->depth, depth + 1);
 }
 
-Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments, std::initializer_list<const char*> names,
-           std::size_t required) {
+Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments,
+           std::initializer_list<const char*> names, std::size_t required) {
   Bound bound;
   bound.values.assign(names.size(), nullptr);
   if (arguments.positional.size() > names.size()) {

@@ -16,10 +16,10 @@ struct Place {
   int line = 1, column = 1;  // from 1; the column counts bytes
 };
 
-constexpr int kMaxDepth = 100;       // of nested lists and dicts
-constexpr int kMaxHeight = 250;      // of one expression, as parsed
-constexpr int kMaxParserDepth = 600; // calls of the parser inside each other: about 200 brackets
-constexpr int kMaxNesting = 800;     // of expressions and statements while running, macros included
+constexpr int kMaxDepth = 100;              // of nested lists and dicts
+constexpr int kMaxHeight = 250;             // of one expression, as parsed
+constexpr int kMaxParserDepth = 600;        // calls of the parser inside each other: about 200 brackets
+constexpr int kMaxNesting = 800;            // of expressions and statements while running, macros included
 constexpr std::int64_t kMaxRange = 100000;  // the reference's bound of range()
 
 class Runtime {
@@ -82,7 +82,8 @@ struct Bound {
   std::vector<const Value*> values;
   const Value* operator[](std::size_t i) const { return values[i]; }
 };
-Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments, std::initializer_list<const char*> names,
-           std::size_t required = 0);
-Bound bind(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>, std::size_t = 0) = delete;  // would dangle
+Bound bind(Runtime& runtime, std::string_view function, const Arguments& arguments,
+           std::initializer_list<const char*> names, std::size_t required = 0);
+Bound bind(Runtime&, std::string_view, Arguments&&, std::initializer_list<const char*>,
+           std::size_t = 0) = delete;  // would dangle
 }  // namespace magister::jinja

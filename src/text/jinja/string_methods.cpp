@@ -23,8 +23,12 @@ struct Call {
   }
   void nothing() const { bound({}); }
   Value text(std::string_view result) const { return runtime.text(std::string(result)); }
-  const std::string& need(const Value& value) const { return need_text(runtime, value, "an argument of str." + name + "()"); }
-  std::int64_t number(const Value& value) const { return need_integer(runtime, value, "an argument of str." + name + "()"); }
+  const std::string& need(const Value& value) const {
+    return need_text(runtime, value, "an argument of str." + name + "()");
+  }
+  std::int64_t number(const Value& value) const {
+    return need_integer(runtime, value, "an argument of str." + name + "()");
+  }
   // Searching backwards and by sets takes the product of both lengths in the worst case.
   void charge_product(std::size_t size) const { runtime.charge((self.size() / 64 + 1) * (size / 64 + 1)); }
   Value list(const std::vector<std::string_view>& parts) const {
@@ -138,7 +142,8 @@ Value partitioned(const Call& call, bool from_right) {
     parts[from_right ? 2 : 0] = call.text(call.self);
     return call.runtime.tuple(std::move(parts));
   }
-  return call.runtime.tuple({call.text(call.self.substr(0, at)), call.text(separator), call.text(call.self.substr(at + separator.size()))});
+  return call.runtime.tuple(
+      {call.text(call.self.substr(0, at)), call.text(separator), call.text(call.self.substr(at + separator.size()))});
 }
 
 Value justified(const Call& call, char align) {
@@ -240,7 +245,8 @@ const std::map<std::string_view, Method>& methods() {
       {"islower", [](const Call& c) { return c.nothing(), Value::boolean(is_lower(c.self)); }},
       {"isascii", [](const Call& c) { return c.nothing(), Value::boolean(is_ascii(c.self)); }},
       {"format", [](const Call& c) { return c.runtime.text(brace_format(c.runtime, c.self, c.arguments)); }},
-      {"casefold", [](const Call& c) {
+      {"casefold",
+       [](const Call& c) {
          c.nothing();
          if (!is_ascii(c.self)) c.runtime.refuse("str.casefold() beyond ASCII is not known here");
          return c.text(lower(c.self));

@@ -17,7 +17,8 @@ bool is_kind(Runtime& runtime, const Value& input, const Arguments& arguments) {
 
 // Everything with a length and items by index or key; an undefined value has both, as in the reference.
 bool is_sequence(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  return is_kind<Kind::kUndefined, Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict, Kind::kRange>(runtime, input, arguments);
+  return is_kind<Kind::kUndefined, Kind::kString, Kind::kList, Kind::kTuple, Kind::kDict, Kind::kRange>(runtime, input,
+                                                                                                        arguments);
 }
 
 bool iterable(Runtime& runtime, const Value& input, const Arguments& arguments) {
@@ -35,12 +36,22 @@ bool is_flag(Runtime& runtime, const Value& input, const Arguments& arguments) {
   return input.is(Kind::kBool) && (input.as_integer() != 0) == flag;
 }
 
-const Value& other(Runtime& runtime, const Arguments& arguments) { return *bind(runtime, "the test", arguments, {"other"}, 1)[0]; }
+const Value& other(Runtime& runtime, const Arguments& arguments) {
+  return *bind(runtime, "the test", arguments, {"other"}, 1)[0];
+}
 
-bool is_equal(Runtime& runtime, const Value& a, const Arguments& arguments) { return equal(runtime, a, other(runtime, arguments)); }
-bool not_equal(Runtime& runtime, const Value& a, const Arguments& arguments) { return !is_equal(runtime, a, arguments); }
-bool is_less(Runtime& runtime, const Value& a, const Arguments& arguments) { return less(runtime, a, other(runtime, arguments)); }
-bool greater(Runtime& runtime, const Value& a, const Arguments& arguments) { return less(runtime, other(runtime, arguments), a); }
+bool is_equal(Runtime& runtime, const Value& a, const Arguments& arguments) {
+  return equal(runtime, a, other(runtime, arguments));
+}
+bool not_equal(Runtime& runtime, const Value& a, const Arguments& arguments) {
+  return !is_equal(runtime, a, arguments);
+}
+bool is_less(Runtime& runtime, const Value& a, const Arguments& arguments) {
+  return less(runtime, a, other(runtime, arguments));
+}
+bool greater(Runtime& runtime, const Value& a, const Arguments& arguments) {
+  return less(runtime, other(runtime, arguments), a);
+}
 bool at_most(Runtime& runtime, const Value& a, const Arguments& arguments) {
   return is_less(runtime, a, arguments) || is_equal(runtime, a, arguments);
 }
@@ -56,7 +67,8 @@ bool same_as(Runtime& runtime, const Value& a, const Arguments& arguments) {
   const Value& b = other(runtime, arguments);
   if (a.kind() != b.kind()) return false;
   if (a.is(Kind::kNone) || a.is(Kind::kBool)) return a.as_integer() == b.as_integer();
-  if (a.is_number() || a.is(Kind::kString)) runtime.refuse("\"sameas\" of a {} depends on the interpreter; use ==", type_name(a));
+  if (a.is_number() || a.is(Kind::kString))
+    runtime.refuse("\"sameas\" of a {} depends on the interpreter; use ==", type_name(a));
   return a.pointer() == b.pointer();
 }
 
@@ -92,17 +104,45 @@ bool known_test(Runtime& runtime, const Value& input, const Arguments& arguments
 }
 
 const std::map<std::string_view, Test>& tests() {
-  static const std::map<std::string_view, Test> kTests = {
-      {"defined", defined}, {"undefined", is_kind<Kind::kUndefined>}, {"none", is_kind<Kind::kNone>},
-      {"string", is_kind<Kind::kString>}, {"mapping", is_kind<Kind::kDict>}, {"integer", is_kind<Kind::kInt>},
-      {"float", is_kind<Kind::kFloat>}, {"boolean", is_kind<Kind::kBool>}, {"callable", is_kind<Kind::kCallable>},
-      {"number", is_kind<Kind::kInt, Kind::kFloat, Kind::kBool>}, {"sequence", is_sequence}, {"iterable", iterable},
-      {"true", is_flag<true>}, {"false", is_flag<false>}, {"odd", parity<1>}, {"even", parity<0>},
-      {"divisibleby", divisible_by}, {"in", is_in}, {"sameas", same_as}, {"upper", in_upper_case}, {"lower", in_lower_case},
-      {"escaped", escaped}, {"filter", known_filter}, {"test", known_test},
-      {"eq", is_equal}, {"equalto", is_equal}, {"==", is_equal}, {"ne", not_equal}, {"!=", not_equal},
-      {"lt", is_less}, {"lessthan", is_less}, {"<", is_less}, {"gt", greater}, {"greaterthan", greater}, {">", greater},
-      {"le", at_most}, {"<=", at_most}, {"ge", at_least}, {">=", at_least}};
+  static const std::map<std::string_view, Test> kTests = {{"defined", defined},
+                                                          {"undefined", is_kind<Kind::kUndefined>},
+                                                          {"none", is_kind<Kind::kNone>},
+                                                          {"string", is_kind<Kind::kString>},
+                                                          {"mapping", is_kind<Kind::kDict>},
+                                                          {"integer", is_kind<Kind::kInt>},
+                                                          {"float", is_kind<Kind::kFloat>},
+                                                          {"boolean", is_kind<Kind::kBool>},
+                                                          {"callable", is_kind<Kind::kCallable>},
+                                                          {"number", is_kind<Kind::kInt, Kind::kFloat, Kind::kBool>},
+                                                          {"sequence", is_sequence},
+                                                          {"iterable", iterable},
+                                                          {"true", is_flag<true>},
+                                                          {"false", is_flag<false>},
+                                                          {"odd", parity<1>},
+                                                          {"even", parity<0>},
+                                                          {"divisibleby", divisible_by},
+                                                          {"in", is_in},
+                                                          {"sameas", same_as},
+                                                          {"upper", in_upper_case},
+                                                          {"lower", in_lower_case},
+                                                          {"escaped", escaped},
+                                                          {"filter", known_filter},
+                                                          {"test", known_test},
+                                                          {"eq", is_equal},
+                                                          {"equalto", is_equal},
+                                                          {"==", is_equal},
+                                                          {"ne", not_equal},
+                                                          {"!=", not_equal},
+                                                          {"lt", is_less},
+                                                          {"lessthan", is_less},
+                                                          {"<", is_less},
+                                                          {"gt", greater},
+                                                          {"greaterthan", greater},
+                                                          {">", greater},
+                                                          {"le", at_most},
+                                                          {"<=", at_most},
+                                                          {"ge", at_least},
+                                                          {">=", at_least}};
   return kTests;
 }
 

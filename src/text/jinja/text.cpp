@@ -33,10 +33,17 @@ std::size_t last_point(std::string_view text) {
 bool is_printable(char32_t c) {
   if (c < 0x7F) return c >= 0x20;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
       return false;
-    default: return true;
+    default:
+      return true;
   }
 }
 
@@ -143,7 +150,8 @@ std::vector<std::string_view> split(std::string_view text, const std::string* se
   return parts;
 }
 
-std::vector<std::string_view> split_from_right(std::string_view text, const std::string* separator, std::int64_t limit) {
+std::vector<std::string_view> split_from_right(std::string_view text, const std::string* separator,
+                                               std::int64_t limit) {
   if (limit < 0) return split(text, separator, limit);
   std::vector<std::string_view> parts;
   if (separator != nullptr) {
@@ -163,7 +171,8 @@ std::vector<std::string_view> split_from_right(std::string_view text, const std:
       break;
     }
     std::size_t begin = text.size();
-    while (begin > 0 && space_at(text, last_point(text.substr(0, begin))) == 0) begin = last_point(text.substr(0, begin));
+    while (begin > 0 && space_at(text, last_point(text.substr(0, begin))) == 0)
+      begin = last_point(text.substr(0, begin));
     parts.push_back(text.substr(begin));
     text = strip(text.substr(0, begin), nullptr, Side::kRight);
   }
@@ -175,13 +184,15 @@ std::size_t find(std::string_view text, std::string_view part, std::size_t from)
   if (part.empty()) return from;
   // memmem is linear; std::string's search takes the product of both lengths on hostile input.
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
-  return found == nullptr ? std::string_view::npos : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::size_t count_parts(std::string_view text, std::string_view part) {
   if (part.empty()) return count_points(text) + 1;
   std::size_t count = 0;
-  for (std::size_t at = find(text, part); at != std::string_view::npos; at = find(text, part, at + part.size())) ++count;
+  for (std::size_t at = find(text, part); at != std::string_view::npos; at = find(text, part, at + part.size()))
+    ++count;
   return count;
 }
 
@@ -210,12 +221,23 @@ std::string escape_html(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&#34;"; break;
-      case '\'': result += "&#39;"; break;
-      default: result += c;
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&#34;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;

@@ -10,8 +10,8 @@ namespace magister::jinja {
 bool is_python_space(char32_t c);  // str.isspace(), also \s of the template's own syntax
 bool is_ascii(std::string_view text);
 std::size_t count_points(std::string_view text);
-std::vector<std::string_view> points_of(std::string_view text);           // one view a code point
-std::size_t byte_of_point(std::string_view text, std::size_t point);      // clamped to the end
+std::vector<std::string_view> points_of(std::string_view text);       // one view a code point
+std::size_t byte_of_point(std::string_view text, std::size_t point);  // clamped to the end
 
 enum class Side { kBoth, kLeft, kRight };
 // Strips the code points of `set`, or white space when set is null.
@@ -19,7 +19,7 @@ std::string_view strip(std::string_view text, const std::string* set, Side side)
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
-std::string title(std::string_view text);         // str.title()
+std::string title(std::string_view text);  // str.title()
 std::string swap_case(std::string_view text);
 std::string title_filter(std::string_view text);  // the filter: words begin after white space, - ( { [ <
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);

@@ -7,7 +7,9 @@ namespace magister::jinja {
 
 Value Value::real(double number) { return from_bits(Kind::kFloat, std::bit_cast<std::int64_t>(number)); }
 
-double Value::as_real() const { return kind_ == Kind::kFloat ? std::bit_cast<double>(bits_) : static_cast<double>(bits_); }
+double Value::as_real() const {
+  return kind_ == Kind::kFloat ? std::bit_cast<double>(bits_) : static_cast<double>(bits_);
+}
 
 Value Value::text(std::string utf8) {
   auto object = std::make_shared<Text>();
@@ -42,21 +44,36 @@ std::int64_t Range::count() const {
 
 const char* type_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kDict: return "dict";
-    case Kind::kView: return "dict view";
-    case Kind::kRange: return "range";
-    case Kind::kIterator: return "generator";
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kCallable: return "function";
-    case Kind::kLoop: return "LoopContext";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kView:
+      return "dict view";
+    case Kind::kRange:
+      return "range";
+    case Kind::kIterator:
+      return "generator";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kCallable:
+      return "function";
+    case Kind::kLoop:
+      return "LoopContext";
   }
   return "value";
 }

@@ -16,7 +16,21 @@ namespace magister::jinja {
 class Runtime;
 
 enum class Kind : std::uint8_t {
-  kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kTuple, kDict, kView, kRange, kIterator, kNamespace, kCallable, kLoop
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kView,
+  kRange,
+  kIterator,
+  kNamespace,
+  kCallable,
+  kLoop
 };
 
 // What a value points to. `depth` is 1 + the deepest part: bounded when the object is made, so that comparing, printing
@@ -34,8 +48,8 @@ class Value {
   static Value integer(std::int64_t number) { return from_bits(Kind::kInt, number); }
   static Value real(double number);
   static Value text(std::string utf8);
-  static Value markup(std::string utf8);             // text that `safe` or `escape` made: `+` escapes what it meets
-  static Value undefined(std::string complaint);     // what is said when somebody needs the value after all
+  static Value markup(std::string utf8);          // text that `safe` or `escape` made: `+` escapes what it meets
+  static Value undefined(std::string complaint);  // what is said when somebody needs the value after all
   Value(Kind kind, std::shared_ptr<Object> object) : kind_(kind), object_(std::move(object)) {}
 
   Kind kind() const { return kind_; }

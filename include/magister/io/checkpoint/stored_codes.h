@@ -25,8 +25,9 @@ struct CodeFormat {
 struct CodeWindow {
   std::uint8_t* codes = nullptr;  // [N, K]
   std::int64_t codes_stride = 0;
-  std::uint16_t* scales = nullptr;   // [N, G], bits of bf16 or f16
-  std::uint16_t* offsets = nullptr;  // [N, G], f16: minima, or zeros, which are whole numbers up to 255; not for kMiddle
+  std::uint16_t* scales = nullptr;  // [N, G], bits of bf16 or f16
+  std::uint16_t* offsets =
+      nullptr;  // [N, G], f16: minima, or zeros, which are whole numbers up to 255; not for kMiddle
   std::int64_t groups_stride = 0;
 };
 

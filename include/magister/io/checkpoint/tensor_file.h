@@ -20,7 +20,25 @@ namespace magister {
 
 // How a tensor's elements are stored. The block types are ggml's: rows run along the LAST dimension in blocks.
 enum class StorageType {
-  kF32, kF16, kBF16, kF64, kI8, kI16, kI32, kI64, kU8, kBool, kF8_E4M3, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kBool,
+  kF8_E4M3,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
 };
 std::string to_string(StorageType type);
 

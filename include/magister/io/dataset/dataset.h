@@ -15,16 +15,16 @@
 namespace magister {
 
 struct DatasetConfig {
-  std::vector<std::string> paths;  // files or globs, in order
-  std::string text_field = "text"; // used when tokens_field is empty
+  std::vector<std::string> paths;   // files or globs, in order
+  std::string text_field = "text";  // used when tokens_field is empty
   // The text is the whole line, one checked JSON object: for tasks that read several fields. The two above are not used.
   bool whole_record = false;
-  std::string messages_field;      // with whole_record: where a task finds a chat in it
+  std::string messages_field;               // with whole_record: where a task finds a chat in it
   bool special_tokens_in_messages = false;  // a special token written inside a message is one; else it is text
-  std::string tokens_field;        // ids instead of text
-  std::string key_field;           // empty: the key is the record's index
+  std::string tokens_field;                 // ids instead of text
+  std::string key_field;                    // empty: the key is the record's index
   std::optional<std::uint64_t> limit;
-  std::uint64_t slice_index = 0;   // slice i/n: records [n_records*i/n, n_records*(i+1)/n)
+  std::uint64_t slice_index = 0;  // slice i/n: records [n_records*i/n, n_records*(i+1)/n)
   std::uint64_t slice_count = 1;
   std::uint64_t max_line_bytes = 256ull << 20;
 };
@@ -32,9 +32,9 @@ struct DatasetConfig {
 struct Record {
   std::uint64_t source_index = 0;  // position in the whole data set (before the slice)
   std::string key;
-  std::string text;                 // valid UTF-8, unless tokens are given; the whole line with whole_record
+  std::string text;  // valid UTF-8, unless tokens are given; the whole line with whole_record
   std::vector<TokenId> tokens;
-  std::string where;                // "file:line" for messages
+  std::string where;  // "file:line" for messages
 };
 
 class Dataset {
@@ -54,7 +54,8 @@ class Dataset {
 
   // Calls visit for records [range.begin, range.end) in order. Local: each rank reads its own part.
   // visit may throw; bad lines throw Error(kData) with file:line. Returns early when poll, asked before every record, says so.
-  void for_each(IndexRange range, const std::function<void(Record&&)>& visit, const std::function<bool()>& poll = {}) const;
+  void for_each(IndexRange range, const std::function<void(Record&&)>& visit,
+                const std::function<bool()>& poll = {}) const;
 
  private:
   struct Index;

@@ -26,12 +26,12 @@ std::size_t size_of(ColumnType type);  // kUtf8: 1; kText: 16, a descriptor
 
 // One dataset of the file. A row is `width` elements ("/teacher/top_id" has width k); width 0 means a 1-D dataset.
 struct ColumnSpec {
-  std::string path;       // "/teacher/top_id"
+  std::string path;  // "/teacher/top_id"
   ColumnType type = ColumnType::kF32;
   std::uint64_t num_rows = 0;
   std::uint64_t width = 0;
   std::string comment;
-  std::string units;      // empty: none
+  std::string units;  // empty: none
   // Rows of a unit in this column: kRows = its token rows, kSamples = its samples, kFixed = written once at planning
   // and not part of any unit.
   enum class Extent { kFixed, kSamples, kRows } extent = Extent::kRows;
@@ -41,7 +41,7 @@ struct ColumnSpec {
 using AttributeValue = std::variant<std::uint8_t, std::uint64_t, std::string>;
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;  // of a file's root, in order
 struct ResultsSpec {
-  std::vector<ColumnSpec> columns;          // without /commit, which the writer adds
+  std::vector<ColumnSpec> columns;                                 // without /commit, which the writer adds
   std::vector<std::pair<std::string, AttributeValue>> attributes;  // root attributes in order, without `complete`
   std::uint64_t num_units = 0;
   // Path of the 1-D column for the NXdata default group that H5Web and silx draw; empty: none.

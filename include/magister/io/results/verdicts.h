@@ -20,8 +20,8 @@ class ResultsVerdicts {
   ~ResultsVerdicts();
   ResultsVerdicts(ResultsVerdicts&&) noexcept;
 
-  const std::string& names() const;       // root attribute `verdicts`: "yes,no"
-  std::uint64_t samples_a_text() const;   // prompts and orders
+  const std::string& names() const;      // root attribute `verdicts`: "yes,no"
+  std::uint64_t samples_a_text() const;  // prompts and orders
   std::uint64_t num_samples() const;
   std::uint64_t num_classes() const;
   const AttributeValue* attribute(const std::string& name) const;  // of the root; null: there is none of that name

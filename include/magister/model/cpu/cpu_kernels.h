@@ -32,9 +32,9 @@ struct Product {
   bool accumulate = false;
   float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
   std::int64_t add_stride = 0;
-  const void* next = nullptr;  // what will be read after b, or nullptr: fetched into L2 meanwhile
-  std::int64_t next_bytes = 0; // of it
-  bool streams = false;        // b is a panel that comes from memory and is read once: fetched ahead, beyond its end too
+  const void* next = nullptr;   // what will be read after b, or nullptr: fetched into L2 meanwhile
+  std::int64_t next_bytes = 0;  // of it
+  bool streams = false;  // b is a panel that comes from memory and is read once: fetched ahead, beyond its end too
 };
 
 // One panel of 48 columns of quantised weights: b[k, n] = q[k, n] * scale[group of k, n], which is exact in f32. A word holds
@@ -73,7 +73,8 @@ struct CpuKernels {
   // unpack the weights once more. The bits are those of widen_quantized and multiply.
   void (*multiply_quantized[kNumQuantFormats])(const Product& product, const QuantizedPanel& panel);
   // Rows [begin, end) of k as f32 [end - begin, 48].
-  void (*widen_quantized[kNumQuantFormats])(const QuantizedPanel& panel, std::int64_t begin, std::int64_t end, float* out);
+  void (*widen_quantized[kNumQuantFormats])(const QuantizedPanel& panel, std::int64_t begin, std::int64_t end,
+                                            float* out);
 
   // out[r, :] = x[r, :] * rsqrt(mean(x[r, :]^2) + eps) * weight. Row strides in elements; out may be x.
   void (*rms_norm)(const float* x, std::int64_t x_stride, const float* weight, float eps, float* out,
@@ -81,14 +82,14 @@ struct CpuKernels {
   // Rotates pairs (i, i + half) of one head vector in place: cos, sin have `half` entries.
   void (*rope)(float* head, const float* cos, const float* sin, std::int64_t half);
   // out[r, f] = silu(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
-  void (*silu_multiply)(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride, std::int64_t rows,
-                        std::int64_t columns);
+  void (*silu_multiply)(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
+                        std::int64_t rows, std::int64_t columns);
   // Adds bias to every row.
   void (*add_bias)(float* x, std::int64_t stride, const float* bias, std::int64_t rows, std::int64_t columns);
   // One step of online softmax on a row of attention scores: s = s * scale on [begin, end), the rest of [0, n) is masked.
   // Writes exp(s - new maximum) (0 where masked) back, updates maximum and sum, returns the factor for earlier sums.
-  float (*softmax_step)(float* scores, std::int64_t n, std::int64_t begin, std::int64_t end, float scale, float* maximum,
-                        float* sum);
+  float (*softmax_step)(float* scores, std::int64_t n, std::int64_t begin, std::int64_t end, float scale,
+                        float* maximum, float* sum);
   // x *= factor
   void (*scale)(float* x, float factor, std::int64_t n);
   // Folds logits[0, n) into the state.

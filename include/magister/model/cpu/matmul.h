@@ -23,13 +23,14 @@ class ThreadPool;
 struct Linear {
   static constexpr std::int64_t kPanel = 48;  // outputs a panel: three AVX-512 registers
 
-  at::Tensor weight_NK;     // contiguous, f32, bf16 or f16; products need f32 or a packed one
-  at::Tensor bias_N;        // f32 or undefined
-  at::Tensor panels_PKW{};  // [ceil(N / 48), K, 48], the same types; quantised [P, words, 48] i32; outputs beyond N are 0
+  at::Tensor weight_NK;  // contiguous, f32, bf16 or f16; products need f32 or a packed one
+  at::Tensor bias_N;     // f32 or undefined
+  at::Tensor
+      panels_PKW{};  // [ceil(N / 48), K, 48], the same types; quantised [P, words, 48] i32; outputs beyond N are 0
   std::int64_t num_outputs = 0;  // N of a packed one
   // Of a quantised one (see QuantizedPanel):
-  at::Tensor scales_PGW{};      // [P, groups, 48] bf16, or f16 of kept codes
-  at::Tensor offsets_PGW{};     // [P, groups, 48] f16: zeros or minima of kept codes, else undefined
+  at::Tensor scales_PGW{};   // [P, groups, 48] bf16, or f16 of kept codes
+  at::Tensor offsets_PGW{};  // [P, groups, 48] f16: zeros or minima of kept codes, else undefined
   QuantScheme scheme{};
   CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
   std::int64_t num_inputs = 0;  // K
@@ -39,9 +40,13 @@ struct Linear {
 
   bool is_packed() const { return panels_PKW.defined(); }
   bool is_quantized() const { return scheme.on(); }
-  std::int64_t in_features() const { return is_quantized() || pairs ? num_inputs : is_packed() ? panels_PKW.size(1) : weight_NK.size(1); }
+  std::int64_t in_features() const {
+    return is_quantized() || pairs ? num_inputs : is_packed() ? panels_PKW.size(1) : weight_NK.size(1);
+  }
   std::int64_t out_features() const { return is_packed() ? num_outputs : weight_NK.size(0); }
-  at::ScalarType dtype() const { return is_quantized() ? at::kFloat : (is_packed() ? panels_PKW : weight_NK).scalar_type(); }
+  at::ScalarType dtype() const {
+    return is_quantized() ? at::kFloat : (is_packed() ? panels_PKW : weight_NK).scalar_type();
+  }
 
   // [N, K] in the stored type, f32 of a quantised one; a copy when packed.
   at::Tensor plain_weight() const;

@@ -46,7 +46,9 @@ struct QuantScheme {
     return on() && (group_given ? codes.bits == bits() && codes.group == group : codes.bits <= bits());
   }
   // That of kept codes.
-  QuantScheme of(const CodeFormat& codes) const { return {codes.bits == 8 ? QuantType::kInt8 : QuantType::kInt4, codes.group, group_given}; }
+  QuantScheme of(const CodeFormat& codes) const {
+    return {codes.bits == 8 ? QuantType::kInt8 : QuantType::kInt4, codes.group, group_given};
+  }
 
   bool operator==(const QuantScheme&) const = default;
 };
@@ -59,7 +61,8 @@ QuantScheme quant_scheme(const std::string& type, std::int64_t group);
 // least-squares step from the better of these, whichever has the least squared error. To nearest, ties to even.
 // Throws Error(kData) when a weight is not finite.
 // A pool's threads share the rows; the bits are the same.
-Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering, ThreadPool* pool = nullptr);
+Linear quantize(const Linear& plain, const QuantScheme& scheme, IndexRange columns, IndexRange covering,
+                ThreadPool* pool = nullptr);
 // All columns of an unsharded weight.
 Linear quantize(const Linear& plain, const QuantScheme& scheme);
 

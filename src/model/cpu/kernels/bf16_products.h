@@ -13,10 +13,11 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kColumns = 48;                      // of a panel
-constexpr std::int64_t kStep = 32;                         // rows of K that a panel is filled up to a multiple of
-constexpr std::int64_t kPairRow = 2 * kColumns;            // numbers of a row of pairs
-constexpr std::int64_t kRoundedBytes = std::int64_t{1} << 20;  // of rounded activations at a time: half of a server core's L2
+constexpr std::int64_t kColumns = 48;            // of a panel
+constexpr std::int64_t kStep = 32;               // rows of K that a panel is filled up to a multiple of
+constexpr std::int64_t kPairRow = 2 * kColumns;  // numbers of a row of pairs
+constexpr std::int64_t kRoundedBytes = std::int64_t{1}
+                                       << 20;  // of rounded activations at a time: half of a server core's L2
 
 inline std::int64_t padded(std::int64_t k) { return (k + kStep - 1) / kStep * kStep; }
 
@@ -42,15 +43,18 @@ void for_panels(const Bf16Product& p, std::int64_t rows_together, const Block& b
   };
   thread_local std::vector<Line> rounded;
   const std::int64_t width = padded(p.k);
-  const std::int64_t most = std::clamp<std::int64_t>(kRoundedBytes / (2 * width) / rows_together * rows_together, rows_together, 256);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kRoundedBytes / (2 * width) / rows_together * rows_together, rows_together, 256);
   for (std::int64_t begin = 0; begin < p.rows; begin += most) {
-    const std::int64_t rows = std::min(most, p.rows - begin), filled = (rows + rows_together - 1) / rows_together * rows_together;
+    const std::int64_t rows = std::min(most, p.rows - begin),
+                       filled = (rows + rows_together - 1) / rows_together * rows_together;
     rounded.resize(static_cast<std::size_t>(filled * width / 32));
     auto* numbers = reinterpret_cast<std::uint16_t*>(rounded.data());
     round_rows(p, begin, rows, numbers);
     std::fill(numbers + rows * width, numbers + filled * width, std::uint16_t{0});
     for (std::int64_t column = 0; column < p.columns; column += kColumns) {
-      block(numbers, rows, p.panels + column / kColumns * p.panel_stride, begin, column, std::min(kColumns, p.columns - column));
+      block(numbers, rows, p.panels + column / kColumns * p.panel_stride, begin, column,
+            std::min(kColumns, p.columns - column));
     }
   }
 }
@@ -68,7 +72,8 @@ inline void put(const Bf16Product& p, float* to, __mmask16 lanes, __m512 sum) {
 // What few rows read next: the panels come from memory then, and are read once.
 inline void fetch_ahead(const std::uint16_t* at, std::int64_t bytes) {
   constexpr std::int64_t kAhead = 8192;
-  for (std::int64_t byte = 0; byte < bytes; byte += 64) _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead + byte, _MM_HINT_T0);
+  for (std::int64_t byte = 0; byte < bytes; byte += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead + byte, _MM_HINT_T0);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ constexpr std::int64_t kTileRows = 16;
 constexpr int kPairRowBytes = 2 * kPairRow;
 
 // 16 rows: tiles 0 to 2 are sums, 3 activations, 4 to 6 weights.
-void sums_of_16(const std::uint16_t* rounded, std::int64_t width, const std::uint16_t* panel, bool streams, float* sums) {
+void sums_of_16(const std::uint16_t* rounded, std::int64_t width, const std::uint16_t* panel, bool streams,
+                float* sums) {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -81,22 +82,24 @@ void multiply_bf16_amx(const Bf16Product& p) {
   const std::int64_t width = padded(p.k);
   const TileConfig config;
   _tile_loadconfig(&config);
-  for_panels(p, kTileRows, [&](const std::uint16_t* rounded, std::int64_t rows, const std::uint16_t* panel, std::int64_t first, std::int64_t column,
-                               std::int64_t columns) {
-    for (std::int64_t r = 0; r < rows;) {
-      const std::int64_t block = rows - r > kTileRows ? 2 * kTileRows : kTileRows;
-      if (block == kTileRows) {
-        sums_of_16(rounded + r * width, width, panel, p.rows <= kTileRows, sums);
-      } else {
-        sums_of_32(rounded + r * width, width, panel, sums);
-      }
-      for (std::int64_t i = 0; i < std::min(block, rows - r); ++i) {
-        float* to = p.c + (first + r + i) * p.c_stride + column;
-        for (int n = 0; n < 3; ++n) put(p, to + 16 * n, lanes_of(columns, n), _mm512_load_ps(sums + i * kColumns + 16 * n));
-      }
-      r += block;
-    }
-  });
+  for_panels(p, kTileRows,
+             [&](const std::uint16_t* rounded, std::int64_t rows, const std::uint16_t* panel, std::int64_t first,
+                 std::int64_t column, std::int64_t columns) {
+               for (std::int64_t r = 0; r < rows;) {
+                 const std::int64_t block = rows - r > kTileRows ? 2 * kTileRows : kTileRows;
+                 if (block == kTileRows) {
+                   sums_of_16(rounded + r * width, width, panel, p.rows <= kTileRows, sums);
+                 } else {
+                   sums_of_32(rounded + r * width, width, panel, sums);
+                 }
+                 for (std::int64_t i = 0; i < std::min(block, rows - r); ++i) {
+                   float* to = p.c + (first + r + i) * p.c_stride + column;
+                   for (int n = 0; n < 3; ++n)
+                     put(p, to + 16 * n, lanes_of(columns, n), _mm512_load_ps(sums + i * kColumns + 16 * n));
+                 }
+                 r += block;
+               }
+             });
   _tile_release();  // or every change of threads would carry 8 kB of tiles
 }
 

@@ -7,7 +7,8 @@ namespace {
 constexpr int kBlockRows = 8;
 
 template <int Rows>
-void multiply_block(const Bf16Product& p, const std::uint16_t* rounded, const std::uint16_t* panel, float* out, std::int64_t columns) {
+void multiply_block(const Bf16Product& p, const std::uint16_t* rounded, const std::uint16_t* panel, float* out,
+                    std::int64_t columns) {
   const std::int64_t width = padded(p.k);
   __m512 sum[Rows][3];
   for (auto& row : sum)
@@ -17,7 +18,8 @@ void multiply_block(const Bf16Product& p, const std::uint16_t* rounded, const st
 #pragma GCC unroll 4
     for (std::int64_t i = k; i < k + 8; i += 2) {
       __m512bh weights[3];
-      for (int n = 0; n < 3; ++n) weights[n] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(panel + i / 2 * kPairRow + 32 * n));
+      for (int n = 0; n < 3; ++n)
+        weights[n] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(panel + i / 2 * kPairRow + 32 * n));
       for (int r = 0; r < Rows; ++r) {
         std::int32_t pair;
         __builtin_memcpy(&pair, rounded + r * width + i, sizeof pair);
@@ -32,8 +34,8 @@ void multiply_block(const Bf16Product& p, const std::uint16_t* rounded, const st
 }
 
 template <int Rows = kBlockRows>
-void multiply_rows(const Bf16Product& p, std::int64_t rows, const std::uint16_t* rounded, const std::uint16_t* panel, float* out,
-                   std::int64_t columns) {
+void multiply_rows(const Bf16Product& p, std::int64_t rows, const std::uint16_t* rounded, const std::uint16_t* panel,
+                   float* out, std::int64_t columns) {
   if constexpr (Rows > 1) {
     if (rows < Rows) return multiply_rows<Rows - 1>(p, rows, rounded, panel, out, columns);
   }
@@ -44,12 +46,14 @@ void multiply_rows(const Bf16Product& p, std::int64_t rows, const std::uint16_t*
 
 void multiply_bf16_avx512(const Bf16Product& p) {
   const std::int64_t width = padded(p.k);
-  for_panels(p, kBlockRows, [&](const std::uint16_t* rounded, std::int64_t rows, const std::uint16_t* panel, std::int64_t first, std::int64_t column,
-                                std::int64_t columns) {
-    for (std::int64_t r = 0; r < rows; r += kBlockRows) {
-      multiply_rows(p, std::min<std::int64_t>(rows - r, kBlockRows), rounded + r * width, panel, p.c + (first + r) * p.c_stride + column, columns);
-    }
-  });
+  for_panels(p, kBlockRows,
+             [&](const std::uint16_t* rounded, std::int64_t rows, const std::uint16_t* panel, std::int64_t first,
+                 std::int64_t column, std::int64_t columns) {
+               for (std::int64_t r = 0; r < rows; r += kBlockRows) {
+                 multiply_rows(p, std::min<std::int64_t>(rows - r, kBlockRows), rounded + r * width, panel,
+                               p.c + (first + r) * p.c_stride + column, columns);
+               }
+             });
 }
 
 }  // namespace magister
