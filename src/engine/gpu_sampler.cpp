@@ -8,10 +8,10 @@
 
 namespace magister {
 
-std::vector<SampledToken> sample_rows_on_gpu(const at::Tensor& logits_RV, const std::vector<double>& uniforms,
-                                             const SamplingParams& params, const gpu::Queue& queue) {
+std::vector<SampledToken> sample_rows_on_device(const at::Tensor& logits_RV, const std::vector<double>& uniforms,
+                                                const SamplingParams& params, const gpu::Queue& queue) {
   const std::int64_t R = logits_RV.size(0), V = logits_RV.size(1);
-  const at::Tensor uniform_R = gpu::upload(at::tensor(uniforms, at::kDouble), logits_RV.device());
+  const at::Tensor uniform_R = upload(at::tensor(uniforms, at::kDouble), logits_RV.device());
   at::Tensor out_2R =
       at::empty({2, R}, logits_RV.options().dtype(at::kInt));  // ids, and log-probabilities as bits: one copy
   const gpu::SampleRows kernel{logits_RV.const_data_ptr<float>(),

@@ -56,18 +56,18 @@ LogitReducer::LogitReducer(const LmHead& head, ProcessGroup& group, ThreadPool& 
   keep_ = std::min(columns, top_k + kTieSlack);
   capacity_ = keep_ + std::max<std::int64_t>(kSliceColumns, std::min<std::int64_t>(keep_, 4 * kSliceColumns));
   tile_rows_ = std::clamp<std::int64_t>(kMaxCandidateBytes / (capacity_ * 8), 16, kTileRows);
-  for (std::int64_t begin = 0; !head.gpu && begin < columns; begin += kSliceColumns) {
+  for (std::int64_t begin = 0; !head.queue && begin < columns; begin += kSliceColumns) {
     slices_.push_back(head.projection.outputs(begin, std::min(begin + kSliceColumns, columns)));
   }
   common_width_ = row_width();
   if (group.tp_size() == 1) return;
   const auto i64 = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor own = at::full({1}, row_width(), head.gpu ? i64.device(head.projection.weight_NK.device()) : i64);
+  const at::Tensor own = at::full({1}, row_width(), head.queue ? i64.device(head.projection.weight_NK.device()) : i64);
   common_width_ = group.all_gather(own).max().item<std::int64_t>();
 }
 
 std::uint64_t LogitReducer::scratch_bytes() const {
-  if (head_.gpu) return static_cast<std::uint64_t>(kGpuTileRows * head_.projection.out_features()) * sizeof(float);
+  if (head_.queue) return static_cast<std::uint64_t>(kGpuTileRows * head_.projection.out_features()) * sizeof(float);
   return static_cast<std::uint64_t>(tile_rows_) * (kSliceColumns * 4 + capacity_ * 8) + kSliceColumns * 4;
 }
 
@@ -190,7 +190,7 @@ at::Tensor LogitReducer::shares_on_cpu(const at::Tensor& hidden_TD, std::span<co
 LogitReducer::Started LogitReducer::start(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
   const std::int64_t T = hidden_TD.size(0), width = row_width();
   MAGISTER_ASSERT(static_cast<std::int64_t>(targets_T.size()) == T);
-  at::Tensor share_TW = head_.gpu ? shares_on_gpu(hidden_TD, targets_T) : shares_on_cpu(hidden_TD, targets_T);
+  at::Tensor share_TW = head_.queue ? shares_on_gpu(hidden_TD, targets_T) : shares_on_cpu(hidden_TD, targets_T);
   const int shards = group_.tp_size();
   // Shards may keep different numbers of candidates (uneven vocabularies smaller than top_k): bring them to one width.
   if (shards > 1) {

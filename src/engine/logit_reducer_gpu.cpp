@@ -26,7 +26,7 @@ void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, at::
 at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const {
   const std::int64_t T = hidden_TD.size(0), width = row_width(), v = head_.projection.out_features();
   const at::Tensor targets =
-      gpu::upload(at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt), hidden_TD.device());
+      upload(at::tensor(at::ArrayRef<TokenId>(targets_T.data(), targets_T.size()), at::kInt), hidden_TD.device());
   at::Tensor share_TW = at::empty({T, width}, hidden_TD.options().dtype(at::kLong));
   const bool sorts = keep_ > gpu::ReduceLogits::kMostKept;
   for (std::int64_t begin = 0; begin < T; begin += kGpuTileRows) {
@@ -42,7 +42,7 @@ at::Tensor LogitReducer::shares_on_gpu(const at::Tensor& hidden_TD, std::span<co
                                    static_cast<std::int64_t>(head_.vocab.begin),
                                    width,
                                    sorts ? 0 : static_cast<int>(keep_)};
-    gpu::launch(kernel, kernel.shape(rows), *head_.gpu);
+    gpu::launch(kernel, kernel.shape(rows), *head_.queue);
     if (sorts)
       sort_candidates(logits_Rv, static_cast<std::int64_t>(head_.vocab.begin),
                       share_TW.narrow(0, begin, rows).narrow(1, kNumbers, keep_));

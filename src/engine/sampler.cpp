@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "magister/core/error.h"
+#include "magister/engine/logits_processor.h"
 #include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
@@ -26,24 +27,6 @@ double log_sum_exp(std::span<const float> logits) {
   SoftmaxState state;
   cpu_kernels().logsumexp_step(logits.data(), static_cast<std::int64_t>(logits.size()), &state);
   return state.maximum + std::log(state.sum);
-}
-
-void change_logits(std::span<float> logits, std::span<const TokenId> history, std::span<const std::uint64_t> allowed,
-                   const SamplingParams& params) {
-  for (const auto& [id, bias] : params.logit_bias) logits[static_cast<std::size_t>(id)] += bias;
-  if (params.repetition_penalty != 1.0) {
-    std::vector<TokenId> seen(history.begin(), history.end());
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    for (const TokenId id : seen) {
-      float& logit = logits[static_cast<std::size_t>(id)];
-      logit = static_cast<float>(logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty);
-    }
-  }
-  if (allowed.empty()) return;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if ((allowed[i / 64] >> (i % 64) & 1) == 0) logits[i] = kOut;
-  }
 }
 
 TokenId most_probable(std::span<const float> logits) {
@@ -97,14 +80,14 @@ double keyed_uniform(const DrawKey& key) {
   return static_cast<double>(state >> 11) * 0x1.0p-53;
 }
 
-SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history,
-                          std::span<const std::uint64_t> allowed, const SamplingParams& params, const DrawKey& key) {
+SampledToken sample_token(std::span<float> logits_V, const DecodingState& state, const LogitsChain& chain,
+                          const SamplingParams& params, const DrawKey& key) {
   const double normaliser = log_sum_exp(logits_V);
   if (!std::isfinite(normaliser)) return {-1, std::numeric_limits<float>::quiet_NaN()};
-  const bool plain = params.logit_bias.empty() && params.repetition_penalty == 1.0 && allowed.empty();
+  const bool plain = !chain.applies_to(state);
   std::vector<float> raw;
   if (!plain) raw.assign(logits_V.begin(), logits_V.end());
-  change_logits(logits_V, history, allowed, params);
+  chain.apply(logits_V, state);
   const auto answer = [&](TokenId id, std::span<const float> logits) {
     return SampledToken{id, static_cast<float>(logits[static_cast<std::size_t>(id)] - normaliser)};
   };

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "magister/core/error.h"
+#include "magister/engine/logits_processor.h"
+#include "magister/engine/page_pool.h"
 #include "model/families/family.h"
 #include "model/memory_tensor_file.h"
 
@@ -102,7 +104,7 @@ class Writing : public testing::Test {
         const std::span<float> logits_V(logits_1V.data_ptr<float>(), 300);
         if (top_logprobs_ > 0) append_most_probable(logits_V, top_logprobs_, text.top_ids, text.top_logprobs);
         const auto allowed = state ? state->allowed() : std::span<const std::uint64_t>();
-        const auto token = sample_token(logits_V, tokens, allowed, sampling_,
+        const auto token = sample_token(logits_V, {tokens, allowed}, LogitsChain(sampling_), sampling_,
                                         {77, request.record, request.sample, text.tokens.size()});
         tokens.push_back(token.id);
         if (state) state->accept(token.id);
@@ -444,7 +446,7 @@ class Drawing : public testing::Test {
     constexpr int kDraws = 40000;
     for (std::uint64_t i = 0; i < kDraws; ++i) {
       std::vector<float> logits = logits_;
-      const SampledToken token = sample_token(logits, history_, allowed, params, {1, 2, 3, i});
+      const SampledToken token = sample_token(logits, {history_, allowed}, LogitsChain(params), params, {1, 2, 3, i});
       counts[static_cast<std::size_t>(token.id)] += 1.0 / kDraws;
       ASSERT_NEAR(token.logprob, logits_[token.id] - logsumexp_, 1e-5);
     }
@@ -475,7 +477,7 @@ TEST_F(Drawing, Mask) {
 }
 TEST_F(Drawing, GreedyTakesTheLowestOfEquals) {
   std::vector<float> logits{1.0f, 5.0f, 5.0f};
-  EXPECT_EQ(sample_token(logits, {}, {}, {.temperature = 0}, {}).id, 1);
+  EXPECT_EQ(sample_token(logits, {}, LogitsChain({}), {.temperature = 0}, {}).id, 1);
 }
 TEST_F(Drawing, NothingIsDrawnFromARowThatIsNotFinite) {
   for (const float fault : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
@@ -484,7 +486,7 @@ TEST_F(Drawing, NothingIsDrawnFromARowThatIsNotFinite) {
                                          SamplingParams{.top_p = 0.5}}) {
       std::vector<float> logits = logits_;
       logits[3] = fault;
-      const SampledToken token = sample_token(logits, history_, {}, params, {});
+      const SampledToken token = sample_token(logits, {history_, {}}, LogitsChain(params), params, {});
       EXPECT_EQ(token.id, -1);
       EXPECT_TRUE(std::isnan(token.logprob));
     }

@@ -10,6 +10,7 @@
 
 #include "engine/gpu/sample_kernel.h"
 #include "magister/device/launch.h"
+#include "magister/engine/logits_processor.h"
 #include "magister/engine/sampler.h"
 
 namespace magister::gpu {
@@ -104,7 +105,7 @@ int differing(const Rows& rows, const SamplingParams& params) {
   for (std::int64_t r = 0; r < rows.R; ++r) {
     const SampledToken& token = got[static_cast<std::size_t>(r)];
     std::vector<float> row = rows.row(r);
-    const SampledToken wanted = sample_token(row, {}, {}, params, key_of(r));
+    const SampledToken wanted = sample_token(row, {}, LogitsChain(params), params, key_of(r));
     if (token.id == wanted.id) {
       EXPECT_NEAR(token.logprob, wanted.logprob, 2e-6f * (1 + std::abs(wanted.logprob))) << r;
       continue;
@@ -177,7 +178,7 @@ TEST_P(Sampler, FullBinsAreLookedIntoFinerAndFinerUpToEqualTokens) {
     const std::vector<SampledToken> got = on_device(rows, params);
     for (std::int64_t r = 0; r < 3; ++r) {
       std::vector<float> row = rows.row(r);
-      EXPECT_EQ(got[static_cast<std::size_t>(r)].id, sample_token(row, {}, {}, params, key_of(r)).id)
+      EXPECT_EQ(got[static_cast<std::size_t>(r)].id, sample_token(row, {}, LogitsChain(params), params, key_of(r)).id)
           << r << ": " << params.top_k;
     }
     EXPECT_GE(got[3].id, 0);

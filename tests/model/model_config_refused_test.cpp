@@ -227,8 +227,7 @@ TEST_F(Gguf, RefusedByNameAndValue) {
   refused([](auto&, auto& m) { m["llama.block_count"] = UINT64_MAX; }, {"llama.block_count is 18446744073709551615"});
   refused([](auto&, auto& m) { m["llama.block_count"] = 2.0; }, {"llama.block_count is 2"});
   refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{3}; }, {"blk.2.attn_norm.weight is missing"});
-  refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{1}; },
-          {"blk.1.attn_k.weight", "used by nothing"});
+  refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{1}; }, {"blk.1.attn_k.weight", "is not used"});
   refused([](auto&, auto& m) { m["llama.feed_forward_length"] = std::vector<std::int64_t>{40, 40}; },
           {"feed_forward_length is a list"});
   refused([](auto&, auto& m) { m["llama.attention.head_count_kv"] = std::uint64_t{3}; }, {"3 key/value"});

@@ -114,9 +114,8 @@ TEST_F(Config, TensorsThatContradictTheConfig) {
           {"model.layers.1.mlp.up_proj.weight is missing", "[40, 24]"});
   refused([](auto& f) { f.remove("lm_head.weight"); }, {"lm_head.weight is missing"});
   refused([](auto& f) { f.add("model.layers.2.mlp.up_proj.weight", {40, 24}); },
-          {"model.layers.2.mlp.up_proj.weight", "used by nothing"});
-  refused([](auto& f) { f.add("model.layers.0.self_attn.q_proj.bias", {24}); },
-          {"q_proj.bias [24]", "used by nothing"});
+          {"model.layers.2.mlp.up_proj.weight", "is not used"});
+  refused([](auto& f) { f.add("model.layers.0.self_attn.q_proj.bias", {24}); }, {"q_proj.bias [24]", "is not used"});
   refused([](auto& f) { f.add("evil\x1b[2J", {1}); }, {"evil\\x1B"});
   refused([](auto& f) { f.add("model.embed_tokens.weight", {65, 24}); },
           {"embed_tokens.weight is [65, 24]", "[64, 24]"});

@@ -194,7 +194,7 @@ def check_damage(work):
     refused("unused", lambda c, t: t.update({"model.layers.0.extra": torch.zeros(3)}), ["model.layers.0.extra", "[3]"])
     refused("shape", lambda c, t: t.update({up: torch.zeros(95, 64)}), [up, "[95, 64]", "[96, 64]"])
     refused("vocab", lambda c, t: c.update(vocab_size=321), ["embed_tokens", "[320, 64]", "[321, 64]"])
-    refused("layers", lambda c, t: c.update(num_hidden_layers=1), ["model.layers.1.", "used by nothing"])
+    refused("layers", lambda c, t: c.update(num_hidden_layers=1), ["model.layers.1.", "is not used"])
     refused("more_layers", lambda c, t: c.update(num_hidden_layers=3), ["model.layers.2.", "missing"])
     refused("kv", lambda c, t: c.update(num_key_value_heads=4), ["k_proj", "[32, 64]", "[64, 64]"])
     refused("rank", lambda c, t: t.update({norm: torch.zeros(1, 64)}), [norm, "[1, 64]"])

@@ -5,9 +5,9 @@
 
 #include "magister/device/launch.h"
 
-namespace magister::gpu {
+namespace magister {
 
-inline at::Device device_of(const Queue& queue) {
+inline at::Device device_of(const gpu::Queue& queue) {
   return queue.on_host() ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(queue.device));
 }
 
@@ -17,4 +17,4 @@ inline at::Tensor upload(const at::Tensor& tensor, at::Device device) {
   return device.is_cpu() ? tensor : tensor.pin_memory().to(device, /*non_blocking=*/true);
 }
 
-}  // namespace magister::gpu
+}  // namespace magister

@@ -8,15 +8,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "magister/core/types.h"
 #include "magister/engine/constraint.h"
-#include "magister/engine/page_pool.h"
 #include "magister/engine/sampler.h"
 #include "magister/model/transformer.h"
 
@@ -54,6 +52,8 @@ struct GeneratorLimits {
   std::int64_t top_logprobs = 0;  // kept of every written token's row; at most the vocabulary
 };
 
+struct Sequence;  // src/engine/sequence.h
+
 class Generator {
  public:
   // stop(tokens written): true ends the sequence with kStop; asked after every token, on every shard alike.
@@ -62,11 +62,14 @@ class Generator {
   // model is kept by reference. Throws Error(kConfig) when num_pages cannot hold a page for each of two sequences.
   Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
             Stop stop);
+  ~Generator();
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
 
   // count texts of one prompt: samples request.sample and so on. The first of them computes the prompt, the others begin with its last
   // row and a copy of its last page. Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
   void add(GenerationRequest request, std::uint64_t count = 1);
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  bool idle() const;
   // Ends the work at a row of logits that is not finite: called on every shard, may be collective, must throw. tokens: of the sequence, the
   // row is that of the last. Without one the generator's own error names record and text.
   using NotFinite = std::function<void(std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens)>;
@@ -83,76 +86,15 @@ class Generator {
   const Counts& counts() const { return counts_; }
 
  private:
-  // The prompt of several texts. From its computing until the last of them has begun, its pages have an owner more than the sequences
-  // that write on; the pages behind it are copied, for the first text goes on in it.
-  struct SharedPrompt {
-    enum class State { kNone, kUnderWay, kComputed } state = State::kNone;
-    std::uint64_t waiting = 0;  // texts that have not begun
-    std::vector<std::int32_t> pages;
-    PagePool::PrefixId prefix = 0;
-    std::int64_t prefix_pages = 0;
-    at::Tensor logits_1V;  // of the last row, where the model has them
-  };
+  struct Parts;
+  void refuse_not_finite(const Sequence& sequence) const;
+  void extend(Sequence& sequence);
+  void answer(Sequence& sequence, std::span<const float> logits_V);
 
-  struct Sequence {
-    GenerationRequest request;
-    std::shared_ptr<SharedPrompt> prompt;  // with others, until this one has begun
-    bool leads = false;                    // computes it
-    std::vector<TokenId> tokens;           // prompt and text
-    std::vector<float> logprobs;
-    std::vector<TokenId> top_ids;
-    std::vector<float> top_logprobs;
-    std::optional<ConstraintState> constraint;  // stands after the last token, also while its pages are gone
-    std::vector<std::int32_t> pages;
-    std::int64_t computed = 0;   // tokens whose keys and values stand in the pages
-    std::int64_t scheduled = 0;  // of them, with this pass
-    std::int64_t cached = 0;
-    PagePool::PrefixId prefix = 0;
-    std::int64_t prefix_pages = 0;  // full pages that are remembered
-  };
-  using SequencePtr = std::unique_ptr<Sequence>;
-
-  void find_shared_pages(Sequence& sequence);
-  bool begin_on(SharedPrompt& prompt, Sequence& sequence);
-  void keep_prompt(Sequence& sequence, const at::Tensor& logits_1V);
-  void drop(SharedPrompt& prompt);
-  bool drop_prompts();
-  bool admit(Sequence& sequence, std::int64_t& budget, std::vector<Sequence*>& pass);
-  void copy_last_pages();
-  bool schedule(Sequence& sequence, std::int64_t& budget);
-  void preempt_last();
-  std::vector<Sequence*> schedule_pass();
-  // Rows of prompts and of texts go through different kernels on a GPU.
-  bool separates_prefill() const { return model_.lm_head().gpu.has_value(); }
-  at::Tensor forward(const std::vector<Sequence*>& pass);
-  // What is known of a sequence's row after a pass: its logits on the host, or the token that the device drew from them.
-  struct Row {
-    std::span<float> logits_V;
-    std::optional<SampledToken> drawn;
-  };
-  bool draws_on_device(const Sequence& sequence) const;
-  std::vector<Row> rows_of(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV,
-                           at::Tensor& on_host) const;
-  DrawKey key_of(const Sequence& sequence) const;
-  void sample(Sequence& sequence, const Row& row);
-  void accept(Sequence& sequence, const Row& row);
-  void check_finite(const Sequence& sequence, const Row& row) const;
-  void release(Sequence& sequence);
-
-  Transformer& model_;
-  GeneratorLimits limits_;
-  SamplingParams sampling_;
-  std::uint64_t seed_;
+  std::unique_ptr<Parts> parts_;  // scheduler, model runner, row sampler
   Stop stop_;
   NotFinite not_finite_;
-  KvCache cache_;
-  PagePool pool_;
-  std::deque<SequencePtr> waiting_;
-  std::vector<SequencePtr> running_;  // in the order of admission
   std::vector<Generation> finished_;
-  std::vector<std::shared_ptr<SharedPrompt>> prompts_;  // that hold pages
-  std::vector<Sequence*> begun_;  // sequences that began on a shared prompt: their first token needs no pass
-  std::vector<std::int64_t> copy_from_, copy_to_;  // pages, before the next pass
   Counts counts_;
 };
 

@@ -40,10 +40,12 @@ void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::
 // Uniform in [0, 1), 53 bits, the same on every machine. Source: SplitMix64 (Steele et al., OOPSLA 2014), chained.
 double keyed_uniform(const DrawKey& key);
 
-// logits_V: of the whole vocabulary; changed on the way. history: the sequence so far (for the penalty). allowed: empty, or
-// a bit a token (bit i of word i / 64): nothing else may come out; at least one bit is set. {-1, NaN} where a logit is NaN or
+struct DecodingState;  // logits_processor.h
+class LogitsChain;
+
+// logits_V: of the whole vocabulary; changed on the way, first by the chain, which must leave a token. {-1, NaN} where a logit is NaN or
 // infinite: no token may be drawn from such a row. Local, pure.
-SampledToken sample_token(std::span<float> logits_V, std::span<const TokenId> history,
-                          std::span<const std::uint64_t> allowed, const SamplingParams& params, const DrawKey& key);
+SampledToken sample_token(std::span<float> logits_V, const DecodingState& state, const LogitsChain& chain,
+                          const SamplingParams& params, const DrawKey& key);
 
 }  // namespace magister

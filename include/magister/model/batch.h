@@ -1,4 +1,4 @@
-// Plain structs that cross rooms: PackedBatch goes into the model, ReducedLogits comes out of the engine.
+// Plain structs that cross modules: PackedBatch goes into the model, ReducedLogits comes out of the engine.
 // Shapes: T packed tokens, S sequences, k kept entries.
 #pragma once
 

@@ -30,10 +30,10 @@ struct LmHead {
   Linear projection;  // [v, D], packed; the embedding table as well when tied
   IndexRange vocab;
   std::int64_t vocab_size = 0;
-  std::optional<gpu::Queue> gpu{};  // of a model on a GPU: projection is plain there, and hidden states stay there
+  std::optional<gpu::Queue> queue{};  // of a model on a GPU: projection is plain there, and hidden states stay there
 };
 
-struct TransformerLayers;  // src/model/transformer_layers.h
+class ModelBackend;  // src/model/model_backend.h: a CPU's, a GPU's
 
 class Transformer {
  public:
@@ -84,9 +84,13 @@ class Transformer {
   void use_cuda_graphs(bool on);
 
   const LmHead& lm_head() const;
+  // Of a model on a device with a queue of its own, whose passes are queued and not yet done when forward() returns; null: on the CPU.
+  const gpu::Queue* queue() const;
+  // Whether rows of prompts and rows of texts go through different kernels: a token must be computed again the way it was written.
+  bool separates_prefill() const;
   const ModelConfig& config() const;
-  ThreadPool& pool() const;
-  ProcessGroup& group() const;
+  ThreadPool& pool() const { return *pool_; }
+  ProcessGroup& group() const { return *group_; }
   // Bytes of this shard's weights in memory.
   std::uint64_t weight_bytes() const;
   // Floating-point operations of the products and of attention for a batch, whole model, without the head.
@@ -95,11 +99,9 @@ class Transformer {
   double head_flops(std::int64_t num_rows) const;
 
  private:
-  at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
-                        const std::function<bool()>& should_stop,
-                        const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
-
-  std::unique_ptr<TransformerLayers> layers_;
+  std::unique_ptr<ModelBackend> backend_;
+  ProcessGroup* group_;
+  ThreadPool* pool_;
 };
 
 // Logits of a head's part of the vocabulary: hidden states after the last norm [R, D] -> [R, v] f32, where they are. On a GPU their bits

@@ -157,16 +157,17 @@ class GpuBench {
     return result;
   }
 
-  Generator make_generator(std::int64_t prompt, std::int64_t written, std::int64_t budget) {
+  std::unique_ptr<Generator> make_generator(std::int64_t prompt, std::int64_t written, std::int64_t budget) {
     const std::int64_t pages = options_.sequences * ((prompt + written) / KvPages::kSlots + 2) + 1;
     SamplingParams greedy;
     greedy.temperature = 0;
-    Generator generator(*model_, {options_.sequences, budget, pages, false}, greedy, 0, {});
+    auto generator = std::make_unique<Generator>(*model_, GeneratorLimits{options_.sequences, budget, pages, false},
+                                                 greedy, 0, Generator::Stop{});
     for (std::int64_t s = 0; s < options_.sequences; ++s) {
       std::vector<TokenId> tokens;
       for (std::int64_t i = 0; i < prompt; ++i)
         tokens.push_back(static_cast<TokenId>((s * 131 + i * 17 + 1) % model_->config().vocab_size));
-      generator.add({static_cast<std::uint64_t>(s), 0, tokens, written});
+      generator->add({static_cast<std::uint64_t>(s), 0, tokens, written});
     }
     return generator;
   }
@@ -174,14 +175,15 @@ class GpuBench {
   // Steps after the prompts; a step reads all layers and the head once.
   nlohmann::ordered_json decode() {
     constexpr std::int64_t kPrompt = 16, kWarm = 4;  // the first steps record the graph
-    Generator generator = make_generator(kPrompt, options_.tokens + kWarm, kPrompt * options_.sequences);
-    for (std::int64_t i = 0; i <= kWarm; ++i) generator.step();
-    const std::uint64_t before = generator.counts().written_tokens, passes = generator.counts().passes;
+    const std::unique_ptr<Generator> generator =
+        make_generator(kPrompt, options_.tokens + kWarm, kPrompt * options_.sequences);
+    for (std::int64_t i = 0; i <= kWarm; ++i) generator->step();
+    const std::uint64_t before = generator->counts().written_tokens, passes = generator->counts().passes;
     const auto start = std::chrono::steady_clock::now();
-    while (!generator.idle()) generator.step();
+    while (!generator->idle()) generator->step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const auto tokens = static_cast<double>(generator.counts().written_tokens - before);
-    const double a_step = seconds / std::max<double>(1, static_cast<double>(generator.counts().passes - passes));
+    const auto tokens = static_cast<double>(generator->counts().written_tokens - before);
+    const double a_step = seconds / std::max<double>(1, static_cast<double>(generator->counts().passes - passes));
     // The embedding table is read by single rows; a tied one is the head.
     const ModelConfig& config = model_->config();
     const std::uint64_t table = static_cast<std::uint64_t>(config.vocab_size * config.hidden_size) *
@@ -199,9 +201,10 @@ class GpuBench {
 
   nlohmann::ordered_json judge() {
     constexpr std::int64_t kWritten = 128;
-    Generator generator = make_generator(options_.tokens, kWritten, std::max<std::int64_t>(options_.tokens, 8192));
+    const std::unique_ptr<Generator> generator =
+        make_generator(options_.tokens, kWritten, std::max<std::int64_t>(options_.tokens, 8192));
     const auto start = std::chrono::steady_clock::now();
-    while (!generator.idle()) generator.step();
+    while (!generator->idle()) generator->step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {{"bench", "judge"},
             {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + kWritten)) / seconds},

@@ -1,75 +1,20 @@
 // Reads a shard's weights layer by layer and builds the rotary tables of a batch.
-#include "model/transformer_layers.h"
+#include "model/cpu/cpu_weights.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "magister/core/error.h"
 #include "magister/model/rope.h"
+#include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 
 namespace magister {
 
-LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer) {
-  LayerShape shape;
-  shape.hidden_size = config.hidden_size;
-  shape.heads = static_cast<std::int64_t>(partition.heads.size());
-  shape.kv_heads = static_cast<std::int64_t>(partition.kv_heads.size());
-  shape.head_dim = config.head_dim;
-  shape.mlp = static_cast<std::int64_t>(partition.mlp.size());
-  const bool slides = config.layer_is_sliding.empty() || config.layer_is_sliding[static_cast<std::size_t>(layer)];
-  shape.sliding_window = slides ? config.sliding_window : 0;
-  const auto heads_per_kv = static_cast<std::uint64_t>(config.num_attention_heads / config.num_key_value_heads);
-  for (std::uint64_t head = partition.heads.begin; head < partition.heads.end; ++head) {
-    shape.kv_of_head.push_back(static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
-  }
-  shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
-  shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  return shape;
-}
-
-void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length) {
-  MAGISTER_CHECK(
-      batch.past_S.empty(), ExitCode::kConfig,
-      "a sequence of {} tokens is longer than the {} positions from which this model's dynamic rotary scaling "
-      "starts (the keys in the cache would have to turn with every token); generate shorter sequences",
-      length, config.max_position_embeddings);
-}
-
-TransformerLayers random_layers_on_gpu(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype,
-                                       const QuantScheme& quantization, const gpu::Queue& queue) {
-  TransformerLayers layers;
-  layers.config = config;
-  layers.partition = partition_for(config, group.tp_rank(), group.tp_size());
-  layers.gpu = std::make_unique<gpu::GpuModel>(config, layers.partition, dtype, queue, group);
-  layers.gpu->randomize(quantization);
-  layers.lm_head = {{layers.gpu->head().weight_NK, {}}, layers.partition.vocab, config.vocab_size, queue};
-  layers.weight_bytes = layers.gpu->weight_bytes();
-  return layers;
-}
-
-TransformerLayers load_layers_on_gpu(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
-                                     at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
-                                     const gpu::Queue& queue, const LoadHook& hook) {
-  TransformerLayers layers;
-  layers.config = description.config;
-  layers.partition = partition_for(description.config, group.tp_rank(), group.tp_size());
-  WeightSource source(file, description, layers.partition, group.tp_rank(), activation_dtype(dtype), quantization,
-                      &pool, hook);
-  layers.gpu = std::make_unique<gpu::GpuModel>(layers.config, layers.partition, dtype, queue, group);
-  layers.gpu->load(source, description.names.lm_head.empty());
-  source.verify_all_used();
-  layers.lm_head = {{layers.gpu->head().weight_NK, {}}, layers.partition.vocab, description.config.vocab_size, queue};
-  layers.weight_bytes = layers.gpu->weight_bytes();
-  return layers;
-}
-
-TransformerLayers load_layers(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
-                              at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
-                              const LoadHook& hook) {
-  TransformerLayers layers;
+CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
+                            at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
+                            const LoadHook& hook) {
+  CpuWeights layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
   WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool, hook);
@@ -92,11 +37,11 @@ TransformerLayers load_layers(const ModelDescription& description, const TensorF
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
                     layers.partition.vocab, description.config.vocab_size};
   source.verify_all_used();
-  layers.weight_bytes = source.loaded_bytes();
+  layers.num_bytes = source.loaded_bytes();
   return layers;
 }
 
-RopeTables TransformerLayers::rope_tables(const PackedBatch& batch) const {
+RopeTables CpuWeights::rope_tables(const PackedBatch& batch) const {
   RopeTables tables;
   tables.half = config.head_dim / 2;
   std::int64_t longest = 0;
@@ -135,18 +80,6 @@ at::Tensor gather(const std::vector<const float*>& rows, std::int64_t half) {
 
 at::Tensor RopeTables::gather_cos() const { return gather(rows.cos, half); }
 at::Tensor RopeTables::gather_sin() const { return gather(rows.sin, half); }
-
-std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
-                                   at::ScalarType dtype) {
-  const auto H = partition.heads.size(), K = partition.kv_heads.size();
-  const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();
-  // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots. The last tile
-  // of a product is filled up beside them.
-  return static_cast<std::uint64_t>(num_tokens) *
-             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
-         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size());
-}
 
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads) {

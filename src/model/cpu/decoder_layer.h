@@ -12,21 +12,9 @@
 #include "magister/model/cpu/matmul.h"
 #include "magister/model/kv_pages.h"
 #include "magister/parallel/thread_pool.h"
+#include "model/layer_shape.h"
 
 namespace magister {
-
-struct LayerShape {
-  std::int64_t hidden_size = 0;
-  std::int64_t heads = 0;                // H
-  std::int64_t kv_heads = 0;             // K
-  std::int64_t head_dim = 0;             // E
-  std::int64_t mlp = 0;                  // F
-  std::int64_t sliding_window = 0;       // 0: none
-  std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
-  float rms_norm_eps = 1e-6f;
-  float attention_scale = 1.0f;
-  std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
-};
 
 struct LayerWeights {
   at::Tensor input_layernorm_D, post_attention_layernorm_D;  // f32, replicated

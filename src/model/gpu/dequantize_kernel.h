@@ -1,6 +1,6 @@
 // Stored codes become plain numbers [N, K], as wide products want them (once a batch, then cuBLAS).
 // Each is the f32 that the codes stand for, rounded once with minima and else not, then to bf16 where that is asked for.
-// Source: io/stored_codes.h. Legend: N outputs, K inputs, G groups of inputs that share a scale.
+// Source: io/checkpoint/stored_codes.h. Legend: N outputs, K inputs, G groups of inputs that share a scale.
 #pragma once
 
 #include "model/gpu/product_kernels.h"

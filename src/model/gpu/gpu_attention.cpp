@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "magister/device/upload.h"
+#include "model/cpu/decoder_layer.h"
 
 namespace magister::gpu {
 namespace {

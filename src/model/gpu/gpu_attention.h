@@ -11,8 +11,8 @@
 #include "magister/device/launch.h"
 #include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
-#include "model/cpu/decoder_layer.h"
 #include "model/gpu/attention_kernels.h"
+#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

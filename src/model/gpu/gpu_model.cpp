@@ -10,7 +10,7 @@
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
-#include "model/transformer_layers.h"
+#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

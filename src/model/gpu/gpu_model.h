@@ -17,10 +17,10 @@
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
-#include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
 #include "model/gpu/gpu_weights.h"
+#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "magister/model/rope.h"
+#include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_model.h"
 #include "model/self_test.h"
 

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "magister/model/rope.h"
+#include "model/layer_shape.h"
 #include "model/self_test.h"
-#include "model/transformer_layers.h"
 
 namespace magister::gpu {
 namespace {

@@ -13,8 +13,8 @@
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
-#include "model/cpu/decoder_layer.h"
 #include "model/gpu/gpu_linear.h"
+#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

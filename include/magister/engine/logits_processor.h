@@ -1,0 +1,45 @@
+// LogitsProcessor: one step between a model's logits and the draw of a token: a bias, a penalty, a mask. A new way to change what is
+// drawn is one of these in the chain. Legend: V vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/engine/sampler.h"
+
+namespace magister {
+
+// What is known of the sequence whose next token is drawn.
+struct DecodingState {
+  std::span<const TokenId> history;  // prompt and text so far
+  std::span<const std::uint64_t>
+      allowed;  // empty, or a bit per token (bit i of word i / 64): nothing else may come out
+};
+
+class LogitsProcessor {
+ public:
+  virtual ~LogitsProcessor() = default;
+  // False: this sequence's logits stay as they are.
+  virtual bool applies_to(const DecodingState& state) const { return true; }
+  // Changes a row in place. Local, pure: the same row gives the same bits on every shard.
+  virtual void apply(std::span<float> logits_V, const DecodingState& state) const = 0;
+};
+
+// Processors in their order: that of transformers, bias, repetition penalty, mask.
+class LogitsChain {
+ public:
+  // Those that the parameters ask for, and the mask of allowed tokens.
+  explicit LogitsChain(const SamplingParams& params);
+  // After all others.
+  void append(std::unique_ptr<LogitsProcessor> processor) { processors_.push_back(std::move(processor)); }
+  bool applies_to(const DecodingState& state) const;
+  void apply(std::span<float> logits_V, const DecodingState& state) const;
+
+ private:
+  std::vector<std::unique_ptr<LogitsProcessor>> processors_;
+};
+
+}  // namespace magister

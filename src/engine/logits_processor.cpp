@@ -1,0 +1,69 @@
+// The processors that every experiment may ask for.
+#include "magister/engine/logits_processor.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace magister {
+namespace {
+
+constexpr float kOut = -std::numeric_limits<float>::infinity();
+
+class LogitBias final : public LogitsProcessor {
+ public:
+  explicit LogitBias(std::vector<std::pair<TokenId, float>> bias) : bias_(std::move(bias)) {}
+  void apply(std::span<float> logits_V, const DecodingState&) const override {
+    for (const auto& [id, bias] : bias_) logits_V[static_cast<std::size_t>(id)] += bias;
+  }
+
+ private:
+  std::vector<std::pair<TokenId, float>> bias_;
+};
+
+class RepetitionPenalty final : public LogitsProcessor {
+ public:
+  explicit RepetitionPenalty(double penalty) : penalty_(penalty) {}
+  void apply(std::span<float> logits_V, const DecodingState& state) const override {
+    std::vector<TokenId> seen(state.history.begin(), state.history.end());
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    for (const TokenId id : seen) {
+      float& logit = logits_V[static_cast<std::size_t>(id)];
+      logit = static_cast<float>(logit > 0 ? logit / penalty_ : logit * penalty_);
+    }
+  }
+
+ private:
+  double penalty_;
+};
+
+class AllowedTokens final : public LogitsProcessor {
+ public:
+  bool applies_to(const DecodingState& state) const override { return !state.allowed.empty(); }
+  void apply(std::span<float> logits_V, const DecodingState& state) const override {
+    for (std::size_t i = 0; i < logits_V.size(); ++i) {
+      if ((state.allowed[i / 64] >> (i % 64) & 1) == 0) logits_V[i] = kOut;
+    }
+  }
+};
+
+}  // namespace
+
+LogitsChain::LogitsChain(const SamplingParams& params) {
+  if (!params.logit_bias.empty()) append(std::make_unique<LogitBias>(params.logit_bias));
+  if (params.repetition_penalty != 1.0) append(std::make_unique<RepetitionPenalty>(params.repetition_penalty));
+  append(std::make_unique<AllowedTokens>());
+}
+
+bool LogitsChain::applies_to(const DecodingState& state) const {
+  return std::any_of(processors_.begin(), processors_.end(),
+                     [&](const auto& processor) { return processor->applies_to(state); });
+}
+
+void LogitsChain::apply(std::span<float> logits_V, const DecodingState& state) const {
+  for (const auto& processor : processors_) {
+    if (processor->applies_to(state)) processor->apply(logits_V, state);
+  }
+}
+
+}  // namespace magister

@@ -1,0 +1,96 @@
+// What changes or keeps logits happens on the host.
+#include "engine/row_sampler.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/gpu_sampler.h"
+#include "magister/core/error.h"
+#include "magister/device/upload.h"
+
+namespace magister {
+
+RowSampler::RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params,
+                       std::uint64_t seed)
+    : model_(model), top_logprobs_(limits.top_logprobs), params_(params), chain_(params), seed_(seed) {
+  const std::int64_t vocab_size = model.config().vocab_size;
+  MAGISTER_CHECK(top_logprobs_ >= 0 && top_logprobs_ <= vocab_size, ExitCode::kConfig,
+                 "top_logprobs is {} (the vocabulary has {} entries); lower it", top_logprobs_, vocab_size);
+  for (const auto& [id, bias] : params.logit_bias) {
+    MAGISTER_CHECK(id >= 0 && id < vocab_size, ExitCode::kConfig,
+                   "logit_bias names token {} (the vocabulary has {} entries); name one of them", id, vocab_size);
+  }
+}
+
+bool RowSampler::Row::is_finite() const {
+  if (drawn) return drawn->id >= 0;
+  return std::all_of(logits_V.begin(), logits_V.end(), [](float logit) { return std::isfinite(logit); });
+}
+
+DrawKey RowSampler::key_of(const Sequence& sequence) const {
+  return {seed_, sequence.request.record, sequence.request.sample,
+          static_cast<std::uint64_t>(sequence.num_tokens() - sequence.num_prompt_tokens())};
+}
+
+bool RowSampler::draws_on_device(const Sequence& sequence) const {
+  return model_.queue() != nullptr && sequence.request.max_new_tokens > 0 && !sequence.constraint &&
+         top_logprobs_ == 0 && !chain_.applies_to({sequence.tokens, {}});
+}
+
+RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const {
+  Rows result{std::vector<Row>(sequences.size()), {}};
+  std::vector<std::int64_t> drawn, copied;
+  std::vector<double> uniforms;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const bool draws = draws_on_device(*sequences[i]);
+    (draws ? drawn : copied).push_back(static_cast<std::int64_t>(i));
+    if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
+  }
+  const auto selected = [&](const std::vector<std::int64_t>& of) {
+    return of.size() == sequences.size()
+               ? logits_RV
+               : logits_RV.index_select(0, upload(at::tensor(of, at::kLong), logits_RV.device()));
+  };
+  if (!drawn.empty()) {
+    const std::vector<SampledToken> tokens = sample_rows_on_device(selected(drawn), uniforms, params_, *model_.queue());
+    for (std::size_t i = 0; i < drawn.size(); ++i) result.rows[static_cast<std::size_t>(drawn[i])].drawn = tokens[i];
+  }
+  if (!copied.empty()) {
+    result.on_host = selected(copied).cpu();
+    const std::int64_t V = result.on_host.size(1);
+    for (std::size_t i = 0; i < copied.size(); ++i) {
+      result.rows[static_cast<std::size_t>(copied[i])].logits_V = {
+          result.on_host.data_ptr<float>() + static_cast<std::int64_t>(i) * V, static_cast<std::size_t>(V)};
+    }
+  }
+  return result;
+}
+
+void RowSampler::sample(Sequence& sequence, const Row& row) const {
+  const GenerationRequest& request = sequence.request;
+  if (top_logprobs_ > 0) {
+    append_most_probable(row.logits_V, top_logprobs_, sequence.top_ids, sequence.top_logprobs);
+  }
+  DecodingState state{sequence.tokens, {}};
+  if (sequence.constraint) {
+    state.allowed = sequence.constraint->allowed();
+    MAGISTER_CHECK(!state.allowed.empty(), ExitCode::kData,
+                   "record {}, text {}: after {} tokens no token continues the constraint "
+                   "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
+                   request.record, request.sample, sequence.logprobs.size());
+  }
+  const SampledToken token =
+      row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_, key_of(sequence));
+  if (sequence.constraint && !sequence.constraint->accept(token.id)) {
+    fail(ExitCode::kInternal,
+         "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "
+         "with the constraint",
+         request.record, request.sample, token.id);
+  }
+  sequence.tokens.push_back(token.id);
+  sequence.logprobs.push_back(token.logprob);
+}
+
+}  // namespace magister

@@ -1,0 +1,50 @@
+// RowSampler: from the logits of a pass to the next token of each of its sequences. Rows that nothing changes or keeps are drawn where
+// they are, so that on a GPU only ids and log-probabilities leave it; all others on the host, through the chain of processors.
+// A row's way never depends on the other rows. Legend: R rows, V vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "magister/engine/logits_processor.h"
+#include "magister/engine/sampler.h"
+#include "magister/model/transformer.h"
+
+namespace magister {
+
+class RowSampler {
+ public:
+  // model is kept by reference. Throws Error(kConfig) for a bias or a number of kept tokens that the vocabulary does not have.
+  RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params, std::uint64_t seed);
+
+  // What is known of a sequence's row: its logits on the host, or the token that the device drew from them.
+  struct Row {
+    std::span<float> logits_V;
+    std::optional<SampledToken> drawn;
+    bool is_finite() const;
+  };
+  struct Rows {
+    std::vector<Row> rows;  // row i is that of sequence i
+    at::Tensor on_host;     // keeps the logits that came to the host
+  };
+  Rows read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const;
+
+  // The sequence's next token, appended with what is kept of its row. Throws Error(kData) where no token continues its constraint.
+  void sample(Sequence& sequence, const Row& row) const;
+
+ private:
+  bool draws_on_device(const Sequence& sequence) const;
+  DrawKey key_of(const Sequence& sequence) const;
+
+  const Transformer& model_;
+  std::int64_t top_logprobs_;
+  SamplingParams params_;
+  LogitsChain chain_;
+  std::uint64_t seed_;
+};
+
+}  // namespace magister

@@ -1,0 +1,246 @@
+// Without a free page the sequence that was admitted last gives all of its pages back and starts again later; its text is the same
+// then, since draws are keyed by position.
+#include "engine/scheduler.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kSlots = KvPages::kSlots;
+
+std::int64_t pages_for(std::int64_t tokens) { return (tokens + kSlots - 1) / kSlots; }
+
+}  // namespace
+
+Scheduler::Scheduler(const GeneratorLimits& limits, bool separates_prefill)
+    : limits_(limits), separates_prefill_(separates_prefill), pool_(limits.num_pages) {}
+
+void Scheduler::add(GenerationRequest request, std::uint64_t count) {
+  const auto length = static_cast<std::int64_t>(request.prompt.size());
+  MAGISTER_CHECK(
+      pages_for(length + request.max_new_tokens) <= pool_.num_pages(), ExitCode::kData,
+      "record {}: a prompt of {} tokens and {} new ones need {} pages of the cache's {} (they would never fit); "
+      "give the cache more memory or ask for fewer tokens",
+      request.record, length, request.max_new_tokens, pages_for(length + request.max_new_tokens), pool_.num_pages());
+  const bool shares = count > 1 && limits_.share_prefixes;
+  const std::shared_ptr<SharedPrompt> prompt = shares ? std::make_shared<SharedPrompt>() : nullptr;
+  if (shares) prompt->waiting = count;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->tokens = request.prompt;
+    if (request.constraint != nullptr) sequence->constraint.emplace(*request.constraint);
+    sequence->request = request;
+    sequence->request.sample += i;
+    sequence->prompt = prompt;
+    waiting_.push_back(std::move(sequence));
+  }
+}
+
+// Full pages of the same beginning that others have computed; the last token is always computed, its row is asked for.
+void Scheduler::find_shared_pages(Sequence& sequence) {
+  if (!limits_.share_prefixes) return;
+  const std::span<const TokenId> tokens(sequence.tokens);
+  const std::int64_t most = separates_prefill_ ? sequence.num_prompt_tokens() : sequence.num_tokens();
+  while (sequence.computed + kSlots < most) {
+    const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
+    if (!found) return;
+    sequence.pages.push_back(found->page);
+    sequence.prefix = found->prefix;
+    sequence.computed += kSlots;
+    ++sequence.prefix_pages;
+  }
+}
+
+// The sequence has the prompt's pages, the last one as a copy unless it is full; false when there is no page for it.
+bool Scheduler::begin_on(SharedPrompt& prompt, Sequence& sequence) {
+  const std::int64_t length = sequence.num_tokens(), full = length / kSlots;
+  if (pages_for(length + 1) - full > pool_.num_available()) return false;
+  for (std::int64_t i = 0; i < full; ++i) {
+    pool_.share(prompt.pages[static_cast<std::size_t>(i)]);
+    sequence.pages.push_back(prompt.pages[static_cast<std::size_t>(i)]);
+  }
+  if (full * kSlots < length) {
+    sequence.pages.push_back(*pool_.take());
+    pass_.copy_from.push_back(prompt.pages.back());
+    pass_.copy_to.push_back(sequence.pages.back());
+  }
+  sequence.prefix = prompt.prefix;
+  sequence.prefix_pages = prompt.prefix_pages;
+  sequence.computed = sequence.cached = length;
+  cached_tokens_ += static_cast<std::uint64_t>(length);
+  return true;
+}
+
+void Scheduler::keep_prompt(Sequence& sequence, const at::Tensor& logits_1V) {
+  SharedPrompt& prompt = *sequence.prompt;
+  sequence.leads = false;
+  if (prompt.waiting == 0) {
+    prompt.state = SharedPrompt::State::kNone;
+  } else {
+    prompt.state = SharedPrompt::State::kComputed;
+    prompt.pages = sequence.pages;
+    for (const std::int32_t page : prompt.pages) pool_.share(page);
+    prompt.prefix = sequence.prefix;
+    prompt.prefix_pages = sequence.prefix_pages;
+    prompt.logits_1V = logits_1V.clone();  // drawing changes a row where it stands
+    prompts_.push_back(sequence.prompt);
+  }
+  sequence.prompt.reset();
+}
+
+at::Tensor Scheduler::take_prompt_row(Sequence& sequence) {
+  SharedPrompt& prompt = *sequence.prompt;
+  const at::Tensor logits_1V = prompt.logits_1V;
+  if (--prompt.waiting == 0) drop(prompt);
+  sequence.prompt.reset();
+  return logits_1V;
+}
+
+void Scheduler::drop(SharedPrompt& prompt) {
+  for (const std::int32_t page : prompt.pages) pool_.release(page);
+  prompt.pages.clear();
+  prompt.logits_1V = at::Tensor();
+  prompt.state = SharedPrompt::State::kNone;
+  std::erase_if(prompts_, [&](const std::shared_ptr<SharedPrompt>& one) { return one.get() == &prompt; });
+}
+
+// Where pages run out those that wait for texts to begin go first: the next of these texts computes the prompt again. Not those that
+// this pass will copy from.
+bool Scheduler::drop_prompts() {
+  if (prompts_.empty() || !pass_.copy_from.empty()) return false;
+  while (!prompts_.empty()) drop(*std::shared_ptr<SharedPrompt>(prompts_.back()));
+  return true;
+}
+
+// Takes the sequence into this pass with as many tokens as the budget has; false when there is no page for them.
+bool Scheduler::take_pages(Sequence& sequence, std::int64_t& budget) {
+  const std::int64_t prompt = sequence.num_prompt_tokens();
+  std::int64_t count = std::min(sequence.num_tokens() - sequence.computed, budget);
+  // A text that lost its pages is computed again as it was written: the prompt, then token by token.
+  if (separates_prefill_) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
+  while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
+    const auto page = pool_.take();
+    if (!page) return false;
+    sequence.pages.push_back(*page);
+  }
+  sequence.scheduled = count;
+  budget -= count;
+  // Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
+  const std::span<const TokenId> tokens(sequence.tokens);
+  const std::int64_t shareable =
+      separates_prefill_ ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
+  while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= shareable) {
+    const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
+    sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
+                                     tokens.subspan(first, kSlots));
+    ++sequence.prefix_pages;
+  }
+  return true;
+}
+
+void Scheduler::release(Sequence& sequence) {
+  if (sequence.leads) {  // before the prompt's end: another text, or this one again, computes it
+    sequence.leads = false;
+    sequence.prompt->state = SharedPrompt::State::kNone;
+    ++sequence.prompt->waiting;
+  }
+  for (const std::int32_t page : sequence.pages) pool_.release(page);
+  sequence.pages.clear();
+  sequence.computed = sequence.scheduled = sequence.prefix_pages = 0;
+  sequence.prefix = 0;
+}
+
+void Scheduler::preempt_last() {
+  SequencePtr last = std::move(running_.back());
+  running_.pop_back();
+  release(*last);
+  ++preemptions_;
+  waiting_.push_front(std::move(last));
+}
+
+void Scheduler::schedule_running(std::int64_t& budget) {
+  const auto decodes = [](const Sequence& s) { return s.num_tokens() - s.computed == 1; };
+  for (const bool decoding : {true, false}) {
+    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
+      Sequence& sequence = *running_[i];
+      if (sequence.scheduled > 0 || decodes(sequence) != decoding) continue;
+      while (!take_pages(sequence, budget)) {
+        if (drop_prompts()) continue;
+        MAGISTER_ASSERT(running_.size() > 1);
+        // Whoever goes has not been scheduled yet, or its pages would be taken from under this pass.
+        if (running_.back()->scheduled > 0 || running_.back().get() == &sequence) break;
+        preempt_last();
+      }
+      if (sequence.scheduled > 0) pass_.computed.push_back(&sequence);
+    }
+  }
+}
+
+Scheduler::Pass Scheduler::schedule() {
+  std::int64_t budget = std::max(limits_.token_budget, limits_.max_sequences);
+  schedule_running(budget);
+  // Texts whose prompt another one computes are passed by.
+  for (std::size_t i = 0;
+       i < waiting_.size() && budget > 0 && static_cast<std::int64_t>(running_.size()) < limits_.max_sequences;) {
+    Sequence& sequence = *waiting_[i];
+    if (sequence.prompt && sequence.prompt->state == SharedPrompt::State::kScheduled) {
+      ++i;
+      continue;
+    }
+    if (!admit(sequence, budget)) break;
+    running_.push_back(std::move(waiting_[i]));
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return std::exchange(pass_, {});
+}
+
+// False when there are not enough pages.
+bool Scheduler::admit(Sequence& sequence, std::int64_t& budget) {
+  if (sequence.prompt && sequence.prompt->state == SharedPrompt::State::kComputed) {
+    if (begin_on(*sequence.prompt, sequence)) {
+      pass_.begun.push_back(&sequence);
+      return true;
+    }
+    // With nothing else at work nobody would give a page back.
+    if (!running_.empty() || !drop_prompts()) return false;
+  }
+  find_shared_pages(sequence);
+  const std::int64_t needed = pages_for(sequence.num_tokens() + 1) - static_cast<std::int64_t>(sequence.pages.size());
+  // A whole prompt and one token, or it would stop half way and be thrown out again.
+  if ((needed > pool_.num_available() && (!running_.empty() || !drop_prompts())) || !take_pages(sequence, budget)) {
+    release(sequence);
+    return false;
+  }
+  if (sequence.prompt) {
+    sequence.leads = true;
+    --sequence.prompt->waiting;
+    sequence.prompt->state = SharedPrompt::State::kScheduled;
+  }
+  if (sequence.logprobs.empty()) {
+    sequence.cached = sequence.computed;
+    cached_tokens_ += static_cast<std::uint64_t>(sequence.computed);
+  }
+  pass_.computed.push_back(&sequence);
+  return true;
+}
+
+std::vector<Sequence*> Scheduler::advance(const Pass& pass) {
+  std::vector<Sequence*> whole;
+  for (Sequence* sequence : pass.computed) {
+    sequence->computed += std::exchange(sequence->scheduled, 0);
+    if (sequence->computed == sequence->num_tokens()) whole.push_back(sequence);
+  }
+  return whole;
+}
+
+void Scheduler::remove_finished() {
+  std::erase_if(running_, [](const SequencePtr& sequence) { return sequence->pages.empty(); });
+}
+
+}  // namespace magister

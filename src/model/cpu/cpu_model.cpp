@@ -1,0 +1,165 @@
+// The forward pass of one shard on a CPU, and the same by plain ATen code.
+#include "model/cpu/cpu_model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/rope.h"
+
+namespace magister {
+namespace {
+
+// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens: the threads take tiles, or, where there is only
+// one, share its products.
+template <typename Body>
+void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
+  constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+  if (T <= kRows) return body(0, T, 0, &pool);
+  pool.run((T + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
+    body(tile * kRows, std::min((tile + 1) * kRows, T), thread, static_cast<ThreadPool*>(nullptr));
+  });
+}
+
+// Rows of the embedding that this shard holds, zero for the others: a sum over the shards completes them.
+void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& batch, std::int64_t begin,
+                std::int64_t end, float* hidden_TD) {
+  const std::int64_t D = embedding.in_features();
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  for (std::int64_t t = begin; t < end; ++t) {
+    float* to = hidden_TD + t * D;
+    const auto id = static_cast<std::uint64_t>(ids[t]);
+    if (id >= vocab.begin && id < vocab.end) {
+      embedding.copy_row(static_cast<std::int64_t>(id - vocab.begin), to);
+    } else {
+      std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
+    }
+  }
+}
+
+}  // namespace
+
+at::Tensor CpuModel::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
+  const LayerShape& shape = weights_.decoder.front().shape();
+  const BatchPages pages(batch);
+  std::vector<KvPages> kv;  // one layer's, for all
+  kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  return run_layers(batch, pages.sequences, kv, should_stop);
+}
+
+at::Tensor CpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) {
+  return run_layers(batch, slots, cache.layers, {});
+}
+
+KvCache CpuModel::make_cache(std::int64_t num_pages) const {
+  KvCache cache;
+  cache.num_pages = num_pages;
+  for (const DecoderLayer& layer : weights_.decoder) {
+    cache.layers.emplace_back(layer.shape().kv_heads, num_pages, layer.shape().head_dim);
+  }
+  return cache;
+}
+
+at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
+                                std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
+                                const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
+  ThreadPool& pool = pool_;
+  ProcessGroup& group = group_;
+  const bool alone = group.tp_size() == 1;
+  const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
+  const auto f32 = at::TensorOptions().dtype(at::kFloat);
+  at::Tensor hidden_TD = at::empty({T, D}, f32), partial_TD;
+  if (T == 0) return hidden_TD;
+  float* hidden = hidden_TD.data_ptr<float>();
+
+  const RopeTables tables = weights_.rope_tables(batch);
+  const LayerShape& shape = weights_.decoder.front().shape();
+  LayerBuffers buffers(batch, slots, shape, pool.num_threads());
+  const std::vector<AttentionTile> attention = attention_tiles(batch, shape);
+  if (!alone) partial_TD = at::empty({T, D}, f32);
+  float* partial = alone ? hidden : partial_TD.data_ptr<float>();
+  // Sums the shards' partial products and adds them to the residual stream.
+  const auto add_partial = [&] {
+    if (alone) return;
+    group.all_reduce_sum(partial_TD);
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+      for (std::int64_t i = begin * D; i < end * D; ++i) hidden[i] += partial[i];
+    });
+  };
+
+  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    embed_rows(weights_.embedding, weights_.partition.vocab, batch, begin, end, hidden);
+  });
+  if (!alone) group.all_reduce_sum(hidden_TD);
+  if (after_layer) after_layer(-1, hidden_TD);
+  for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
+    const DecoderLayer& layer = weights_.decoder[i];
+    KvPages& pages = kv[kv.size() == 1 ? 0 : i];
+    if (should_stop && should_stop()) return {};
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+      layer.project_qkv(hidden, batch, begin, end, tables.rows, pages, buffers, thread, shared);
+    });
+    pool.run(static_cast<std::int64_t>(attention.size()),
+             [&](std::int64_t tile, int thread) { layer.attend(attention[tile], pages, buffers, thread); });
+    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+      layer.project_output(begin, end, buffers, partial, alone, shared);
+      if (alone) layer.mlp(hidden, begin, end, buffers, thread, hidden, true, shared);
+    });
+    if (!alone) {
+      add_partial();
+      for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+        layer.mlp(hidden, begin, end, buffers, thread, partial, false, shared);
+      });
+      add_partial();
+    }
+    if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
+  }
+  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    cpu_kernels().rms_norm(hidden + begin * D, D, weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps,
+                           hidden + begin * D, D, end - begin, D);
+  });
+  if (after_layer) after_layer(weights_.config.num_hidden_layers, hidden_TD);
+  return hidden_TD;
+}
+
+std::string CpuModel::first_not_finite(const PackedBatch& batch) {
+  const LayerShape& shape = weights_.decoder.front().shape();
+  const BatchPages pages(batch);
+  std::vector<KvPages> kv;
+  kv.emplace_back(shape.kv_heads, pages.num_pages(), shape.head_dim);
+  std::string found;
+  run_layers(batch, pages.sequences, kv, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
+    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
+    found = layer < 0                                   ? "the embeddings"
+            : layer < weights_.config.num_hidden_layers ? fmt::format("layer {}", layer)
+                                                        : "the last norm";
+  });
+  return found.empty() ? "the head" : found;
+}
+
+at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
+  ProcessGroup& group = group_;
+  const IndexRange vocab = weights_.partition.vocab;
+  const at::Tensor ids_T = batch.token_ids_T.to(at::kLong) - static_cast<std::int64_t>(vocab.begin);
+  const at::Tensor mine_T = (ids_T >= 0) & (ids_T < static_cast<std::int64_t>(vocab.size()));
+  at::Tensor hidden_TD =
+      at::embedding(weights_.embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
+  hidden_TD = hidden_TD * mine_T.unsqueeze(1);
+  const auto summed = [&](at::Tensor partial_TD) {
+    if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
+    return partial_TD;
+  };
+  hidden_TD = summed(hidden_TD.contiguous());
+  const RopeTables tables = weights_.rope_tables(batch);
+  const at::Tensor cos_TE2 = tables.gather_cos(), sin_TE2 = tables.gather_sin();
+  for (const DecoderLayer& layer : weights_.decoder) {
+    hidden_TD = hidden_TD + summed(layer.reference_attention(hidden_TD, batch, cos_TE2, sin_TE2));
+    hidden_TD = hidden_TD + summed(layer.reference_mlp(hidden_TD));
+  }
+  return weights_.norm_D * (hidden_TD * at::rsqrt(hidden_TD.pow(2).mean(-1, true) + weights_.config.rms_norm_eps));
+}
+
+}  // namespace magister

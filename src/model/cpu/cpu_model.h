@@ -1,0 +1,44 @@
+// CpuModel: a shard on a CPU: embedding, decoder layers in fixed row tiles, last norm. With more than one shard the partial products are
+// summed by the group between the tiles; alone they go straight into the residual stream.
+#pragma once
+
+#include <cstdint>
+
+#include "model/cpu/cpu_weights.h"
+#include "model/model_backend.h"
+
+namespace magister {
+
+class CpuModel final : public ModelBackend {
+ public:
+  // group and pool are kept by reference.
+  CpuModel(CpuWeights weights, ProcessGroup& group, ThreadPool& pool)
+      : weights_(std::move(weights)), group_(group), pool_(pool) {}
+
+  at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override;
+  at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
+  KvCache make_cache(std::int64_t num_pages) const override;
+  at::Tensor logits(const at::Tensor& hidden_RD) const override {
+    return logits_of(weights_.lm_head, hidden_RD, pool_);
+  }
+  at::Tensor forward_reference(const PackedBatch& batch) override;
+  std::string first_not_finite(const PackedBatch& batch) override;
+  void self_test() override;
+
+  const LmHead& lm_head() const override { return weights_.lm_head; }
+  const ModelConfig& config() const override { return weights_.config; }
+  std::uint64_t weight_bytes() const override { return weights_.num_bytes; }
+  const gpu::Queue* queue() const override { return nullptr; }
+  bool separates_prefill() const override { return false; }
+
+ private:
+  at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
+                        const std::function<bool()>& should_stop,
+                        const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
+
+  CpuWeights weights_;
+  ProcessGroup& group_;
+  ThreadPool& pool_;
+};
+
+}  // namespace magister

@@ -1,0 +1,46 @@
+// Weights onto the device, and what a pass takes there.
+#include "model/gpu/gpu_backend.h"
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace gpu {
+
+GpuBackend::GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue)
+    : config_(config),
+      partition_(partition_for(config, group.tp_rank(), group.tp_size())),
+      model_(config_, partition_, dtype, queue, group) {}
+
+void GpuBackend::load(WeightSource& source, bool tied) {
+  model_.load(source, tied);
+  take_head();
+}
+
+void GpuBackend::randomize(const QuantScheme& quantization) {
+  model_.randomize(quantization);
+  take_head();
+}
+
+void GpuBackend::take_head() {
+  lm_head_ = {{model_.head().weight_NK, {}}, partition_.vocab, config_.vocab_size, model_.queue()};
+}
+
+at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
+  fail(ExitCode::kInternal, "the plain forward pass of a model on a GPU (it is there for CPU models); report this");
+}
+
+}  // namespace gpu
+
+std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                                   at::ScalarType dtype) {
+  const auto H = partition.heads.size(), K = partition.kv_heads.size();
+  const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
+  const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();
+  // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots. The last tile
+  // of a product is filled up beside them.
+  return static_cast<std::uint64_t>(num_tokens) *
+             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
+         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size());
+}
+
+}  // namespace magister

@@ -1,0 +1,31 @@
+// LayerShape: the sizes of one decoder layer's part on one shard, for every backend.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "magister/model/batch.h"
+#include "magister/model/model_config.h"
+#include "magister/model/partition.h"
+
+namespace magister {
+
+struct LayerShape {
+  std::int64_t hidden_size = 0;
+  std::int64_t heads = 0;                // H
+  std::int64_t kv_heads = 0;             // K
+  std::int64_t head_dim = 0;             // E
+  std::int64_t mlp = 0;                  // F
+  std::int64_t sliding_window = 0;       // 0: none
+  std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
+  float rms_norm_eps = 1e-6f;
+  float attention_scale = 1.0f;
+  std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer);
+
+// Throws Error(kConfig): the keys that stand in a cache would have to turn with every token.
+void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length);
+
+}  // namespace magister

@@ -1,0 +1,40 @@
+// ModelBackend: how one kind of device holds and runs a shard of a model. Transformer owns one and says what each function promises;
+// nothing above knows which one it is, but for what the functions of this file tell of it. A new kind of device is one more of these.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "magister/model/batch.h"
+#include "magister/model/transformer.h"
+
+namespace magister {
+
+class ModelBackend {
+ public:
+  virtual ~ModelBackend() = default;
+
+  virtual at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) = 0;
+  virtual at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) = 0;
+  virtual KvCache make_cache(std::int64_t num_pages) const = 0;
+  virtual at::Tensor logits(const at::Tensor& hidden_RD) const = 0;
+  // By plain code; a backend without it throws Error(kInternal).
+  virtual at::Tensor forward_reference(const PackedBatch& batch) = 0;
+  // Empty: the backend does not look into its passes.
+  virtual std::string first_not_finite(const PackedBatch& batch) = 0;
+  virtual void self_test() = 0;
+
+  virtual const LmHead& lm_head() const = 0;
+  virtual const ModelConfig& config() const = 0;
+  virtual std::uint64_t weight_bytes() const = 0;
+
+  // See Transformer.
+  virtual const gpu::Queue* queue() const = 0;
+  virtual bool separates_prefill() const = 0;
+  virtual void use_cuda_graphs(bool on) {}
+};
+
+}  // namespace magister
