@@ -139,7 +139,7 @@ def faults_of_mirror(root):
     """Public header without implementation (unless header-only), and directories that are no module."""
     for top in (root / "include" / "magister", root / "src"):
         for entry in sorted(top.iterdir()) if top.is_dir() else []:
-            if entry.is_dir() and entry.name not in MODULES:
+            if entry.is_dir() and entry.name not in MODULES and any(path.suffix in SOURCES for path in entry.rglob("*")):
                 yield f"{entry.relative_to(root)}: no such module (modules: {', '.join(MODULES)})"
     for header in sorted((root / "include" / "magister").rglob("*.h")):
         below = header.relative_to(root / "include" / "magister")

@@ -139,7 +139,7 @@ def targets_of(test):
     words = test.split()
     if not words[0].endswith(".py"):
         return [words[0]]
-    probes = {"model": ["families_probe", "model_probe"], "io": ["io_probe", "results_probe"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"]}
+    probes = {"model": ["families_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"]}
     return ["magister", *probes.get(pathlib.PurePath(words[0]).parts[1], [])]
 
 

@@ -46,7 +46,7 @@ target_link_libraries(magister_xgrammar INTERFACE ${MAGISTER_XGRAMMAR}/libxgramm
 add_library(xgrammar::xgrammar ALIAS magister_xgrammar)
 
 # CUDA runtime, NVML and NCCL headers and nvcc: those of the wheels that setup.sh pins, else the toolkit's. libtorch's own GPU
-# libraries (1.5 GB) are not linked: a run that uses a GPU loads them (model/gpu/libtorch_cuda.h), and no other pays for them.
+# libraries (1.5 GB) are not linked: a run that uses a GPU loads them (device/gpu.h), and no other pays for them.
 get_filename_component(SITE_PACKAGES ${TORCH_ROOT} DIRECTORY)
 file(GLOB WHEEL_CUDA_ROOTS ${SITE_PACKAGES}/nvidia/cu13 ${SITE_PACKAGES}/nvidia/cuda_runtime)
 set(MAGISTER_HAVE_CUDA OFF)

@@ -37,17 +37,7 @@ ExitCode execute(Invocation& call) {
   if (line.command == "--completion") {
     return print(line.option("--completion") == "zsh" ? zsh_completion() : bash_completion());
   }
-  if (line.command == "run") return run_command(call);
-  if (line.command == "plan") return plan_command(call);
-  if (line.command == "summarize") return summarize_command(call);
-  if (line.command == "schema") return schema_command(call);
-  if (line.command == "tokenize") return tokenize_command(call);
-  if (line.command == "info") return info_command(call);
-  if (line.command == "check") return check_command(call);
-  if (line.command == "export") return export_command(call);
-  if (line.command == "merge") return merge_command(call);
-  if (line.command == "doctor") return doctor_command(call);
-  if (line.command == "bench") return bench_command(call);
+  if (const CommandEntry* const command = find_command(line.command.c_str())) return command->function(call);
   fail(ExitCode::kInternal, "command {} has no function (the table and the program disagree); report it", line.command);
 }
 
@@ -120,12 +110,13 @@ void install_signal_handlers(StopSign& stop) {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-int run_application(const Communicator& world, const std::vector<std::string>& arguments, StopSign& stop) {
+int run_application(const Communicator& world, const std::vector<std::string>& arguments, StopSign& stop,
+                    TaskKinds kinds) {
   set_log_identity(world.rank(), world.size());
   const Communicator failed = world.duplicate();
   try {
     const CommandLine line = parse_command_line(arguments);
-    Invocation call{world, line, stop};
+    Invocation call{world, line, stop, kinds};
     const ExitCode code = execute(call);
     if (world.rank() == 0) flush_standard_output();
     return static_cast<int>(code);

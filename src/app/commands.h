@@ -9,6 +9,7 @@
 #include "magister/core/error.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
+#include "magister/run/task_kinds.h"
 
 namespace magister {
 
@@ -16,6 +17,7 @@ struct Invocation {
   const Communicator& world;
   const CommandLine& line;
   StopSign& stop;
+  TaskKinds kinds;
 };
 
 // All: Collective over the world.

@@ -8,45 +8,45 @@
 
 #include "app/on_rank_zero.h"
 #include "magister/core/error.h"
-#include "magister/tasks/registry.h"
 
 namespace magister {
 
 Experiment Experiment::load(const Communicator& world, const std::string& path,
-                            const std::vector<std::string>& overrides) {
+                            const std::vector<std::string>& overrides, TaskKinds kinds) {
   std::string text;
   on_rank_zero(world, [&] {
     text = ConfigDocument::read_file(path);
     return ExitCode::kDone;
   });
   world.broadcast(text, 0);
-  return Experiment(text, path, overrides);
+  return Experiment(text, path, overrides, kinds);
 }
 
-Experiment::Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides)
+Experiment::Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides,
+                       TaskKinds kinds)
     : document_(std::make_unique<ConfigDocument>(text, source, overrides)) {
   ConfigNode root = document_->root();
-  read(root);
+  read(root, kinds);
   document_->finish();
 }
 
-Experiment::Experiment(std::unique_ptr<ConfigDocument> document) : document_(std::move(document)) {
+Experiment::Experiment(std::unique_ptr<ConfigDocument> document, TaskKinds kinds) : document_(std::move(document)) {
   ConfigNode root = document_->root();
-  read(root);
+  read(root, kinds);
 }
 
-std::unique_ptr<ConfigDocument> Experiment::rules() {
+std::unique_ptr<ConfigDocument> Experiment::rules(TaskKinds kinds) {
   std::string text = "tasks:\n";
-  for (const std::string& kind : task_kinds()) text += fmt::format("- {{task: {}, name: {}}}\n", kind, kind);
-  Experiment experiment(ConfigDocument::for_rules(text));
+  for (const std::string& kind : names_of(kinds)) text += fmt::format("- {{task: {}, name: {}}}\n", kind, kind);
+  Experiment experiment(ConfigDocument::for_rules(text), kinds);
   return std::move(experiment.document_);
 }
 
-void Experiment::read(ConfigNode& root) {
+void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   config_ = read_experiment_config(root);
   std::map<std::string, std::string> paths;  // task name -> key path of its first use
   for (ConfigNode& node : root.sections("tasks")) {
-    std::unique_ptr<Task> task = read_task(node, config_);
+    std::unique_ptr<Task> task = read_task(kinds, node, config_);
     if (task == nullptr) continue;
     const auto [first, is_new] = paths.emplace(task->name(), node.path());
     if (!is_new) {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "app/commands.h"
+
 namespace magister {
 
 namespace {
@@ -73,22 +75,29 @@ constexpr OptionEntry kBenchOptions[] = {
 };
 
 constexpr CommandEntry kCommands[] = {
-    {"run", "execute an experiment; the same command goes on with a stopped run", kExperiment, kRunOptions},
-    {"plan", "everything but compute: ranks, devices, memory, units, tokens, bytes, free space", kExperiment,
-     kPlanOptions},
-    {"summarize", "a judge's summary again, from its complete results: labels may have changed", kExperiment,
-     kSummarizeOptions},
-    {"schema", "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json", {}, {}},
-    {"tokenize", "a line of text in, a JSON array of token ids out (or back)", kModel, kTokenizeOptions},
-    {"info", "what a results file holds", kResults, kInfoOptions},
-    {"check", "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
-    {"export", "convert a results file", kResults, kExportOptions},
-    {"merge", "join the finished files of an array job into one", kMerge, {}},
+    {"run", run_command, "execute an experiment; the same command goes on with a stopped run", kExperiment,
+     kRunOptions},
+    {"plan", plan_command, "everything but compute: ranks, devices, memory, units, tokens, bytes, free space",
+     kExperiment, kPlanOptions},
+    {"summarize", summarize_command, "a judge's summary again, from its complete results: labels may have changed",
+     kExperiment, kSummarizeOptions},
+    {"schema",
+     schema_command,
+     "a JSON Schema of experiment files, for editors: magister schema > magister.schema.json",
+     {},
+     {}},
+    {"tokenize", tokenize_command, "a line of text in, a JSON array of token ids out (or back)", kModel,
+     kTokenizeOptions},
+    {"info", info_command, "what a results file holds", kResults, kInfoOptions},
+    {"check", check_command, "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
+    {"export", export_command, "convert a results file", kResults, kExportOptions},
+    {"merge", merge_command, "join the finished files of an array job into one", kMerge, {}},
     {"doctor",
+     doctor_command,
      "ranks, hosts, devices, links, library versions, lock and write test: run it first on a cluster",
      {},
      kDoctorOptions},
-    {"bench", "this program's speed against the machine's limit", kBench, kBenchOptions},
+    {"bench", bench_command, "this program's speed against the machine's limit", kBench, kBenchOptions},
 };
 
 constexpr OptionEntry kGlobalOptions[] = {

@@ -4,7 +4,11 @@
 
 #include <span>
 
+#include "magister/core/error.h"
+
 namespace magister {
+
+struct Invocation;  // app/commands.h
 
 struct OptionEntry {
   const char* name;      // "--max-wall"
@@ -21,6 +25,7 @@ struct PositionalEntry {
 
 struct CommandEntry {
   const char* name;
+  ExitCode (*function)(Invocation& call);
   const char* help;  // one line
   std::span<const PositionalEntry> positionals;
   std::span<const OptionEntry> options;

@@ -20,7 +20,7 @@ ExitCode info_command(Invocation& call) {
 ExitCode check_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string path = call.line.positional("RESULTS.h5");
-    const std::vector<std::string> faults = check_results(path);
+    const std::vector<std::string> faults = check_results(path, schemas_of(call.kinds));
     for (const std::string& fault : faults) say(terminal_safe(fault) + "\n");
     if (!faults.empty()) {
       flush_standard_output();

@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 Experiment load(const Invocation& call) {
-  return Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"));
+  return Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"), call.kinds);
 }
 
 void set_deadline(const Invocation& call, const ExperimentConfig& config, Clock::time_point begin) {

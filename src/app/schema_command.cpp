@@ -8,7 +8,6 @@
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/app/experiment.h"
-#include "magister/tasks/registry.h"
 
 namespace magister {
 
@@ -83,12 +82,11 @@ bool is_required(const ConfigKey& key) {
 
 class SchemaWriter {
  public:
-  Json write(const ConfigRules& experiment) {
+  Json write(const ConfigRules& experiment, const std::vector<std::string>& kinds) {
     Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                    {"title", "magister experiment"},
                    {"description", "An experiment of magister; configs/README.md says more of every key."}};
     const ConfigKey& tasks = *experiment.find("tasks");
-    const std::vector<std::string> kinds = task_kinds();
     Json item = {
         {"type", "object"},
         {"required", {"task"}},
@@ -172,9 +170,9 @@ class SchemaWriter {
 }  // namespace
 
 ExitCode schema_command(Invocation& call) {
-  return on_rank_zero(call.world, [] {
-    const std::unique_ptr<ConfigDocument> experiment = Experiment::rules();
-    say(SchemaWriter().write(experiment->rules()).dump(2) + "\n");
+  return on_rank_zero(call.world, [&] {
+    const std::unique_ptr<ConfigDocument> experiment = Experiment::rules(call.kinds);
+    say(SchemaWriter().write(experiment->rules(), names_of(call.kinds)).dump(2) + "\n");
     return ExitCode::kDone;
   });
 }

@@ -32,7 +32,7 @@ std::vector<std::size_t> chosen_tasks(const Experiment& experiment, const std::s
 
 ExitCode summarize_command(Invocation& call) {
   const Experiment experiment =
-      Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"));
+      Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"), call.kinds);
   return on_rank_zero(call.world, [&] {
     const Communicator alone;
     RunLog log(experiment.config().folder() + "/run.jsonl");

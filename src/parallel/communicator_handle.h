@@ -1,4 +1,4 @@
-// The MPI_Comm behind a Communicator, for the files of this room only.
+// The MPI_Comm behind a Communicator, for the files of this module only.
 #pragma once
 
 #include <mpi.h>

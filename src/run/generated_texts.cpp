@@ -1,86 +1,83 @@
-// Texts by number; see results_texts.h.
-#include "magister/io/results/texts.h"
+// Texts by number, from the columns that a generate task writes.
+#include "magister/run/generated_texts.h"
 
 #include <algorithm>
 #include <mutex>
 #include <optional>
 
-#include "io/results/reader.h"
-#include "io/results/text_heap.h"
 #include "magister/core/error.h"
+#include "magister/io/results/reader.h"
 
 namespace magister {
 
-struct ResultsTexts::Columns {
+struct GeneratedTexts::Columns {
   explicit Columns(const std::string& path) : file(path) {}
   ResultsReader file;
   std::uint64_t texts_a_record = 1;
   std::mutex reading;  // the heap keeps the collection that was read last
-  std::optional<TextHeap> texts;
+  std::optional<ResultsTextColumn> texts;
 };
 
-ResultsTexts::ResultsTexts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
+GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_unique<Columns>(path)) {
   const ResultsReader& file = columns_->file;
   MAGISTER_CHECK(file.complete() && file.text("format") == "magister.generate", ExitCode::kData,
-                 "{}: is no complete file of texts (there is nothing to go on from); run its generate task first",
+                 "{}: is not a complete file of texts (there is nothing to go on from); run its generate task first",
                  printable(path));
   file.column("/samples/key", ColumnType::kUtf8);
-  const PlacedColumn* text = file.columns().find("/generate/text");
+  const ColumnSpec* const text = file.find("/generate/text");
   // Files of format version 1 hold strings of a fixed length.
-  MAGISTER_CHECK(text != nullptr && (text->spec.type == ColumnType::kText || text->spec.type == ColumnType::kUtf8),
+  MAGISTER_CHECK(text != nullptr && (text->type == ColumnType::kText || text->type == ColumnType::kUtf8),
                  ExitCode::kData,
                  "{}: dataset /generate/text is missing or holds no strings (the file was changed); use another file",
                  printable(path));
-  columns_->texts.emplace(file.columns(), *text);
+  columns_->texts.emplace(file, "/generate/text");
   file.column("/generate/logprob", ColumnType::kF32);
   const std::uint64_t n = num_texts();
   std::uint64_t count = 1;
-  while (count < n && file.columns().rows<std::uint32_t>("/generate/text_index", count, 1)[0] == count) ++count;
+  while (count < n && file.rows<std::uint32_t>("/generate/text_index", count, 1)[0] == count) ++count;
   columns_->texts_a_record = count;
 }
-ResultsTexts::~ResultsTexts() = default;
-ResultsTexts::ResultsTexts(ResultsTexts&&) noexcept = default;
+GeneratedTexts::~GeneratedTexts() = default;
+GeneratedTexts::GeneratedTexts(GeneratedTexts&&) noexcept = default;
 
-std::uint64_t ResultsTexts::num_texts() const { return columns_->file.columns().num_samples(); }
-std::uint64_t ResultsTexts::texts_a_record() const { return columns_->texts_a_record; }
+std::uint64_t GeneratedTexts::num_texts() const { return columns_->file.num_samples(); }
+std::uint64_t GeneratedTexts::texts_a_record() const { return columns_->texts_a_record; }
 
-std::string ResultsTexts::text(std::uint64_t i) const {
+std::string GeneratedTexts::text(std::uint64_t i) const {
   const std::lock_guard lock(columns_->reading);
   return columns_->texts->text(i);
 }
 
-std::string ResultsTexts::key(std::uint64_t i) const {
-  const PlacedColumn& column = columns_->file.columns().at("/samples/key");
-  std::string key(column.spec.width, '\0');
-  columns_->file.columns().read(column, i, std::as_writable_bytes(std::span(key)));
+std::string GeneratedTexts::key(std::uint64_t i) const {
+  std::string key(columns_->file.find("/samples/key")->width, '\0');
+  columns_->file.read("/samples/key", i, std::as_writable_bytes(std::span(key)));
   key.resize(key.find_last_not_of('\0') + 1);
   return key;
 }
 
-void ResultsTexts::for_each_key(const std::function<void(std::uint64_t, std::string_view)>& visit) const {
-  const ResultsColumns& columns = columns_->file.columns();
-  const PlacedColumn& column = columns.at("/samples/key");
-  const std::size_t width = column.spec.width;
-  columns.for_each_piece(column, {0, num_texts()}, [&](std::uint64_t first, std::span<const std::byte> bytes) {
-    for (std::size_t at = 0; at < bytes.size(); at += width) {
-      const std::string_view key(reinterpret_cast<const char*>(bytes.data()) + at, width);
-      visit(first + at / width, key.substr(0, key.find_last_not_of('\0') + 1));
-    }
-  });
+void GeneratedTexts::for_each_key(const std::function<void(std::uint64_t, std::string_view)>& visit) const {
+  const std::size_t width = columns_->file.find("/samples/key")->width;
+  columns_->file.for_each_piece("/samples/key", {0, num_texts()},
+                                [&](std::uint64_t first, std::span<const std::byte> bytes) {
+                                  for (std::size_t at = 0; at < bytes.size(); at += width) {
+                                    const std::string_view key(reinterpret_cast<const char*>(bytes.data()) + at, width);
+                                    visit(first + at / width, key.substr(0, key.find_last_not_of('\0') + 1));
+                                  }
+                                });
 }
 
-const std::string& ResultsTexts::attribute(const std::string& name) const { return columns_->file.text(name); }
+const std::string& GeneratedTexts::attribute(const std::string& name) const { return columns_->file.text(name); }
 
-std::uint64_t ResultsTexts::source_index(std::uint64_t i) const {
-  return columns_->file.columns().rows<std::uint64_t>("/samples/source_index", i, 1)[0];
+std::uint64_t GeneratedTexts::source_index(std::uint64_t i) const {
+  return columns_->file.rows<std::uint64_t>("/samples/source_index", i, 1)[0];
 }
 
-double ResultsTexts::mean_logprob(std::uint64_t i) const {
-  const auto offset = columns_->file.columns().rows<std::uint64_t>("/samples/offset", i, 2);
+double GeneratedTexts::mean_logprob(std::uint64_t i) const {
+  const auto offset = columns_->file.rows<std::uint64_t>("/samples/offset", i, 2);
   MAGISTER_CHECK(offset[0] <= offset[1], ExitCode::kData,
                  "{}: text {} has rows {} to {} (the file is damaged); run check", printable(columns_->file.path()), i,
                  offset[0], offset[1]);
-  const auto logprobs = columns_->file.columns().rows<float>("/generate/logprob", offset[0], offset[1] - offset[0]);
+  const auto logprobs = columns_->file.rows<float>("/generate/logprob", offset[0], offset[1] - offset[0]);
   double sum = 0;
   for (const float value : logprobs) sum += value;
   return logprobs.empty() ? 0.0 : sum / static_cast<double>(logprobs.size());

@@ -8,9 +8,9 @@ namespace magister {
 
 void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
                            Generator::Stop stop, std::uint64_t room) {
-  generator_.emplace(*model_, limits, sampling, seed, std::move(stop));
+  generator_.emplace(model_, limits, sampling, seed, std::move(stop));
   generator_->on_not_finite([this](std::uint64_t record, std::uint64_t sample, const std::vector<TokenId>& tokens) {
-    refuse_not_finite(*model_, record_words(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
+    refuse_not_finite(model_, record_words(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
   });
   room_ = room;
 }
@@ -41,7 +41,7 @@ void GeneratorShard::run_units() {
 bool GeneratorShard::fill() {
   const PhaseTimes::Span span(times_, "draw");
   while (!exhausted_ && under_way_ < room_) {
-    if (const auto index = draw_for_group(*group_, base_.work.tickets, base_.stop_wanted)) {
+    if (const auto index = draw_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
       const std::uint64_t begun = begin_unit(base_.file.unit(*index));
       under_way_ += begun;
       in_flight_.texts_begun += begun;

@@ -34,8 +34,8 @@ std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int
 }
 
 std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t requested) {
-  const std::optional<gpu::Queue>& queue = model.lm_head().gpu;
-  if (!queue || queue->on_host() || requested <= kMany) return requested;
+  const gpu::Queue* const queue = model.queue();
+  if (queue == nullptr || queue->on_host() || requested <= kMany) return requested;
   const std::uint64_t few = peak_of_pass(model, reducer, kFew, queue->device),
                       many = peak_of_pass(model, reducer, kMany, queue->device);
   const GpuAllocated allocated = gpu_allocated(queue->device);

@@ -20,6 +20,7 @@
 #include "magister/run/progress.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
+#include "magister/run/unit_samples.h"
 
 namespace magister {
 namespace {
@@ -104,14 +105,8 @@ std::vector<std::vector<TokenId>> first_sequences(const ResultsFile& file, std::
   std::int64_t tokens = 0;
   for (std::uint64_t index = 0; index < file.num_units() && tokens < most; ++index) {
     const Unit unit = file.unit(index);
-    std::vector<std::uint64_t> offset(unit.samples.size() + 1);
-    file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
+    const std::vector<std::uint64_t> offset = sample_offsets(file, unit);
     for (std::size_t i = 0; i + 1 < offset.size() && tokens < most; ++i) {
-      MAGISTER_CHECK(
-          unit.rows.begin <= offset[i] && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end, ExitCode::kData,
-          "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of the results file are "
-          "damaged); start over with --fresh",
-          unit.samples.begin + i, offset[i], offset[i + 1], unit.rows.begin, unit.rows.end);
       auto count = static_cast<std::int64_t>(offset[i + 1] - offset[i]);
       if (whole && tokens > 0 && count > most - tokens) return sequences;
       if (!whole) count = std::min(count, most - tokens);
@@ -202,6 +197,30 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   return plan;
 }
 
+namespace {
+
+// The two passes of one shard. Plan, group and pool are kept by reference.
+class QuantizationLoss {
+ public:
+  // Runs the model without quantisation and frees it; its head stays. between: called on every shard before each pass, throws on all
+  // of them or none. Collective over the group.
+  QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool,
+                   std::function<void()> between);
+  // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.
+  void compare(Transformer& quantized);
+
+ private:
+  std::vector<at::Tensor> run(Transformer& model) const;
+
+  const LossPlan& plan_;
+  ProcessGroup& group_;
+  ThreadPool& pool_;
+  std::function<void()> between_;
+  std::vector<PackedBatch> batches_;
+  std::vector<at::Tensor> hidden_;  // of each batch, [T, D] f32
+  LmHead head_;
+};
+
 QuantizationLoss::QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool,
                                    std::function<void()> between)
     : plan_(plan), group_(group), pool_(pool), between_(std::move(between)) {
@@ -276,6 +295,27 @@ void QuantizationLoss::compare(Transformer& quantized) {
       total.prompts == 0 ? ""
                          : fmt::format(", {} of {} verdicts changed, log-odds by {:.3g} on average", total.flips,
                                        total.prompts, figures["mean_abs_log_odds_change"].get<double>()));
+}
+
+}  // namespace
+
+Transformer& load_and_measure_loss(const LossPlan& plan, ModelInstance& instance, PhaseTimes& times) {
+  const auto between = [&instance] {
+    instance.alive("measure the loss of quantisation");
+    if (instance.stop_agreed()) throw Error(ExitCode::kStopped, "stopped");
+  };
+  std::optional<QuantizationLoss> loss;
+  {
+    const PhaseTimes::Span measuring(times, "measure the loss");
+    loss.emplace(plan, instance.load_unquantized(), instance.group(), instance.pool(), between);
+  }
+  {
+    const PhaseTimes::Span loading(times, "load");
+    instance.load();
+  }
+  const PhaseTimes::Span measuring(times, "measure the loss");
+  loss->compare(instance.model());
+  return instance.model();
 }
 
 }  // namespace magister

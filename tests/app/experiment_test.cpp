@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/tasks/registry.h"
 
 namespace magister {
 namespace {
@@ -20,12 +21,12 @@ const std::string kGood =
     "      path: d.jsonl\n";
 
 std::string resolved(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return Experiment(text, "e.yaml", overrides).resolved_yaml();
+  return Experiment(text, "e.yaml", overrides, built_in_tasks()).resolved_yaml();
 }
 
 std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
-    Experiment(text, "e.yaml", overrides);
+    Experiment(text, "e.yaml", overrides, built_in_tasks());
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kConfig);
     return error.what();
@@ -86,32 +87,35 @@ TEST(Experiment, ResolvedReadsBackTheSame) {
 
 TEST(Experiment, ResultsNameTheirTaskAlone) {
   const std::string two = kGood + "  - {task: teacher_logits, name: other, dataset: {path: y.txt}}\n";
-  const Experiment experiment(two, "e.yaml", {"output.directory=/scratch/x", "run.schedule=static"});
+  const Experiment experiment(two, "e.yaml", {"output.directory=/scratch/x", "run.schedule=static"}, built_in_tasks());
   const std::string first = experiment.resolved_yaml_of_task(0);
   EXPECT_EQ(first.find("output"), std::string::npos);
   EXPECT_EQ(first.find("run:"), std::string::npos);
   EXPECT_EQ(first.find("/scratch"), std::string::npos);
   EXPECT_EQ(first.find("other"), std::string::npos);
-  EXPECT_EQ(first, Experiment(kGood, "f.yaml", {}).resolved_yaml_of_task(0));  // neither place, schedule nor neighbours
+  EXPECT_EQ(first, Experiment(kGood, "f.yaml", {}, built_in_tasks())
+                       .resolved_yaml_of_task(0));  // neither place, schedule nor neighbours
   EXPECT_NE(experiment.resolved_yaml_of_task(1).find("y.txt"), std::string::npos);
   EXPECT_EQ(experiment.results_path(1), "/scratch/x/quick/other.h5");
-  EXPECT_EQ(resolved(first), Experiment(kGood, "f.yaml", {}).resolved_yaml());  // an experiment by itself
+  EXPECT_EQ(resolved(first),
+            Experiment(kGood, "f.yaml", {}, built_in_tasks()).resolved_yaml());  // an experiment by itself
 }
 
 // jobs/submit-array.sh gives each slice a name of its own; merge must still see one experiment.
 TEST(Experiment, PartsOfAJobArrayShareTheirConfig) {
-  const Experiment whole(kGood, "e.yaml", {});
-  const Experiment part(kGood, "e.yaml", {"name=array-3", "tasks.0.name=t", "tasks.0.slice=3/8"});
+  const Experiment whole(kGood, "e.yaml", {}, built_in_tasks());
+  const Experiment part(kGood, "e.yaml", {"name=array-3", "tasks.0.name=t", "tasks.0.slice=3/8"}, built_in_tasks());
   EXPECT_EQ(part.config_yaml_of_task(0), whole.config_yaml_of_task(0));
   EXPECT_NE(part.resolved_yaml_of_task(0), whole.resolved_yaml_of_task(0));
-  const Experiment other(kGood, "e.yaml", {"tasks.0.top_k=8"});
+  const Experiment other(kGood, "e.yaml", {"tasks.0.top_k=8"}, built_in_tasks());
   EXPECT_NE(other.config_yaml_of_task(0), whole.config_yaml_of_task(0));
 }
 
 TEST(Experiment, OverridesReachEveryPlace) {
   const Experiment experiment(kGood, "e.yaml",
                               {"name=other", "layout.devices=cpu", "layout.shards_per_rank=3", "run.max_wall=00:00:30",
-                               "model.dtype=f32", "tasks.0.name=t", "tasks.0.slice=1/2"});
+                               "model.dtype=f32", "tasks.0.name=t", "tasks.0.slice=1/2"},
+                              built_in_tasks());
   EXPECT_EQ(experiment.config().name, "other");
   EXPECT_TRUE(experiment.config().layout.cpu_only);
   EXPECT_EQ(experiment.config().layout.shards_per_rank, 3);

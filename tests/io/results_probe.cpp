@@ -18,6 +18,7 @@
 #include "magister/core/log.h"
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/tools.h"
+#include "magister/tasks/registry.h"
 
 using namespace magister;
 
@@ -238,7 +239,7 @@ void command(const Communicator& world, const std::vector<std::string>& argument
   } else if (what == "info" || what == "json") {
     std::printf("%s", describe_results(arguments.at(1), what == "json").c_str());
   } else if (what == "check") {
-    const auto faults = check_results(arguments.at(1));
+    const auto faults = check_results(arguments.at(1), schemas_of(built_in_tasks()));
     for (const std::string& fault : faults) std::printf("%s\n", fault.c_str());
     if (!faults.empty()) fail(ExitCode::kData, "{} faults (see above); compute again", faults.size());
   } else if (what == "export") {

@@ -62,7 +62,7 @@ TEST(SchemaKeywords, AreReadOrRefused) {
            {R"({"type": "array", "items": [{"type": "null"}]})", "is not a schema"},
            {R"({"type": "object", "anyOf": [true], "required": ["a"]})", "required beside anyOf"},
            {R"({"$ref": "#", "type": "object"})", "type beside $ref"},
-           {R"({"anyOf": []})", "no list of schemas"},
+           {R"({"anyOf": []})", "is not a list of schemas"},
            {R"({"type": )", "a schema is JSON"},
            {"3", "is not a schema"}}) {
     EXPECT_NE(refusal(schema).find(words), std::string::npos) << schema << ": " << refusal(schema);

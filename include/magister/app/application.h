@@ -6,13 +6,15 @@
 
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
+#include "magister/run/task_kinds.h"
 
 namespace magister {
 
-// Runs one command and returns its exit code after saying every message. A fault that all ranks find together is said
+// Runs one command, with the tasks of `kinds`, and returns its exit code after saying every message. A fault that all ranks find together is said
 // once and returned by all; a fault of some ranks alone is said by them and ends the job at once (abort_job), because the
 // others wait in a collective call that will never end. Collective over world.
-int run_application(const Communicator& world, const std::vector<std::string>& arguments, StopSign& stop);
+int run_application(const Communicator& world, const std::vector<std::string>& arguments, StopSign& stop,
+                    TaskKinds kinds);
 
 // SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 raise the sign and do nothing else; SIGPIPE is ignored. Never undone: the sign
 // must live as long as the process.

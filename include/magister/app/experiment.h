@@ -10,18 +10,21 @@
 #include "magister/parallel/communicator.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/task.h"
+#include "magister/run/task_kinds.h"
 
 namespace magister {
 
 class Experiment {
  public:
   // Throws Error(kConfig) with every fault, the same on every rank. Collective over world.
-  static Experiment load(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides);
+  static Experiment load(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides,
+                         TaskKinds kinds);
   // From text, for tests. Local.
-  Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides);
+  Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides,
+             TaskKinds kinds);
 
-  // What an experiment may hold; its list `tasks` has one entry of each kind, in the order of task_kinds(). Local.
-  static std::unique_ptr<ConfigDocument> rules();
+  // What an experiment may hold; its list `tasks` has one entry of each kind, in their order. Local.
+  static std::unique_ptr<ConfigDocument> rules(TaskKinds kinds);
 
   const ExperimentConfig& config() const { return config_; }
   const std::vector<std::unique_ptr<Task>>& tasks() const { return tasks_; }
@@ -36,8 +39,8 @@ class Experiment {
   std::string results_path(std::size_t task_index) const;
 
  private:
-  explicit Experiment(std::unique_ptr<ConfigDocument> document);  // for its rules
-  void read(ConfigNode& root);
+  Experiment(std::unique_ptr<ConfigDocument> document, TaskKinds kinds);  // for its rules
+  void read(ConfigNode& root, TaskKinds kinds);
   bool belongs_to_task(const std::string& key_path, std::size_t task_index) const;
   std::unique_ptr<ConfigDocument> document_;
   ExperimentConfig config_;

@@ -1,5 +1,5 @@
-// Plain words that every room shares: identities, half-open ranges and the sequences that a unit holds.
-// No behaviour lives here; a struct that two sibling rooms need moves down to this file.
+// Plain words that every module shares: identities, half-open ranges and the sequences that a unit holds.
+// No behaviour lives here; a struct that two sibling modules need moves down to this file.
 #pragma once
 
 #include <cstdint>

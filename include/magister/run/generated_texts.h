@@ -1,4 +1,4 @@
-// ResultsTexts: the texts of a complete `generate` file, for a task that goes on from them.
+// GeneratedTexts: the texts of a complete `generate` file, for a task that goes on from them.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace magister {
 
-class ResultsTexts {
+class GeneratedTexts {
  public:
   // Throws Error(kData) for what is no complete file of texts, Error(kInputOutput) for what is no file. Local.
-  explicit ResultsTexts(const std::string& path);
-  ~ResultsTexts();
-  ResultsTexts(ResultsTexts&&) noexcept;
+  explicit GeneratedTexts(const std::string& path);
+  ~GeneratedTexts();
+  GeneratedTexts(GeneratedTexts&&) noexcept;
 
   std::uint64_t num_texts() const;
   std::uint64_t texts_a_record() const;

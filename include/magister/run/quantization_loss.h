@@ -16,7 +16,9 @@
 #include "magister/io/results/results_file.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
+#include "magister/run/model_instance.h"
 #include "magister/run/open_model.h"
+#include "magister/run/progress.h"
 #include "magister/run/run_context.h"
 
 namespace magister {
@@ -52,26 +54,9 @@ struct LossQuestion {
 // and, said in the log, where the memory of a host would not hold the model without quantisation. Collective over world.
 std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGroup& group, LossQuestion question);
 
-// The two passes of one shard. Plan, group and pool are kept by reference.
-class QuantizationLoss {
- public:
-  // Runs the model without quantisation and frees it; its head stays. between: called on every shard before each pass, throws on all
-  // of them or none. Collective over the group.
-  QuantizationLoss(const LossPlan& plan, Transformer plain, ProcessGroup& group, ThreadPool& pool,
-                   std::function<void()> between);
-  // Runs the quantised model and compares; shard 0 prints, logs and writes. Collective over the group.
-  void compare(Transformer& quantized);
-
- private:
-  std::vector<at::Tensor> run(Transformer& model) const;
-
-  const LossPlan& plan_;
-  ProcessGroup& group_;
-  ThreadPool& pool_;
-  std::function<void()> between_;
-  std::vector<PackedBatch> batches_;
-  std::vector<at::Tensor> hidden_;  // of each batch, [T, D] f32
-  LmHead head_;
-};
+// The step that measures: loads the model without quantisation, runs it and frees it, then loads the one that the run uses into `instance`
+// and compares; shard 0 prints, logs and writes. So both never stand in memory. Returns the loaded model. Throws Error(kStopped) on every
+// shard when one was asked to stop meanwhile. Collective over the instance's group.
+Transformer& load_and_measure_loss(const LossPlan& plan, ModelInstance& instance, PhaseTimes& times);
 
 }  // namespace magister

@@ -1,4 +1,5 @@
-// What one shard of a running task has, whatever the task: its process group, threads, model, and on the leader the writer.
+// What one shard of a running task has, whatever the task: a model instance, the clock and the watchdog of its rank, and on the leader the
+// writer.
 #pragma once
 
 #include <functional>
@@ -9,6 +10,7 @@
 #include "magister/parallel/layout.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
+#include "magister/run/model_instance.h"
 #include "magister/run/open_model.h"
 #include "magister/run/progress.h"
 #include "magister/run/quantization_loss.h"
@@ -32,29 +34,34 @@ struct ModelRun {
 
 class ShardModel {
  public:
-  // Loads the weights, tests the fast paths, and measures the quantisation's loss where it is asked for. `first`: this shard
+  // Loads the model, and before that measures the quantisation's loss where it is asked for. `first`: this shard
   // speaks for its rank (times, watchdog). run is kept by reference. Collective over the group.
   ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first);
   ShardModel(const ShardModel&) = delete;
   ShardModel& operator=(const ShardModel&) = delete;
 
  protected:
-  // load(hook) on every shard. Throws Error(kStopped) on all of them when one was asked to stop meanwhile. Collective over the group.
-  Transformer load_together(const char* phase, const std::function<Transformer(const LoadHook&)>& load) const;
   // A sign of life: the watchdog's clock restarts, and ranks that wait see it.
   void watch(const char* phase, std::int64_t unit = -1) const;
   // Whether the job should stop, the same on every shard. Collective over the group.
-  bool stop_agreed() const;
+  bool stop_agreed() const { return instance_.stop_agreed(); }
   // Waits until everything is committed. Local.
   void drain();
 
   const ModelRun& base_;
-  std::unique_ptr<ProcessGroup> group_;
   bool speaks_;
+
+ private:
+  Transformer& load();
+
   PhaseTimes own_times_;  // of the other shards: nobody reads them
+  ModelInstance instance_;
+
+ protected:
   PhaseTimes& times_;
-  ThreadPool pool_;
-  std::optional<Transformer> model_;
+  ProcessGroup& group_;
+  ThreadPool& pool_;
+  Transformer& model_;
   std::optional<UnitWriter> writer_;  // on the group's leader
 };
 

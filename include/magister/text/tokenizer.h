@@ -15,7 +15,7 @@
 
 namespace magister {
 
-// The tokenizer part of a GGUF file's metadata, filled by whoever read the file (io is a sibling room).
+// The tokenizer part of a GGUF file's metadata, filled by whoever read the file (io is a sibling module).
 struct GgufVocabulary {
   std::string model;  // tokenizer.ggml.model: "gpt2"
   std::string pre;    // tokenizer.ggml.pre, a name such as llama-bpe; empty: the file names none

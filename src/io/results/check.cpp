@@ -1,6 +1,11 @@
 // `check`: what a reader would have to trust otherwise. Structure first (nothing else can be read without it), then units
 // one by one: their bytes against their checksum, their rows against the rules.
-#include "io/results/check.h"
+#include <algorithm>
+
+#include "io/results/columns.h"
+#include "magister/core/error.h"
+#include "magister/io/results/schema.h"
+#include "magister/io/results/tools.h"
 
 namespace magister {
 namespace {
@@ -27,22 +32,8 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
   }
 }
 
-// What a kind of results promises about its samples and rows.
-struct Rules {
-  const char* format;
-  std::uint64_t newest_version;  // of the format; older ones are known, too
-  bool (*columns)(const ResultsReader&, FaultList&);
-  void (*samples)(const ResultsReader&, FaultList&);
-  void (*rows)(const ResultsReader&, const Unit&, FaultList&);
-};
-constexpr Rules kRules[] = {
-    {"magister.teacher_logits", 1, check_teacher_columns, check_teacher_samples, check_teacher_rows},
-    {"magister.generate", 2, check_generate_columns, check_generate_samples, check_generate_rows},
-    {"magister.judge", 1, check_judge_columns, check_judge_samples, check_judge_rows},
-};
-
 // Number of committed units. rules: null when no row can be checked.
-std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultList& faults) {
+std::uint64_t check_units(const ResultsReader& file, const ResultsSchema* rules, FaultList& faults) {
   const ResultsColumns& columns = file.columns();
   const UnitSet pending = columns.pending_units();
   for (std::uint64_t index = 0, next = pending.next(0); index < columns.num_units(); ++index) {
@@ -73,26 +64,28 @@ std::uint64_t check_units(const ResultsReader& file, const Rules* rules, FaultLi
 
 }  // namespace
 
-std::vector<std::string> check_results(const std::string& path) {
+std::vector<std::string> check_results(const std::string& path, std::span<const ResultsSchema> schemas) {
   const ResultsReader file(existing_results_path(path));
   FaultList faults;
   check_attributes(file, faults);
   for (const std::string& fault : structure_faults(file.columns(), file.attributes())) faults.add("{}", fault);
   const AttributeValue* format = find_attribute(file.attributes(), "format");
-  const Rules* rules = std::find_if(std::begin(kRules), std::end(kRules), [&](const Rules& of) {
-    return format != nullptr && *format == AttributeValue(std::string(of.format));
-  });
-  if (rules == std::end(kRules))
-    faults.add("format is none that this program knows (magister.teacher_logits, magister.generate, magister.judge)");
+  const ResultsSchema* rules = nullptr;
+  std::string known;
+  for (const ResultsSchema& schema : schemas) {
+    known += (known.empty() ? "" : ", ") + std::string(schema.format);
+    if (format != nullptr && *format == AttributeValue(std::string(schema.format))) rules = &schema;
+  }
+  if (rules == nullptr) faults.add("format is none that this program knows ({})", known);
   const AttributeValue* version = find_attribute(file.attributes(), "format_version");
   const auto* number = version == nullptr ? nullptr : std::get_if<std::uint64_t>(version);
-  if (rules != std::end(kRules) && number != nullptr && (*number == 0 || *number > rules->newest_version)) {
+  if (rules != nullptr && number != nullptr && (*number == 0 || *number > rules->newest_version)) {
     faults.add("format_version is {}; this program knows 1 to {} of {}", *number, rules->newest_version, rules->format);
   }
   // Offsets that lie would only make every unit look damaged.
   if (faults.count() > 0) return faults.take();
   if (!rules->columns(file, faults)) rules = nullptr;
-  if (rules != nullptr) rules->samples(file, faults);
+  if (rules != nullptr && rules->samples != nullptr) rules->samples(file, faults);
   const std::uint64_t num_units = file.columns().num_units(), num_done = check_units(file, rules, faults);
   if (file.complete() && num_done != num_units) {
     faults.add("complete is 1, but {} of {} units are committed", num_done, num_units);

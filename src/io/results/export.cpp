@@ -10,9 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "io/results/reader.h"
+#include "io/results/columns.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/results/tools.h"
 #include "magister/io/whole_file.h"
 
@@ -59,9 +60,9 @@ std::string json_text(std::string_view padded) {
 class JsonlWriter {
  public:
   JsonlWriter(const ResultsReader& file, Sink sink) : file_(file), sink_(std::move(sink)) {
-    key_ = &file_.column("/samples/key", ColumnType::kUtf8);
-    add("source_index", file_.column("/samples/source_index", ColumnType::kU64));
-    add("token_ids", file_.column("/tokens/id", ColumnType::kI32));
+    key_ = &placed("/samples/key", ColumnType::kUtf8);
+    add("source_index", placed("/samples/source_index", ColumnType::kU64));
+    add("token_ids", placed("/tokens/id", ColumnType::kI32));
     for (const PlacedColumn* column : file_.columns().unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
@@ -91,6 +92,11 @@ class JsonlWriter {
     const PlacedColumn* column;
     std::unique_ptr<TextHeap> text;  // of strings of any length
   };
+
+  const PlacedColumn& placed(const std::string& path, ColumnType type) const {
+    file_.column(path, type);
+    return file_.columns().at(path);
+  }
 
   void add(const std::string& name, const PlacedColumn& column) {
     members_.push_back({"," + json_text(name) + ":", &column, nullptr});

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 
-#include "io/results/reader.h"
+#include "io/results/columns.h"
 #include "io/results/slices.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/crc32c.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/io/results/tools.h"
 

@@ -1,11 +1,13 @@
 // Opening by name, and attributes by type.
-#include "io/results/reader.h"
+#include "magister/io/results/reader.h"
 
 #include <immintrin.h>
 
 #include <cstring>
 #include <filesystem>
 
+#include "io/results/columns.h"
+#include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results/tools.h"
 
@@ -24,48 +26,99 @@ const AttributeValue* find_attribute(const Attributes& attributes, const std::st
   return nullptr;
 }
 
-ResultsReader::ResultsReader(const std::string& path)
-    : path_(path),
-      attributes_(read_attributes(path)),
-      columns_(PosixFile(path, PosixFile::Access::kRead), read_layout(path)) {
-  const std::vector<std::string> faults = missing_columns(columns_);
+struct ResultsReader::Parts {
+  explicit Parts(const std::string& path)
+      : path(path),
+        attributes(read_attributes(path)),
+        columns(PosixFile(path, PosixFile::Access::kRead), read_layout(path)) {}
+  std::string path;
+  Attributes attributes;
+  ResultsColumns columns;
+};
+
+ResultsReader::ResultsReader(const std::string& path) : parts_(std::make_unique<Parts>(path)) {
+  const std::vector<std::string> faults = missing_columns(parts_->columns);
   MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (it is not a results file of magister); use another file",
-                 printable(path_), faults.front());
+                 printable(path), faults.front());
+}
+ResultsReader::~ResultsReader() = default;
+ResultsReader::ResultsReader(ResultsReader&&) noexcept = default;
+ResultsReader& ResultsReader::operator=(ResultsReader&&) noexcept = default;
+
+const std::string& ResultsReader::path() const { return parts_->path; }
+const Attributes& ResultsReader::attributes() const { return parts_->attributes; }
+const ResultsColumns& ResultsReader::columns() const { return parts_->columns; }
+std::uint64_t ResultsReader::num_samples() const { return parts_->columns.num_samples(); }
+
+const AttributeValue* ResultsReader::attribute(const std::string& name) const {
+  return find_attribute(parts_->attributes, name);
 }
 
 const std::string& ResultsReader::text(const std::string& name) const {
-  const AttributeValue* value = find_attribute(attributes_, name);
+  const AttributeValue* value = attribute(name);
   const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
   MAGISTER_CHECK(text != nullptr, ExitCode::kData,
                  "{}: root attribute {} is missing or no text (the file was changed); use "
                  "another file",
-                 printable(path_), name);
+                 printable(path()), name);
   return *text;
 }
 
 std::uint64_t ResultsReader::number(const std::string& name) const {
-  const AttributeValue* value = find_attribute(attributes_, name);
+  const AttributeValue* value = attribute(name);
   const auto* number = value == nullptr ? nullptr : std::get_if<std::uint64_t>(value);
   MAGISTER_CHECK(number != nullptr, ExitCode::kData,
                  "{}: root attribute {} is missing or no number (the file was changed); "
                  "use another file",
-                 printable(path_), name);
+                 printable(path()), name);
   return *number;
 }
 
 bool ResultsReader::complete() const {
-  const AttributeValue* value = find_attribute(attributes_, "complete");
+  const AttributeValue* value = attribute("complete");
   return value != nullptr && *value == AttributeValue(std::uint8_t{1});
 }
 
-const PlacedColumn& ResultsReader::column(const std::string& path, ColumnType type) const {
-  const PlacedColumn* column = columns_.find(path);
-  MAGISTER_CHECK(column != nullptr && column->spec.type == type, ExitCode::kData,
+const ColumnSpec* ResultsReader::find(const std::string& column) const {
+  const PlacedColumn* const found = parts_->columns.find(column);
+  return found == nullptr ? nullptr : &found->spec;
+}
+
+const ColumnSpec& ResultsReader::column(const std::string& path, ColumnType type) const {
+  const ColumnSpec* const column = find(path);
+  MAGISTER_CHECK(column != nullptr && column->type == type, ExitCode::kData,
                  "{}: dataset {} is missing or of another "
                  "type (the file was changed or is of another task); use another file",
-                 printable(path_), path);
+                 printable(this->path()), path);
   return *column;
 }
+
+void ResultsReader::read(const std::string& column, std::uint64_t first_row, std::span<std::byte> data) const {
+  const PlacedColumn* const placed = parts_->columns.find(column);
+  const std::uint64_t row = placed == nullptr ? 1 : std::max<std::uint64_t>(placed->row_bytes(), 1);
+  MAGISTER_CHECK(placed != nullptr && data.size() % row == 0 && first_row <= placed->spec.num_rows &&
+                     data.size() / row <= placed->spec.num_rows - first_row,
+                 ExitCode::kData,
+                 "{}: dataset {} does not have these rows (the file is damaged or of another version); run check",
+                 printable(path()), printable(column));
+  parts_->columns.read(*placed, first_row, data);
+}
+
+void ResultsReader::for_each_piece(
+    const std::string& column, IndexRange rows,
+    const std::function<void(std::uint64_t first, std::span<const std::byte> bytes)>& visit) const {
+  parts_->columns.for_each_piece(parts_->columns.at(column), rows, visit);
+}
+
+void ResultsReader::for_each_text(const std::string& column, IndexRange rows,
+                                  const std::function<void(std::uint64_t row, std::string_view text)>& visit) const {
+  TextHeap(parts_->columns, parts_->columns.at(column)).for_each(rows, visit);
+}
+
+ResultsTextColumn::ResultsTextColumn(const ResultsReader& file, const std::string& column)
+    : heap_(std::make_unique<TextHeap>(file.columns(), file.columns().at(column))) {}
+ResultsTextColumn::~ResultsTextColumn() = default;
+std::string ResultsTextColumn::text(std::uint64_t row) { return heap_->text(row); }
 
 void to_floats(ColumnType type, std::span<const std::byte> bytes, std::vector<float>& values) {
   values.resize(bytes.size() / size_of(type));

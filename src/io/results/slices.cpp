@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
-#include "io/results/reader.h"
+#include "io/results/columns.h"
 #include "magister/core/sha256.h"
+#include "magister/io/results/reader.h"
 #include "magister/io/results/tools.h"
 
 namespace magister {

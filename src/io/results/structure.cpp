@@ -2,8 +2,9 @@
 // The file's own text (attributes, names) is foreign: it was checked for size when it was read, and is printed escaped.
 #include <cstring>
 
-#include "io/results/reader.h"
+#include "io/results/columns.h"
 #include "magister/core/error.h"
+#include "magister/io/results/reader.h"
 
 namespace magister {
 namespace {

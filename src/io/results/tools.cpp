@@ -5,8 +5,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "io/results/reader.h"
+#include "io/results/columns.h"
 #include "magister/core/error.h"
+#include "magister/io/results/reader.h"
 
 namespace magister {
 namespace {

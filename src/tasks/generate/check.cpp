@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "io/results/check.h"
-#include "io/results/text_heap.h"
+#include "magister/core/error.h"
 #include "magister/core/utf8.h"
+#include "tasks/generate/columns.h"
 
 namespace magister {
 namespace {
@@ -15,22 +15,21 @@ using Extent = ColumnSpec::Extent;
 constexpr float kSlack = 1e-3f;  // a near-certain token's log-probability may come out a little above 0
 
 bool has_column(const ResultsReader& file, const char* path, ColumnType type, Extent extent, FaultList& faults) {
-  const PlacedColumn* column = file.columns().find(path);
-  const bool right = column != nullptr && column->spec.type == type && column->spec.extent == extent;
+  const ColumnSpec* column = file.find(path);
+  const bool right = column != nullptr && column->type == type && column->extent == extent;
   if (!right) faults.add("dataset {} is missing or has another type or shape than texts have", path);
   return right;
 }
 
 // top_id and top_logprob come together, with the same width, or not at all.
 bool has_tops(const ResultsReader& file, FaultList& faults) {
-  const PlacedColumn* ids = file.columns().find("/generate/top_id");
-  const PlacedColumn* logprobs = file.columns().find("/generate/top_logprob");
+  const ColumnSpec* ids = file.find("/generate/top_id");
+  const ColumnSpec* logprobs = file.find("/generate/top_logprob");
   if (ids == nullptr && logprobs == nullptr) return true;
   bool right = has_column(file, "/generate/top_id", ColumnType::kI32, Extent::kRows, faults);
   right &= has_column(file, "/generate/top_logprob", ColumnType::kF32, Extent::kRows, faults);
-  if (right && ids->spec.width != logprobs->spec.width) {
-    faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->spec.width,
-               logprobs->spec.width);
+  if (right && ids->width != logprobs->width) {
+    faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->width, logprobs->width);
     return false;
   }
   return right;
@@ -54,10 +53,8 @@ void check_tops(std::uint64_t row, std::span<const std::int32_t> ids, std::span<
     faults.add("row {}: token {} is more probable than the best one", row, written);
 }
 
-}  // namespace
-
 bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
-  if (file.columns().find("/generate/slot_id") != nullptr) return false;  // in-flight texts: no rows to have rules
+  if (file.find("/generate/slot_id") != nullptr) return false;  // in-flight texts: no rows to have rules
   bool right = has_column(file, "/samples/key", ColumnType::kUtf8, Extent::kSamples, faults);
   right &= has_column(file, "/samples/source_index", ColumnType::kU64, Extent::kSamples, faults);
   right &= has_column(file, "/tokens/id", ColumnType::kI32, Extent::kRows, faults);
@@ -72,16 +69,15 @@ bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
 }
 
 void check_generate_samples(const ResultsReader& file, FaultList& faults) {
-  const ResultsColumns& columns = file.columns();
-  const std::uint64_t n = columns.num_samples();
+  const std::uint64_t n = file.num_samples();
   constexpr std::uint64_t kBlock = 1 << 16;
   std::uint64_t source_before = 0;
   std::uint32_t index_before = 0;
   for (std::uint64_t first = 0; first < n; first += kBlock) {
     const std::uint64_t count = std::min(kBlock, n - first);
-    const auto sources = columns.rows<std::uint64_t>("/samples/source_index", first, count);
-    const auto indices = columns.rows<std::uint32_t>("/generate/text_index", first, count);
-    const auto reasons = columns.rows<std::uint8_t>("/generate/finish_reason", first, count);
+    const auto sources = file.rows<std::uint64_t>("/samples/source_index", first, count);
+    const auto indices = file.rows<std::uint32_t>("/generate/text_index", first, count);
+    const auto reasons = file.rows<std::uint8_t>("/generate/finish_reason", first, count);
     for (std::uint64_t i = 0; i < count; ++i) {
       const bool begins = first + i == 0 || sources[i] == source_before + 1;
       const bool follows = begins ? indices[i] == 0 : sources[i] == source_before && indices[i] == index_before + 1;
@@ -95,7 +91,7 @@ void check_generate_samples(const ResultsReader& file, FaultList& faults) {
     }
   }
   try {
-    TextHeap(columns, columns.at("/generate/text")).for_each({0, n}, [&](std::uint64_t i, std::string_view text) {
+    file.for_each_text("/generate/text", {0, n}, [&](std::uint64_t i, std::string_view text) {
       if (find_invalid_utf8(text) != text.size()) faults.add("text {} is not valid UTF-8", i);
     });
   } catch (const Error& error) {
@@ -105,19 +101,18 @@ void check_generate_samples(const ResultsReader& file, FaultList& faults) {
 }
 
 void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
-  const ResultsColumns& columns = file.columns();
-  const PlacedColumn* tops = columns.find("/generate/top_id");
-  const std::uint64_t k = tops == nullptr ? 0 : std::max<std::uint64_t>(tops->spec.width, 1);
+  const ColumnSpec* tops = file.find("/generate/top_id");
+  const std::uint64_t k = tops == nullptr ? 0 : std::max<std::uint64_t>(tops->width, 1);
   const std::uint64_t rows_at_once = (1 << 18) / (1 + k) + 1;
   for (std::uint64_t begin = unit.rows.begin; begin < unit.rows.end; begin += rows_at_once) {
     const std::uint64_t count = std::min(rows_at_once, unit.rows.end - begin);
-    const auto ids = columns.rows<std::int32_t>("/tokens/id", begin, count);
-    const auto logprobs = columns.rows<float>("/generate/logprob", begin, count);
+    const auto ids = file.rows<std::int32_t>("/tokens/id", begin, count);
+    const auto logprobs = file.rows<float>("/generate/logprob", begin, count);
     std::vector<std::int32_t> top_ids(count * k);
     std::vector<float> top_logprobs(count * k);
     if (k > 0) {
-      columns.read(*tops, begin, std::as_writable_bytes(std::span(top_ids)));
-      columns.read(columns.at("/generate/top_logprob"), begin, std::as_writable_bytes(std::span(top_logprobs)));
+      file.read("/generate/top_id", begin, std::as_writable_bytes(std::span(top_ids)));
+      file.read("/generate/top_logprob", begin, std::as_writable_bytes(std::span(top_logprobs)));
     }
     for (std::uint64_t i = 0; i < count; ++i) {
       check_tops(begin + i, std::span(top_ids).subspan(i * k, k), std::span(top_logprobs).subspan(i * k, k), ids[i],
@@ -127,5 +122,10 @@ void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList&
     }
   }
 }
+
+}  // namespace
+
+const ResultsSchema kGenerateSchema = {"magister.generate", 2, check_generate_columns, check_generate_samples,
+                                       check_generate_rows};
 
 }  // namespace magister

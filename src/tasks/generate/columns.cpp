@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/run/unit_samples.h"
 
 namespace magister {
 namespace {
@@ -20,20 +21,19 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
   const std::uint64_t n = shape.num_records, width = shape.texts * shape.slots;
-  std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
-       Extent::kSamples},
-      {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "",
-       Extent::kFixed},
-      {"/tokens/id", ColumnType::kI32, shape.num_tokens, 0, "the prompts' tokens", "", Extent::kRows},
-      {"/generate/slot_id", ColumnType::kI32, n, width, "tokens of the record's texts, each in its slots", "",
-       Extent::kSamples},
-      {"/generate/slot_logprob", ColumnType::kF32, n, width, "their log-probabilities", "nat", Extent::kSamples},
-      {"/generate/length", ColumnType::kU32, n, shape.texts, "used slots of each text", "", Extent::kSamples},
-      {"/generate/finish_reason", ColumnType::kU8, n, shape.texts, "0: an end token or a stop text; 1: max_new_tokens",
-       "", Extent::kSamples},
-  };
+  std::vector<ColumnSpec> columns =
+      sample_columns(n, shape.num_tokens, shape.key_bytes, "rows of prompt i are offset[i] .. offset[i+1] of /tokens",
+                     "the prompts' tokens");
+  columns.insert(
+      columns.end(),
+      {
+          {"/generate/slot_id", ColumnType::kI32, n, width, "tokens of the record's texts, each in its slots", "",
+           Extent::kSamples},
+          {"/generate/slot_logprob", ColumnType::kF32, n, width, "their log-probabilities", "nat", Extent::kSamples},
+          {"/generate/length", ColumnType::kU32, n, shape.texts, "used slots of each text", "", Extent::kSamples},
+          {"/generate/finish_reason", ColumnType::kU8, n, shape.texts,
+           "0: an end token or a stop text; 1: max_new_tokens", "", Extent::kSamples},
+      });
   if (shape.top > 0) {
     columns.push_back({"/generate/slot_top_id", ColumnType::kI32, n, width * shape.top,
                        "the most probable tokens of every slot", "", Extent::kSamples});

@@ -10,6 +10,7 @@
 
 #include "magister/engine/generator.h"
 #include "magister/io/results/results_file.h"
+#include "magister/io/results/schema.h"
 #include "magister/run/run_context.h"
 #include "magister/run/unit_writer.h"
 #include "magister/text/tokenizer.h"
@@ -49,5 +50,8 @@ std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_tok
 // block at a time, said that the job should stop. Local, one process.
 bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const std::string& results_path,
                 const Attributes& attributes, const Tokenizer& tokenizer, const StopRules& rules, const StopPoll& poll);
+
+// What `check` demands of packed texts.
+extern const ResultsSchema kGenerateSchema;
 
 }  // namespace magister

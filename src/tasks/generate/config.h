@@ -12,6 +12,7 @@
 #include "magister/engine/sampler.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/task_kinds.h"
 #include "tasks/generate/constraint_config.h"
 
 namespace magister {
@@ -51,6 +52,6 @@ struct GenerateConfig {
 
 GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& experiment);
 // Implemented with the task itself (src/tasks/generate/task.cpp).
-std::unique_ptr<Task> make_generate(GenerateConfig config);
+TaskKind generate_task();
 
 }  // namespace magister

@@ -9,6 +9,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/utf8.h"
 #include "magister/io/results/text_heap_bytes.h"
+#include "magister/run/unit_samples.h"
 #include "tasks/generate/columns.h"
 
 namespace magister {
@@ -70,27 +71,26 @@ struct Totals {
 
 std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals& totals) {
   const std::uint64_t m = shape.num_records * shape.texts, T = totals.tokens;
-  std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, m, shape.key_bytes, "the record's key, or its index in the data set", "",
-       Extent::kSamples},
-      {"/samples/source_index", ColumnType::kU64, m, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, m + 1, 0,
-       "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob", "", Extent::kFixed},
-      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens of the text as the model wrote them, the ending one included",
-       "", Extent::kRows},
-      {"/generate/logprob", ColumnType::kF32, T, 0,
-       "log-probability of each token under the model itself: before bias, penalty, temperature and truncation", "nat",
-       Extent::kRows},
-      {"/generate/text_index", ColumnType::kU32, m, 0,
-       "which of the record's n texts this is; of best_of texts, the best first", "", Extent::kSamples},
-      {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "",
-       Extent::kSamples},
-      {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
-      {"/generate/text", ColumnType::kText, m, 0,
-       "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which HDF5's "
-       "strings end",
-       "", Extent::kSamples, totals.heap.bytes()},
-  };
+  std::vector<ColumnSpec> columns = sample_columns(
+      m, T, shape.key_bytes, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /generate/logprob",
+      "the tokens of the text as the model wrote them, the ending one included");
+  columns.insert(
+      columns.end(),
+      {
+          {"/generate/logprob", ColumnType::kF32, T, 0,
+           "log-probability of each token under the model itself: before bias, penalty, temperature and truncation",
+           "nat", Extent::kRows},
+          {"/generate/text_index", ColumnType::kU32, m, 0,
+           "which of the record's n texts this is; of best_of texts, the best first", "", Extent::kSamples},
+          {"/generate/finish_reason", ColumnType::kU8, m, 0, "0: an end token or a stop text; 1: max_new_tokens", "",
+           Extent::kSamples},
+          {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
+          {"/generate/text", ColumnType::kText, m, 0,
+           "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which "
+           "HDF5's "
+           "strings end",
+           "", Extent::kSamples, totals.heap.bytes()},
+      });
   if (shape.top > 0) {
     columns.push_back(
         {"/generate/top_id", ColumnType::kI32, T, shape.top,

@@ -43,8 +43,8 @@ class Rewriter {
       for (const auto& [name, inner] : value.items()) {
         const std::string plain = pattern(name, place + "/" + name);
         MAGISTER_CHECK(!made.contains(plain), ExitCode::kConfig,
-                       "{}: {} says the same as a pattern before it (which schema is meant is open); remove one", name_,
-                       printable(place + "/" + name));
+                       "{}: {} says the same as a pattern before it (which of the two counts is ambiguous); remove one",
+                       name_, printable(place + "/" + name));
         made[plain] = schema(inner, place + "/" + name);
       }
       return made;

@@ -183,6 +183,12 @@ class Generate final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_generate(GenerateConfig config) { return std::make_unique<Generate>(std::move(config)); }
+TaskKind generate_task() {
+  return {"generate",
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<Generate>(read_generate_config(node, experiment));
+          },
+          &kGenerateSchema};
+}
 
 }  // namespace magister

@@ -12,7 +12,7 @@ namespace {
 std::uint64_t hash_of(std::string_view key) { return std::hash<std::string_view>{}(key); }
 
 // Whether the task that wrote the texts read keys: else they are the records' places as decimal numbers.
-bool has_keys(const ResultsTexts& texts, const std::string& path) {
+bool has_keys(const GeneratedTexts& texts, const std::string& path) {
   ConfigDocument experiment(texts.attribute("experiment"), path);
   ConfigNode root = experiment.root();
   std::vector<ConfigNode> tasks = root.sections("tasks");

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "magister/io/dataset/dataset.h"
-#include "magister/io/results/texts.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/generated_texts.h"
 
 namespace magister {
 
@@ -41,7 +41,7 @@ class JudgeAnswers {
     std::uint64_t hash, record;
   };
   std::string path_;
-  ResultsTexts texts_;
+  GeneratedTexts texts_;
   std::uint64_t num_records_ = 0, first_ = 0;  // first_: place of the file's first record in its data set
   bool by_key_ = false;
   std::vector<KeyAt> keys_;  // sorted by hash

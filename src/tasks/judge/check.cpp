@@ -1,9 +1,11 @@
 // The promises of verdicts, from the file alone.
+#include <algorithm>
 #include <cmath>
 
-#include "io/results/check.h"
+#include "tasks/judge/run.h"
 
 namespace magister {
+namespace {
 
 bool check_judge_columns(const ResultsReader& file, FaultList& faults) {
   using Extent = ColumnSpec::Extent;
@@ -16,32 +18,29 @@ bool check_judge_columns(const ResultsReader& file, FaultList& faults) {
        {Required{"/judge/verdict", ColumnType::kI32}, Required{"/judge/probability", ColumnType::kF32},
         Required{"/judge/log_odds", ColumnType::kF32}, Required{"/judge/mass", ColumnType::kF32},
         Required{"/judge/class_logprob", ColumnType::kF32}, Required{"/judge/parse", ColumnType::kU8}}) {
-    const PlacedColumn* column = file.columns().find(want.path);
-    if (column != nullptr && column->spec.type == want.type && column->spec.extent == Extent::kSamples) continue;
+    const ColumnSpec* column = file.find(want.path);
+    if (column != nullptr && column->type == want.type && column->extent == Extent::kSamples) continue;
     faults.add("dataset {} is missing or has another type or shape than verdicts have", want.path);
     right = false;
   }
   return right;
 }
 
-void check_judge_samples(const ResultsReader&, FaultList&) {}
-
 // The best class is the verdict, and mass is what the classes hold together.
 void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
-  const ResultsColumns& columns = file.columns();
-  const std::size_t classes = columns.at("/judge/class_logprob").spec.width;
+  const std::size_t classes = file.find("/judge/class_logprob")->width;
   for (std::uint64_t i = unit.samples.begin; i < unit.samples.end; ++i) {
     std::vector<float> logprobs(classes);
-    columns.read(columns.at("/judge/class_logprob"), i, std::as_writable_bytes(std::span(logprobs)));
-    const std::int32_t verdict = columns.rows<std::int32_t>("/judge/verdict", i, 1)[0];
+    file.read("/judge/class_logprob", i, std::as_writable_bytes(std::span(logprobs)));
+    const std::int32_t verdict = file.rows<std::int32_t>("/judge/verdict", i, 1)[0];
     if (std::isnan(logprobs[0])) {  // read from a written reply
       const bool right = verdict >= -1 && verdict < static_cast<std::int32_t>(classes) &&
-                         (verdict >= 0 || columns.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
+                         (verdict >= 0 || file.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
       if (!right)
         faults.add("prompt {}: verdict {} of a reply is none of {}, or is told as sound", i, verdict, classes);
       continue;
     }
-    const float mass = columns.rows<float>("/judge/mass", i, 1)[0];
+    const float mass = file.rows<float>("/judge/mass", i, 1)[0];
     double together = 0;
     for (const float value : logprobs) together += std::exp(static_cast<double>(value));
     const auto best = static_cast<std::int32_t>(std::max_element(logprobs.begin(), logprobs.end()) - logprobs.begin());
@@ -50,5 +49,9 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
       faults.add("prompt {}: mass is {}, the verdicts' probabilities are {} together", i, mass, together);
   }
 }
+
+}  // namespace
+
+const ResultsSchema kJudgeSchema = {"magister.judge", 1, check_judge_columns, nullptr, check_judge_rows};
 
 }  // namespace magister

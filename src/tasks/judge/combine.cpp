@@ -61,7 +61,7 @@ CombinedVerdict combine(const std::vector<Vote>& votes, std::size_t num_classes,
 
 void check_panel_judge(const std::string& path, const std::string& verdict_names,
                        const std::vector<std::pair<std::string, AttributeValue>>& expected) {
-  const ResultsVerdicts all(path);
+  const VerdictsFile all(path);
   MAGISTER_CHECK(all.names() == verdict_names, ExitCode::kData,
                  "{}: its verdicts are {}, this task's are {} (they cannot be combined); give "
                  "both tasks one mode",
@@ -82,7 +82,7 @@ void check_panel_judge(const std::string& path, const std::string& verdict_names
 JudgePanel::JudgePanel(const std::vector<std::string>& paths, const std::string& verdict_names,
                        std::uint64_t num_texts) {
   for (const std::string& path : paths) {
-    auto judge = std::make_shared<const ResultsVerdicts>(path);
+    auto judge = std::make_shared<const VerdictsFile>(path);
     MAGISTER_CHECK(judge->names() == verdict_names, ExitCode::kData,
                    "{}: its verdicts are {}, this task's are {} (they cannot be "
                    "combined); give both tasks one mode",
@@ -100,7 +100,7 @@ JudgePanel::JudgePanel(const std::vector<std::string>& paths, const std::string&
 void JudgePanel::add_votes(std::uint64_t t, std::vector<Vote>& votes) const {
   for (const auto& judge : judges_) {
     const std::uint64_t each = judge->samples_a_text(), classes = judge->num_classes();
-    const ResultsVerdicts::Block block = judge->read(t * each, each);
+    const VerdictsFile::Block block = judge->read(t * each, each);
     for (std::uint64_t i = 0; i < each; ++i) {
       const std::span<const float> logprobs(block.class_logprob.data() + i * classes, classes);
       votes.push_back(

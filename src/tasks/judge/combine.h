@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "magister/io/results/results_file.h"
-#include "magister/io/results/verdicts.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/scoring.h"
+#include "tasks/judge/verdicts_file.h"
 
 namespace magister {
 
@@ -47,7 +47,7 @@ class JudgePanel {
   void add_votes(std::uint64_t t, std::vector<Vote>& votes) const;
 
  private:
-  std::vector<std::shared_ptr<const ResultsVerdicts>> judges_;
+  std::vector<std::shared_ptr<const VerdictsFile>> judges_;
 };
 
 }  // namespace magister

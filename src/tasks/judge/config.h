@@ -10,6 +10,7 @@
 #include "magister/core/config.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/task_kinds.h"
 
 namespace magister {
 
@@ -57,6 +58,6 @@ struct JudgeConfig {
 
 JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experiment);
 // Implemented with the task itself (src/tasks/judge/task.cpp).
-std::unique_ptr<Task> make_judge(JudgeConfig config);
+TaskKind judge_task();
 
 }  // namespace magister

@@ -12,6 +12,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/shard_threads.h"
+#include "magister/run/unit_samples.h"
 
 namespace magister {
 namespace {
@@ -115,15 +116,10 @@ class Judge final : public GeneratorShard {
   }
 
   std::uint64_t begin_unit(const Unit& unit) override {
-    std::vector<std::uint64_t> offset(unit.samples.size() + 1);
-    base_.file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
-    std::vector<TokenId> ids(unit.rows.size());
-    base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(ids)));
+    std::vector<std::vector<TokenId>> prompts = sample_tokens(base_.file, unit);
     Open& open = open_[unit.index] = {unit, std::vector<Prompt>(unit.samples.size()), unit.samples.size()};
     for (std::size_t i = 0; i < unit.samples.size(); ++i) {
-      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(offset[i] - unit.rows.begin);
-      const auto end = ids.begin() + static_cast<std::ptrdiff_t>(offset[i + 1] - unit.rows.begin);
-      open.prompts[i].context.assign(begin, end);
+      open.prompts[i].context = std::move(prompts[i]);
       open.prompts[i].stage = run_.config.method == JudgeMethod::kDecode ? Stage::kReply : Stage::kVerdict;
       ask(unit.index, i, open.prompts[i]);
     }
@@ -240,37 +236,38 @@ class Judge final : public GeneratorShard {
 
 std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
   const std::uint64_t n = shape.num_samples;
-  std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
-       Extent::kSamples},
-      {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, n + 1, 0, "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "",
-       Extent::kFixed},
-      {"/tokens/id", ColumnType::kI32, shape.num_tokens, 0, "the prompts as the judge saw them", "", Extent::kRows},
-      {"/judge/verdict", ColumnType::kI32, n, 0, "number of the most probable verdict; names: root attribute verdicts",
-       "", Extent::kSamples},
-      {"/judge/probability", ColumnType::kF32, n, 0, "of that verdict among all verdicts", "", Extent::kSamples},
-      {"/judge/log_odds", ColumnType::kF32, n, 0, "of the first verdict against all others", "nat", Extent::kSamples},
-      {"/judge/margin", ColumnType::kF32, n, 0, "the best verdict over the second", "nat", Extent::kSamples},
-      {"/judge/mass", ColumnType::kF32, n, 0, "probability of all verdicts together in the whole distribution", "",
-       Extent::kSamples},
-      {"/judge/expected", ColumnType::kF32, n, 0,
-       "sum of (number + 1) * probability among the verdicts: the expected score of a rubric", "", Extent::kSamples},
-      {"/judge/class_logprob", ColumnType::kF32, n, shape.classes, "of each verdict in the whole distribution", "nat",
-       Extent::kSamples},
-      {"/judge/parse", ColumnType::kU8, n, 0,
-       "0: ok; 1: low_mass, the model wanted to write something else; 2: unparsed, its reply holds no verdict; 3: "
-       "truncated, its reply was cut off",
-       "", Extent::kSamples},
-      {"/judge/order", ColumnType::kU8, n, 0, "of a pair: 0 as given, 1 with the answers exchanged", "",
-       Extent::kSamples},
-      {"/judge/prompt", ColumnType::kU8, n, 0, "number of the prompt that judged", "", Extent::kSamples},
-      {"/judge/combined", ColumnType::kI32, n, 0,
-       "verdict of all prompts, orders and judges on this text (a pair: as given); -1: undecided", "",
-       Extent::kSamples},
-      {"/judge/combined_probability", ColumnType::kF32, n, 0, "of it: among the verdicts, or its share of the votes",
-       "", Extent::kSamples},
-  };
+  std::vector<ColumnSpec> columns =
+      sample_columns(n, shape.num_tokens, shape.key_bytes, "rows of prompt i are offset[i] .. offset[i+1] of /tokens",
+                     "the prompts as the judge saw them");
+  columns.insert(
+      columns.end(),
+      {
+          {"/judge/verdict", ColumnType::kI32, n, 0,
+           "number of the most probable verdict; names: root attribute verdicts", "", Extent::kSamples},
+          {"/judge/probability", ColumnType::kF32, n, 0, "of that verdict among all verdicts", "", Extent::kSamples},
+          {"/judge/log_odds", ColumnType::kF32, n, 0, "of the first verdict against all others", "nat",
+           Extent::kSamples},
+          {"/judge/margin", ColumnType::kF32, n, 0, "the best verdict over the second", "nat", Extent::kSamples},
+          {"/judge/mass", ColumnType::kF32, n, 0, "probability of all verdicts together in the whole distribution", "",
+           Extent::kSamples},
+          {"/judge/expected", ColumnType::kF32, n, 0,
+           "sum of (number + 1) * probability among the verdicts: the expected score of a rubric", "",
+           Extent::kSamples},
+          {"/judge/class_logprob", ColumnType::kF32, n, shape.classes, "of each verdict in the whole distribution",
+           "nat", Extent::kSamples},
+          {"/judge/parse", ColumnType::kU8, n, 0,
+           "0: ok; 1: low_mass, the model wanted to write something else; 2: unparsed, its reply holds no verdict; 3: "
+           "truncated, its reply was cut off",
+           "", Extent::kSamples},
+          {"/judge/order", ColumnType::kU8, n, 0, "of a pair: 0 as given, 1 with the answers exchanged", "",
+           Extent::kSamples},
+          {"/judge/prompt", ColumnType::kU8, n, 0, "number of the prompt that judged", "", Extent::kSamples},
+          {"/judge/combined", ColumnType::kI32, n, 0,
+           "verdict of all prompts, orders and judges on this text (a pair: as given); -1: undecided", "",
+           Extent::kSamples},
+          {"/judge/combined_probability", ColumnType::kF32, n, 0,
+           "of it: among the verdicts, or its share of the votes", "", Extent::kSamples},
+      });
   if (shape.reply_tokens > 0) {
     columns.push_back({"/judge/reply_id", ColumnType::kI32, n, shape.reply_tokens,
                        "tokens of the judge's reply, -1 behind its end", "", Extent::kSamples});

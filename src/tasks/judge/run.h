@@ -1,6 +1,7 @@
 // The loop of `judge` and the columns of its results: a sample a judged prompt.
 #pragma once
 
+#include "magister/io/results/schema.h"
 #include "magister/run/shard_model.h"
 #include "magister/text/tokenizer.h"
 #include "tasks/judge/combine.h"
@@ -30,5 +31,8 @@ struct JudgeRun {
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.
 void run_judge_units(const JudgeRun& run);
+
+// What `check` demands of verdicts.
+extern const ResultsSchema kJudgeSchema;
 
 }  // namespace magister

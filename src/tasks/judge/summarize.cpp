@@ -4,23 +4,23 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "magister/io/results/verdicts.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/run_log.h"
 #include "tasks/judge/answers.h"
 #include "tasks/judge/prompts.h"
 #include "tasks/judge/report.h"
+#include "tasks/judge/verdicts_file.h"
 
 namespace magister {
 namespace {
 
-bool has_attribute(const ResultsVerdicts& file, const char* name, const AttributeValue& value) {
+bool has_attribute(const VerdictsFile& file, const char* name, const AttributeValue& value) {
   const AttributeValue* const found = file.attribute(name);
   return found != nullptr && *found == value;
 }
 
-void check_same_prompts(const ResultsVerdicts& file, const std::string& path, const JudgePrompts& prompts,
+void check_same_prompts(const VerdictsFile& file, const std::string& path, const JudgePrompts& prompts,
                         const Dataset& dataset) {
   const IndexRange slice = dataset.records();
   const std::pair<const char*, AttributeValue> wanted[] = {{"prompt_sha256", prompts.sha256()},
@@ -36,7 +36,7 @@ void check_same_prompts(const ResultsVerdicts& file, const std::string& path, co
 }
 
 // Every record's prompts against the tokens that were judged.
-void check_same_records(const ResultsVerdicts& file, const std::string& path, const JudgePrompts& prompts,
+void check_same_records(const VerdictsFile& file, const std::string& path, const JudgePrompts& prompts,
                         const Dataset& dataset, const JudgeAnswers* answers) {
   std::uint64_t sample = 0;
   dataset.for_each(dataset.records(), [&](Record&& record) {
@@ -71,7 +71,7 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
                  "{}: is not complete (a summary speaks of all "
                  "verdicts); finish its run first",
                  printable(path));
-  const ResultsVerdicts file(path);
+  const VerdictsFile file(path);
   Checkpoint checkpoint(config.model);
   const Dataset dataset = Dataset::open(context.world, config.dataset);
   const JudgePrompts prompts(config, checkpoint);

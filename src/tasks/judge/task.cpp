@@ -247,6 +247,12 @@ class Judge final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_judge(JudgeConfig config) { return std::make_unique<Judge>(std::move(config)); }
+TaskKind judge_task() {
+  return {"judge",
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<Judge>(read_judge_config(node, experiment));
+          },
+          &kJudgeSchema};
+}
 
 }  // namespace magister

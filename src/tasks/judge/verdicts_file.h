@@ -1,4 +1,4 @@
-// ResultsVerdicts: the verdicts of a complete `judge` file, for a task that combines them with its own. They stay in the
+// VerdictsFile: the verdicts of a complete `judge` file, for a task that combines them with its own. They stay in the
 // file and are read a few at a time.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace magister {
 
-class ResultsVerdicts {
+class VerdictsFile {
  public:
   // Throws Error(kData) for what is no complete file of verdicts, Error(kInputOutput) for what is no file. Local.
-  explicit ResultsVerdicts(const std::string& path);
-  ~ResultsVerdicts();
-  ResultsVerdicts(ResultsVerdicts&&) noexcept;
+  explicit VerdictsFile(const std::string& path);
+  ~VerdictsFile();
+  VerdictsFile(VerdictsFile&&) noexcept;
 
   const std::string& names() const;      // root attribute `verdicts`: "yes,no"
   std::uint64_t samples_a_text() const;  // prompts and orders

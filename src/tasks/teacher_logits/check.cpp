@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "io/results/check.h"
+#include "magister/core/error.h"
 #include "magister/core/utf8.h"
+#include "tasks/teacher_logits/columns.h"
 
 namespace magister {
 namespace {
@@ -26,9 +27,7 @@ float to_stored(float value, ColumnType type) {
 class RowWindow {
  public:
   explicit RowWindow(const ResultsReader& file)
-      : columns_(file.columns()),
-        type_(columns_.at("/teacher/top_logprob").spec.type),
-        k_(columns_.at("/teacher/top_id").spec.width) {}
+      : file_(file), type_(file.find("/teacher/top_logprob")->type), k_(file.find("/teacher/top_id")->width) {}
 
   std::uint64_t rows_a_window() const { return std::max<std::uint64_t>(1, (1 << 20) / (k_ * 8)); }
 
@@ -38,13 +37,13 @@ class RowWindow {
     read("/tokens/id", begin, std::min(end + 1, unit_end), ids_);
     read("/teacher/top_id", begin, end, top_ids_);
     bytes_.resize((end - begin) * k_ * size_of(type_));
-    columns_.read(columns_.at("/teacher/top_logprob"), begin, bytes_);
+    file_.read("/teacher/top_logprob", begin, bytes_);
     to_floats(type_, bytes_, top_logprobs_);
     read("/teacher/logsumexp", begin, end, logsumexp_);
     read("/teacher/target_logprob", begin, end, target_);
     read("/teacher/entropy", begin, end, entropy_);
     read("/teacher/tail_mass", begin, end, tail_mass_);
-    if (columns_.find("/tokens/assistant") != nullptr)
+    if (file_.find("/tokens/assistant") != nullptr)
       read("/tokens/assistant", begin, std::min(end + 1, unit_end), assistant_);
   }
 
@@ -80,9 +79,8 @@ class RowWindow {
  private:
   template <typename T>
   void read(const char* column, std::uint64_t begin, std::uint64_t end, std::vector<T>& values) {
-    const PlacedColumn& placed = columns_.at(column);
-    values.resize((end - begin) * std::max<std::uint64_t>(placed.spec.width, 1));
-    columns_.read(placed, begin, std::as_writable_bytes(std::span(values)));
+    values.resize((end - begin) * std::max<std::uint64_t>(file_.find(column)->width, 1));
+    file_.read(column, begin, std::as_writable_bytes(std::span(values)));
   }
 
   // A row that was not to be scored.
@@ -134,7 +132,7 @@ class RowWindow {
     }
   }
 
-  const ResultsColumns& columns_;
+  const ResultsReader& file_;
   ColumnType type_;
   std::uint64_t k_;
   std::uint64_t begin_ = 0;
@@ -147,8 +145,6 @@ class RowWindow {
 std::uint64_t number_or_zero(const ResultsReader& file, const char* name) {
   return find_attribute(file.attributes(), name) == nullptr ? 0 : file.number(name);
 }
-
-}  // namespace
 
 bool check_teacher_columns(const ResultsReader& file, FaultList& faults) {
   struct Required {
@@ -168,44 +164,41 @@ bool check_teacher_columns(const ResultsReader& file, FaultList& faults) {
                                {"/teacher/tail_mass", ColumnType::kF32, Extent::kRows, false}};
   const std::uint64_t before = faults.count();
   for (const Required& want : required) {
-    const PlacedColumn* column = file.columns().find(want.path);
+    const ColumnSpec* column = file.find(want.path);
     const bool half =
-        column != nullptr && column->spec.type == ColumnType::kF16 && want.type == ColumnType::kF32 && want.wide;
-    if (column == nullptr || (column->spec.type != want.type && !half) || column->spec.extent != want.extent ||
-        (column->spec.width > 0) != want.wide) {
+        column != nullptr && column->type == ColumnType::kF16 && want.type == ColumnType::kF32 && want.wide;
+    if (column == nullptr || (column->type != want.type && !half) || column->extent != want.extent ||
+        (column->width > 0) != want.wide) {
       faults.add("dataset {} is missing or has another type or shape than teacher logits have", want.path);
     }
   }
-  if (faults.count() == before &&
-      file.columns().at("/teacher/top_id").spec.width != file.columns().at("/teacher/top_logprob").spec.width) {
+  if (faults.count() == before && file.find("/teacher/top_id")->width != file.find("/teacher/top_logprob")->width) {
     faults.add("/teacher/top_id and /teacher/top_logprob keep different numbers of entries");
   }
   return faults.count() == before;
 }
 
 void check_teacher_samples(const ResultsReader& file, FaultList& faults) {
-  const ResultsColumns& columns = file.columns();
-  const std::uint64_t n = columns.num_samples();
+  const std::uint64_t n = file.num_samples();
   std::uint64_t expected = number_or_zero(file, "slice_begin"), sample = 0;
   bool sound = true;
-  columns.for_each_piece(
-      columns.at("/samples/source_index"), {0, n}, [&](std::uint64_t, std::span<const std::byte> bytes) {
-        for (std::size_t at = 0; at < bytes.size() && sound; at += 8, ++sample) {
-          std::uint64_t value;
-          std::memcpy(&value, bytes.data() + at, sizeof value);
-          // A record is one sample, or several windows one after the other.
-          sound = value == expected || (sample > 0 && value + 1 == expected);
-          if (!sound) faults.add("/samples/source_index[{}] is {}, but record {} comes next", sample, value, expected);
-          expected = value + 1;
-        }
-      });
+  file.for_each_piece("/samples/source_index", {0, n}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size() && sound; at += 8, ++sample) {
+      std::uint64_t value;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      // A record is one sample, or several windows one after the other.
+      sound = value == expected || (sample > 0 && value + 1 == expected);
+      if (!sound) faults.add("/samples/source_index[{}] is {}, but record {} comes next", sample, value, expected);
+      expected = value + 1;
+    }
+  });
   if (sound && find_attribute(file.attributes(), "slice_end") != nullptr && expected != file.number("slice_end")) {
     faults.add("the samples end before record {}, the slice at {}", expected, file.number("slice_end"));
   }
-  const PlacedColumn& key = columns.at("/samples/key");
-  columns.for_each_piece(key, {0, n}, [&](std::uint64_t row, std::span<const std::byte> bytes) {
-    for (std::size_t at = 0; at < bytes.size(); at += key.row_bytes(), ++row) {
-      const std::string_view padded(reinterpret_cast<const char*>(bytes.data()) + at, key.row_bytes());
+  const std::size_t width = file.find("/samples/key")->width;
+  file.for_each_piece("/samples/key", {0, n}, [&](std::uint64_t row, std::span<const std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size(); at += width, ++row) {
+      const std::string_view padded(reinterpret_cast<const char*>(bytes.data()) + at, width);
       const std::string_view text = padded.substr(0, padded.find_last_not_of('\0') + 1);
       if (find_invalid_utf8(text) != text.size())
         faults.add("/samples/key[{}] is not valid UTF-8: {}", row, printable(text, 60));
@@ -215,8 +208,7 @@ void check_teacher_samples(const ResultsReader& file, FaultList& faults) {
 
 void check_teacher_rows(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::uint64_t vocabulary = number_or_zero(file, "vocab_size");
-  const auto offset =
-      file.columns().rows<std::uint64_t>("/samples/offset", unit.samples.begin, unit.samples.size() + 1);
+  const auto offset = file.rows<std::uint64_t>("/samples/offset", unit.samples.begin, unit.samples.size() + 1);
   const std::string where = fmt::format("unit {}", unit.index);
   RowWindow window(file);
   std::size_t sample = 0;
@@ -229,5 +221,10 @@ void check_teacher_rows(const ResultsReader& file, const Unit& unit, FaultList& 
     }
   }
 }
+
+}  // namespace
+
+const ResultsSchema kTeacherLogitsSchema = {"magister.teacher_logits", 1, check_teacher_columns, check_teacher_samples,
+                                            check_teacher_rows};
 
 }  // namespace magister

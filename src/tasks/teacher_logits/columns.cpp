@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "magister/core/error.h"
+#include "magister/run/unit_samples.h"
 
 namespace magister {
 
@@ -14,27 +15,28 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
   using Extent = ColumnSpec::Extent;
   const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.top_k;
   const ColumnType logprob = shape.half ? ColumnType::kF16 : ColumnType::kF32;
-  std::vector<ColumnSpec> columns = {
-      {"/samples/key", ColumnType::kUtf8, n, shape.key_bytes, "the record's key, or its index in the data set", "",
-       Extent::kSamples},
-      {"/samples/source_index", ColumnType::kU64, n, 0, "position of the record in the data set", "", Extent::kSamples},
-      {"/samples/offset", ColumnType::kU64, n + 1, 0,
-       "rows of sample i are offset[i] .. offset[i+1] of /tokens and /teacher", "", Extent::kFixed},
-      {"/tokens/id", ColumnType::kI32, T, 0, "the tokens as the model saw them", "", Extent::kRows},
-      {"/teacher/top_id", ColumnType::kI32, T, k,
-       "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 given "
-       "tokens up to i",
-       "", Extent::kRows},
-      {"/teacher/top_logprob", logprob, T, k,
-       "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries",
-       "nat", Extent::kRows},
-      {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp of the raw logits: logit = logprob + logsumexp",
-       "nat", Extent::kRows},
-      {"/teacher/target_logprob", ColumnType::kF32, T, 0,
-       "log-probability of the token that follows; NaN in a sample's last row", "nat", Extent::kRows},
-      {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy of the whole distribution", "nat", Extent::kRows},
-      {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - the probability mass of the kept entries", "", Extent::kRows},
-  };
+  std::vector<ColumnSpec> columns =
+      sample_columns(n, T, shape.key_bytes, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /teacher",
+                     "the tokens as the model saw them");
+  columns.insert(
+      columns.end(),
+      {
+          {"/teacher/top_id", ColumnType::kI32, T, k,
+           "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 "
+           "given "
+           "tokens up to i",
+           "", Extent::kRows},
+          {"/teacher/top_logprob", logprob, T, k,
+           "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries",
+           "nat", Extent::kRows},
+          {"/teacher/logsumexp", ColumnType::kF32, T, 0, "log-sum-exp of the raw logits: logit = logprob + logsumexp",
+           "nat", Extent::kRows},
+          {"/teacher/target_logprob", ColumnType::kF32, T, 0,
+           "log-probability of the token that follows; NaN in a sample's last row", "nat", Extent::kRows},
+          {"/teacher/entropy", ColumnType::kF32, T, 0, "entropy of the whole distribution", "nat", Extent::kRows},
+          {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - the probability mass of the kept entries", "",
+           Extent::kRows},
+      });
   if (shape.marked) {
     columns.push_back({"/tokens/assistant", ColumnType::kU8, T, 0,
                        "1: written by the assistant of the chat. Only rows before such a token are scored; the others "

@@ -1,4 +1,4 @@
-// The datasets of a teacher-logits results file, as INTERFACE promises them, and the bytes of one unit for them.
+// The datasets of a teacher-logits results file, and the bytes of one unit for them.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "magister/io/results/results_file.h"
+#include "magister/io/results/schema.h"
 #include "magister/model/batch.h"
 #include "magister/run/unit_writer.h"
 
@@ -37,5 +38,8 @@ ReducedLogits joined(const std::vector<ReducedLogits>& parts);
 
 // The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
+
+// What `check` demands of them.
+extern const ResultsSchema kTeacherLogitsSchema;
 
 }  // namespace magister

@@ -9,6 +9,7 @@
 #include "magister/engine/unit_plan.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/task_kinds.h"
 
 namespace magister {
 
@@ -30,6 +31,6 @@ struct TeacherLogitsConfig {
 
 TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const ExperimentConfig& experiment);
 // Implemented with the task itself (src/tasks/teacher_logits/task.cpp).
-std::unique_ptr<Task> make_teacher_logits(TeacherLogitsConfig config);
+TaskKind teacher_logits_task();
 
 }  // namespace magister

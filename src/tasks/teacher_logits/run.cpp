@@ -19,6 +19,7 @@
 #include "magister/run/not_finite.h"
 #include "magister/run/pass_budget.h"
 #include "magister/run/shard_threads.h"
+#include "magister/run/unit_samples.h"
 #include "tasks/teacher_logits/columns.h"
 
 namespace magister {
@@ -36,21 +37,8 @@ struct Part {
 };
 
 Part read_unit(const ResultsFile& file, const Unit& unit, bool assistant_only) {
-  std::vector<std::uint64_t> offset(unit.samples.size() + 1);
-  file.read("/samples/offset", unit.samples.begin, std::as_writable_bytes(std::span(offset)));
-  std::vector<TokenId> ids(unit.rows.size());
-  file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(ids)));
   Part part;
-  for (std::size_t i = 0; i + 1 < offset.size(); ++i) {
-    MAGISTER_CHECK(offset[i] >= unit.rows.begin && offset[i] <= offset[i + 1] && offset[i + 1] <= unit.rows.end,
-                   ExitCode::kData,
-                   "sample {} stands at rows {} to {}, outside its unit's rows {} to {} (the offsets of "
-                   "the results file are damaged); start over with --fresh",
-                   unit.samples.begin + i, offset[i], offset[i + 1], unit.rows.begin, unit.rows.end);
-    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(offset[i] - unit.rows.begin);
-    const auto end = ids.begin() + static_cast<std::ptrdiff_t>(offset[i + 1] - unit.rows.begin);
-    part.sequences.emplace_back(begin, end);
-  }
+  part.sequences = sample_tokens(file, unit);
   if (assistant_only) {
     part.assistant.resize(unit.rows.size());
     file.read("/tokens/assistant", unit.rows.begin, std::as_writable_bytes(std::span(part.assistant)));
@@ -110,10 +98,10 @@ class Shard final : public ShardModel {
  public:
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first)
       : ShardModel(run.base, std::move(group), first), run_(run) {
-    reducer_.emplace(model_->lm_head(), *group_, pool_, run_.top_k);
-    if (!base_.model.gpu) return;
+    reducer_.emplace(model_.lm_head(), group_, pool_, run_.top_k);
+    if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
-    most_tokens_ = measured_token_budget(*model_, *reducer_, most_tokens_of_a_unit());
+    most_tokens_ = measured_token_budget(model_, *reducer_, most_tokens_of_a_unit());
   }
 
   void run_units() {
@@ -146,7 +134,7 @@ class Shard final : public ShardModel {
 
   std::optional<std::uint64_t> next_unit() {
     const PhaseTimes::Span span(times_, "draw");
-    return draw_for_group(*group_, base_.work.tickets, base_.stop_wanted);
+    return draw_for_group(group_, base_.work.tickets, base_.stop_wanted);
   }
 
   // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.
@@ -164,7 +152,7 @@ class Shard final : public ShardModel {
     }
     finish_unit();
     pending_ = std::move(next);
-    if (!base_.model.gpu) finish_unit();
+    if (model_.queue() == nullptr) finish_unit();
     return true;
   }
 
@@ -177,7 +165,7 @@ class Shard final : public ShardModel {
         started.push_back(std::move(*rows));
         return true;
       } catch (const c10::OutOfMemoryError& error) {
-        if (part.sequences.size() == 1 || group_->tp_size() > 1) refuse_size(part.num_tokens(), error);
+        if (part.sequences.size() == 1 || group_.tp_size() > 1) refuse_size(part.num_tokens(), error);
         most_tokens_ = part.num_tokens() / 2;
         log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", part.num_tokens(),
                     most_tokens_);
@@ -193,7 +181,7 @@ class Shard final : public ShardModel {
     at::Tensor hidden_TD;
     {
       const PhaseTimes::Span span(times_, "compute body");
-      hidden_TD = model_->forward(batch, [this] {
+      hidden_TD = model_.forward(batch, [this] {
         fail_point("teacher.layer");
         watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
         return stop_agreed();
@@ -206,7 +194,7 @@ class Shard final : public ShardModel {
     std::vector<TokenId> targets = targets_of(part);
     if (run_.assistant_only) {
       rows.scored = choose_rows(part.assistant, targets);
-      hidden_TD = hidden_TD.index_select(0, gpu::upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
+      hidden_TD = hidden_TD.index_select(0, upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
     }
     rows.logits = reducer_->start(hidden_TD, targets);
     return rows;
@@ -246,7 +234,7 @@ class Shard final : public ShardModel {
     const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
     const std::uint64_t sample =
         pending_->unit.samples.begin + static_cast<std::uint64_t>(after - batch.cu_seqlens.begin() - 1);
-    refuse_not_finite(*model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin),
+    refuse_not_finite(model_, record_words(base_.file, sample), static_cast<std::uint64_t>(row - begin),
                       {ids + begin, ids + *after});
   }
 

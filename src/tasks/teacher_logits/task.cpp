@@ -96,8 +96,12 @@ class TeacherLogits final : public Task {
 
 }  // namespace
 
-std::unique_ptr<Task> make_teacher_logits(TeacherLogitsConfig config) {
-  return std::make_unique<TeacherLogits>(std::move(config));
+TaskKind teacher_logits_task() {
+  return {"teacher_logits",
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<TeacherLogits>(read_teacher_logits_config(node, experiment));
+          },
+          &kTeacherLogitsSchema};
 }
 
 }  // namespace magister

@@ -3,8 +3,11 @@
 // before it meets a size. All functions: local, one process; Error(kData) for what is not a results file.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
+
+#include "magister/io/results/schema.h"
 
 namespace magister {
 
@@ -18,10 +21,9 @@ std::string existing_results_path(const std::string& path);
 std::string describe_results(const std::string& path, bool json);
 
 // Verifies everything from the bytes: structure, attributes, offsets, flags, the crc32c of every committed unit, and the
-// rules of each row (INTERFACE section 4). One line a fault with its place ("unit 3: ..."), at most kMaxFaults of them and
+// rules that the file's schema has for its rows. One line a fault with its place ("unit 3: ..."), at most FaultList::kMaxFaults and
 // then a line with the number of the rest; empty: whole. A file that is sound but unfinished has that as its one fault.
-constexpr std::size_t kMaxFaults = 100;
-std::vector<std::string> check_results(const std::string& path);
+std::vector<std::string> check_results(const std::string& path, std::span<const ResultsSchema> schemas);
 
 // A JSON object a sample, in order, to the file `out` or to standard output ("-"):
 //   {"key": text, "source_index": int, "token_ids": [int], "top_id": [[int]], "top_logprob": [[float]], "logsumexp": [float],

@@ -1,0 +1,82 @@
+// ResultsReader: a results file opened for reading, complete or partial, of which nothing is known yet. What it hands out was
+// checked for type and place; whether the values make sense is for the schema of its task (schema.h). Local, any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/io/results/results_file.h"
+
+namespace magister {
+
+class ResultsColumns;  // src/io/results/columns.h
+class TextHeap;        // src/io/results/text_heap.h
+
+class ResultsReader {
+ public:
+  // Throws Error(kInputOutput) for what is no file, Error(kData) for what is not a results file.
+  explicit ResultsReader(const std::string& path);
+  ~ResultsReader();
+  ResultsReader(ResultsReader&&) noexcept;
+  ResultsReader& operator=(ResultsReader&&) noexcept;
+
+  const std::string& path() const;
+  const Attributes& attributes() const;                            // of the root
+  const AttributeValue* attribute(const std::string& name) const;  // null: there is none of that name
+  // Root attributes; throw Error(kData) when absent or of another type.
+  const std::string& text(const std::string& name) const;
+  std::uint64_t number(const std::string& name) const;
+  bool complete() const;
+
+  std::uint64_t num_samples() const;
+  const ColumnSpec* find(const std::string& column) const;  // null: there is none
+  // Throws Error(kData) when it is absent or of another type.
+  const ColumnSpec& column(const std::string& path, ColumnType type) const;
+  // Rows [first_row, ...) of a column that is there; data is whole rows. Throws Error(kData) for rows that are not.
+  void read(const std::string& column, std::uint64_t first_row, std::span<std::byte> data) const;
+  // T has the size of a row.
+  template <typename T>
+  std::vector<T> rows(const std::string& column, std::uint64_t first_row, std::uint64_t count) const {
+    std::vector<T> values(count);
+    read(column, first_row, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  // visit(first row, bytes of some whole rows), in order, in pieces of about 1 MiB.
+  void for_each_piece(const std::string& column, IndexRange rows,
+                      const std::function<void(std::uint64_t first, std::span<const std::byte> bytes)>& visit) const;
+  // visit(row, text) of a column of strings, without the padding of strings of one fixed length.
+  void for_each_text(const std::string& column, IndexRange rows,
+                     const std::function<void(std::uint64_t row, std::string_view text)>& visit) const;
+
+  // For the tools of io.
+  const ResultsColumns& columns() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+// Strings by row; rows in ascending order are read fastest. One thread. `file` is kept by reference.
+class ResultsTextColumn {
+ public:
+  ResultsTextColumn(const ResultsReader& file, const std::string& column);
+  ~ResultsTextColumn();
+  std::string text(std::uint64_t row);
+
+ private:
+  std::unique_ptr<TextHeap> heap_;
+};
+
+// Null when there is none of that name.
+const AttributeValue* find_attribute(const Attributes& attributes, const std::string& name);
+
+// `count` values of an f32 or f16 column as f32.
+void to_floats(ColumnType type, std::span<const std::byte> bytes, std::vector<float>& values);
+
+}  // namespace magister

@@ -1,0 +1,48 @@
+// ResultsSchema: what the results of a task promise beyond what every results file has. Each task defines its own (tasks/<name>/check.cpp)
+// and names it in its TaskKind; `check` and `merge` are given all of them and know no task.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/io/results/reader.h"
+
+namespace magister {
+
+// Faults in the order of their finding; the first kMaxFaults of them and the number of the rest.
+class FaultList {
+ public:
+  static constexpr std::size_t kMaxFaults = 100;
+  template <typename... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    if (++count_ <= kMaxFaults) faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  std::uint64_t count() const { return count_; }
+  std::vector<std::string> take() {
+    if (count_ > kMaxFaults) faults_.push_back(fmt::format("and {} more faults", count_ - kMaxFaults));
+    return std::move(faults_);
+  }
+
+ private:
+  std::vector<std::string> faults_;
+  std::uint64_t count_ = 0;
+};
+
+// All functions: local; called in this order, when the structure of the file is sound.
+struct ResultsSchema {
+  const char* format = "";           // root attribute `format`: "magister.teacher_logits"
+  std::uint64_t newest_version = 1;  // of the format; older ones are known, too
+  // Every column that the format promises, with its type. False when one is missing, and no row can be checked.
+  bool (*columns)(const ResultsReader& file, FaultList& faults) = nullptr;
+  void (*samples)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules
+  // The rows of one committed unit, in bounded memory.
+  void (*rows)(const ResultsReader& file, const Unit& unit, FaultList& faults) = nullptr;
+};
+
+}  // namespace magister

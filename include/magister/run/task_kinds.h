@@ -1,0 +1,32 @@
+// TaskKind: what the program must know of a kind of tasks. tasks/registry.cpp lists those that are built in; main() hands the list to the
+// application, so that a program of one's own may have more.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/io/results/schema.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/task.h"
+
+namespace magister {
+
+struct TaskKind {
+  const char* name;  // what `task:` says
+  // An entry of `tasks:` becomes a task. Faults go to the node.
+  std::unique_ptr<Task> (*read)(ConfigNode& node, const ExperimentConfig& experiment);
+  const ResultsSchema* schema;  // of its results
+};
+using TaskKinds = std::span<const TaskKind>;
+
+// In the order of the list.
+std::vector<std::string> names_of(TaskKinds kinds);
+std::vector<ResultsSchema> schemas_of(TaskKinds kinds);
+
+// Null when `task` is missing or names none of them; the node has the fault then.
+std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, const ExperimentConfig& experiment);
+
+}  // namespace magister

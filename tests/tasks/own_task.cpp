@@ -1,0 +1,109 @@
+// A task in one file, as somebody would add it: the Euclidean length of every token's last hidden state. The program is magister with this
+// one more task; own_task_test.py runs it. What is not here - lock, resume, units, files, check, merge - no task writes itself.
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "magister/app/application.h"
+#include "magister/core/error.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/shard_threads.h"
+#include "magister/run/task_kinds.h"
+#include "magister/run/unit_samples.h"
+#include "magister/tasks/registry.h"
+
+using namespace magister;
+
+namespace {
+
+class NormShard final : public ShardModel {
+ public:
+  using ShardModel::ShardModel;
+  void run_units() {
+    while (const auto index = draw_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
+      watch("compute", static_cast<std::int64_t>(*index));
+      const Unit unit = base_.file.unit(*index);
+      const at::Tensor hidden_TD = model_.forward(pack_sequences(sample_tokens(base_.file, unit)));
+      const at::Tensor norm_T = hidden_TD.to(at::kFloat).norm(2, 1).cpu().contiguous();
+      if (!writer_) continue;
+      const auto* bytes = static_cast<const std::byte*>(norm_T.const_data_ptr());
+      writer_->submit(unit, {{"/norm/l2", {bytes, bytes + norm_T.nbytes()}}});
+      base_.work.tell();
+    }
+    drain();
+  }
+};
+
+class NormJob final : public TaskJob {
+ public:
+  explicit NormJob(const TaskInputs& inputs)
+      : tokenizer_(inputs.checkpoint.tokenizer()), vocab_size_(inputs.checkpoint.config().vocab_size) {}
+  SampleRules rules() override {
+    SampleRules rules;
+    rules.max_length = 512;
+    rules.unit_tokens = 64;
+    rules.vocab_size = vocab_size_;
+    rules.tokenizer = &tokenizer_;
+    return rules;
+  }
+  TaskResults results(const PlanNumbers& plan) const override {
+    TaskResults results;
+    results.columns = sample_columns(plan.num_samples, plan.num_tokens, plan.key_bytes,
+                                     "rows of sample i are offset[i] .. offset[i+1] of /tokens and /norm", "tokens");
+    results.columns.push_back({"/norm/l2", ColumnType::kF32, plan.num_tokens, 0, "length of the last hidden state", "",
+                               ColumnSpec::Extent::kRows});
+    results.default_plot_column = "/norm/l2";
+    return results;
+  }
+  void work(const ModelRun& run, const PlanNumbers&) override {
+    run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+      NormShard(run, std::move(group), first).run_units();
+    });
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::int64_t vocab_size_;
+};
+
+class Norms final : public Task {
+ public:
+  Norms(std::string name, ModelSection model, DatasetConfig dataset)
+      : Task("norms", std::move(name), std::move(model), std::move(dataset)) {}
+  PassShape pass_shape() const override { return {64, 0, 64 * 4}; }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<NormJob>(inputs); }
+};
+
+bool has_norms(const ResultsReader& file, FaultList& faults) {
+  const ColumnSpec* const column = file.find("/norm/l2");
+  if (column != nullptr && column->type == ColumnType::kF32) return true;
+  faults.add("dataset /norm/l2 is missing or not f32");
+  return false;
+}
+
+void check_norms(const ResultsReader& file, const Unit& unit, FaultList& faults) {
+  for (const float norm : file.rows<float>("/norm/l2", unit.rows.begin, unit.rows.size())) {
+    if (!std::isfinite(norm) || norm < 0) faults.add("unit {}: the length {} is none", unit.index, norm);
+  }
+}
+
+const ResultsSchema kSchema = {"magister.norms", 1, has_norms, nullptr, check_norms};
+
+std::unique_ptr<Task> read_norms(ConfigNode& node, const ExperimentConfig& experiment) {
+  std::string name = read_task_name(node, "norms");
+  ModelSection model = read_task_model(node, experiment);
+  return std::make_unique<Norms>(std::move(name), std::move(model), read_dataset(node));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  static StopSign stop;
+  const MpiSession session(&argc, &argv);
+  install_signal_handlers(stop);
+  std::vector<TaskKind> kinds(built_in_tasks().begin(), built_in_tasks().end());
+  kinds.push_back({"norms", read_norms, &kSchema});
+  return run_application(Communicator::world(), {argv + 1, argv + argc}, stop, kinds);
+}
