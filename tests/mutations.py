@@ -1,7 +1,7 @@
 """Do the tests notice? Each mutation is a small fault put into a copy of the sources; the program is built again and the tests named
 beside it must fail. A table tells which did. Outside CI; the last table stands in tests/README.md.
 
-usage: tests/mutations.py [--only NAME ...] [--list] [--markdown]
+usage: tests/mutations.py [--only NAME ...] [--list] [--check] [--markdown]
 Works in build-mutations/tree (a copy of the tracked and new files, with a build folder); your own files are only read. Safe to stop and to run
 again. The first run builds everything once; a mutation then costs about a minute on two cores. Exit status 0 only when every
 mutation was noticed and every test passes without one.
@@ -44,9 +44,9 @@ MUTATIONS = [
              "test_model_decoder_layer"),
     Mutation("window-off-by-one", LAYER, "std::max<std::int64_t>(0, position - window + 1 - begin)", "std::max<std::int64_t>(0, position - window - begin)",
              "test_model_decoder_layer"),
-    Mutation("norm-epsilon", "src/model/transformer.cpp", "layers_->norm_D.const_data_ptr<float>(), shape.rms_norm_eps,",
-             "layers_->norm_D.const_data_ptr<float>(), 100 * shape.rms_norm_eps,", "tests/model/families_test.py llama_tied"),
-    Mutation("shard-sum-left-out", "src/model/transformer.cpp", "    group.all_reduce_sum(partial_TD);\n    for_row_tiles", "    for_row_tiles",
+    Mutation("norm-epsilon", "src/model/cpu/cpu_model.cpp", "weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps,",
+             "weights_.norm_D.const_data_ptr<float>(), 100 * shape.rms_norm_eps,", "tests/model/families_test.py llama_tied"),
+    Mutation("shard-sum-left-out", "src/model/cpu/cpu_model.cpp", "    group.all_reduce_sum(partial_TD);\n    for_row_tiles", "    for_row_tiles",
              "tests/end_to_end/same_bytes_test.py SameBytes.test_shards"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Writing.*"),
@@ -69,7 +69,7 @@ MUTATIONS = [
     # Sampling.
     Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_generator Drawing.*"),
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_generator Drawing.*"),
-    Mutation("penalty-reversed", SAMPLER, "logit > 0 ? logit / params", "logit < 0 ? logit / params", "test_engine_generator Drawing.*"),
+    Mutation("penalty-reversed", "src/engine/logits_processor.cpp", "logit > 0 ? logit / penalty_", "logit < 0 ? logit / penalty_", "test_engine_generator Drawing.*"),
     Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_generator KeyedUniform.*"),
     Mutation("ties-to-the-last", SAMPLER, "for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place)", "for (; place > 0 && logits_V[i] >= logit(best[place - 1]); --place)",
              "test_engine_generator MostProbable.*"),
@@ -85,7 +85,7 @@ MUTATIONS = [
     Mutation("answers-of-the-neighbour", "src/tasks/judge/prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
     # Files.
     Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",
-             "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/whole_job_test.py WholeJob.test_teacher_logits"),
+             "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
     Mutation("flag-before-checksum", "src/io/results/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
              '  fail_point("results.commit.rows_written");\n  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n',
              "tests/io/results_oracle_test.py"),
@@ -184,16 +184,26 @@ def check_unchanged(mutations):
     return [test for test in tests if run_test(test, log) != 0]
 
 
+def stale(mutations):
+    """-> those whose text does not occur once in their file as it is now."""
+    return [f"{mutation.name}: its text occurs {count} times in {mutation.file}" for mutation in mutations
+            if (count := (ROOT / mutation.file).read_text(encoding="utf-8").count(mutation.search)) != 1]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[mutation.name for mutation in MUTATIONS])
     parser.add_argument("--list", action="store_true", help="names and tests, nothing else")
+    parser.add_argument("--check", action="store_true", help="only whether every mutation still finds its place; part of CI")
     parser.add_argument("--markdown", action="store_true", help="the table as tests/README.md has it")
     arguments = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if not arguments.only or mutation.name in arguments.only]
     if arguments.list:
         print("\n".join(f"{mutation.name:28} {mutation.file:36} {mutation.test}" for mutation in chosen))
         return 0
+    if arguments.check:
+        print("\n".join(found := stale(chosen)))
+        return 1 if found else 0
     copy_tree()
     if configure() != 0:
         raise SystemExit(f"the copy cannot be configured; see {WORK / 'configure.log'}")

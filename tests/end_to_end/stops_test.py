@@ -2,12 +2,16 @@
 a rank that stalls, another experiment on the same file. Each with its exit code, its message, and an intact file after.
 """
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+import h5py
 
 from tiny_world import World, ranks_of, wait_until
 
@@ -21,6 +25,8 @@ class Stops(unittest.TestCase):
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.world = World(cls.scratch.name, **SLOW)
         cls.reference = cls.world.complete("x", 2)
+        cls.whole = pathlib.Path(cls.scratch.name) / "whole.h5"
+        shutil.copy(cls.world.results("x"), cls.whole)
 
     def setUp(self):
         self.world.forget("x")
@@ -64,6 +70,21 @@ class Stops(unittest.TestCase):
         _, message = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 75, message)
         self.assertEqual(self.world.complete("x", 1), self.reference)
+
+    def test_a_flagged_unit_is_whole(self):
+        """Killed right after a done flag was written: that unit's rows are those of the uninterrupted run."""
+        with h5py.File(self.whole) as whole:
+            rows = whole["teacher/logsumexp"][()]
+        killed = self.world.run("x", 2, MAGISTER_FAIL_POINT="results.commit.done_written@2:kill")
+        self.assertNotEqual(killed.returncode, 0)
+        with h5py.File(self.partial()) as file:
+            done = file["commit/done"][()]
+            self.assertGreater(int(done.sum()), 0)
+            offset, begin = file["samples/offset"][()], file["commit/unit_begin"][()]
+            for unit in done.nonzero()[0]:
+                first, last = offset[begin[unit]], offset[begin[unit + 1]]
+                self.assertEqual(file["teacher/logsumexp"][first:last].tobytes(), rows[first:last].tobytes(), f"unit {unit}")
+        self.assertEqual(self.world.complete("x", 2), self.reference)
 
     def test_wall_time(self):
         result = self.world.run("x", 2, "--max-wall", "00:00:01")

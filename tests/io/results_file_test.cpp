@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 
+#include "io/results/layout.h"
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
 #include "magister/core/sha256.h"
@@ -413,7 +414,7 @@ TEST_F(ResultsFileTest, OtherAttributesAreRefusedByName) {
 }
 
 TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
-  std::uint64_t offsets_at = 0, flags_at = 0;
+  std::uint64_t offsets_at = 0, flags_at = 0, layout_at = 0;
   {
     ResultsFile file = create();
     if (speaks()) {  // where the columns stand, found by their bytes
@@ -421,7 +422,9 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
       const std::uint64_t offsets[] = {0, 3, 3, 5, 9, 9, 10}, begins[] = {0, 2, 4, 6};
       offsets_at = bytes.find(std::string(reinterpret_cast<const char*>(offsets), sizeof offsets));
       flags_at = bytes.find(std::string(reinterpret_cast<const char*>(begins), sizeof begins)) + sizeof begins;
+      layout_at = bytes.find(layout_sha256(read_layout(path_ + ".partial")));
       ASSERT_NE(offsets_at, std::string::npos);
+      ASSERT_NE(layout_at, std::string::npos);
     }
   }
   const std::string good = speaks() ? bytes_of(path_ + ".partial") : "";
@@ -438,6 +441,7 @@ TEST_F(ResultsFileTest, DamagedPartialFilesAreRefusedByName) {
   with(offsets_at + 8, 2, "the plan (/samples/offset, /commit/unit_begin) has crc32c");
   with(offsets_at + 48, 11, "num_tokens");
   with(flags_at, 7, "unit 0 has the done flag 7");
+  with(layout_at, 'x', "are not those the file was made with (layout_sha256)");
   for (const std::size_t length : {good.size() - 1, good.size() / 2, std::size_t{100}, std::size_t{0}}) {
     if (speaks()) std::ofstream(path_ + ".partial", std::ios::binary) << good.substr(0, length);
     world_.barrier();
