@@ -10,20 +10,15 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "model/families/family.h"
+#include "model/parameter_table.h"
 
 namespace magister {
 
 std::uint64_t ModelConfig::num_parameters() const {
-  const auto D = static_cast<std::uint64_t>(hidden_size), F = static_cast<std::uint64_t>(intermediate_size);
-  const auto E = static_cast<std::uint64_t>(head_dim), V = static_cast<std::uint64_t>(vocab_size);
-  const std::uint64_t Q = static_cast<std::uint64_t>(num_attention_heads) * E;
-  const std::uint64_t K = static_cast<std::uint64_t>(num_key_value_heads) * E;
-  std::uint64_t layer = 2 * D * Q + 2 * D * K + 3 * D * F + 2 * D;
-  if (qkv_bias) layer += Q + 2 * K;
-  if (o_bias) layer += D;
-  if (mlp_bias) layer += 2 * F + D;
-  if (qk_norm) layer += 2 * E;
-  return layer * static_cast<std::uint64_t>(num_hidden_layers) + V * D * (tie_word_embeddings ? 1 : 2) + D;
+  std::uint64_t layer = 0, sum = 0;
+  for (const LayerParameter& row : layer_parameters(*this)) layer += num_elements(row.shape);
+  for (const ModelParameter& row : model_parameters(*this)) sum += num_elements(row.shape);
+  return layer * static_cast<std::uint64_t>(num_hidden_layers) + sum;
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "magister/model/partition.h"
 #include "model/cpu/cpu_model.h"
 #include "model/gpu/gpu_backend.h"
+#include "model/parameter_table.h"
 
 namespace magister {
 
@@ -146,8 +147,11 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 
 double Transformer::forward_flops(const PackedBatch& batch) const {
   const ModelConfig& c = config();
-  const double D = c.hidden_size, E = c.head_dim, H = c.num_attention_heads, K = c.num_key_value_heads;
-  const double products = D * (H + 2 * K) * E + H * E * D + 3.0 * D * c.intermediate_size;
+  const double E = c.head_dim, H = c.num_attention_heads;
+  double products = 0;
+  for (const LayerParameter& row : layer_parameters(c)) {
+    if (row.product != FusedProduct::kNone) products += static_cast<double>(num_elements(row.shape));
+  }
   double flops = 2.0 * products * batch.num_tokens();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const double length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];

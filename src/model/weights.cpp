@@ -6,12 +6,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "magister/core/error.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/kept_codes.h"
+#include "model/parameter_table.h"
 
 namespace magister {
 namespace {
@@ -222,8 +222,9 @@ Linear WeightSource::load_down_proj(std::int64_t layer) {
 
 void WeightSource::verify_all_used() const {
   std::set<std::string> known(description_.names.ignored.begin(), description_.names.ignored.end());
-  for (const TensorNames::Layer& names : description_.names.layers) {
-    if (tp_rank_ != 0) known.insert({names.o_bias, names.down_bias});  // read by shard 0 alone
+  for (const LayerParameter& row : layer_parameters(description_.config)) {
+    if (row.division != Division::kFirstShard || tp_rank_ == 0) continue;
+    for (const TensorNames::Layer& names : description_.names.layers) known.insert(names.*row.name);
   }
   const std::lock_guard lock(mutex_);
   for (const TensorInfo& info : file_.tensors()) {
@@ -236,91 +237,6 @@ void WeightSource::verify_all_used() const {
 std::uint64_t WeightSource::loaded_bytes() const {
   const std::lock_guard lock(mutex_);
   return loaded_bytes_;
-}
-
-namespace {
-
-// Codes that the four products of a layer keep: qkv, o, gate and up, down; nothing where they are made or not quantised.
-using LayerCodes = std::array<std::optional<CodeFormat>, 4>;
-
-LayerCodes kept_codes(const TensorNames::Layer& names, const TensorFile& file, const QuantScheme& quantization) {
-  LayerCodes codes;
-  if (!quantization.on()) return codes;
-  codes = {common_code_format(file, {names.q_proj, names.k_proj, names.v_proj}),
-           common_code_format(file, {names.o_proj}), common_code_format(file, {names.gate_proj, names.up_proj}),
-           common_code_format(file, {names.down_proj})};
-  for (std::optional<CodeFormat>& format : codes) {
-    if (format && !quantization.keeps(*format)) format.reset();
-  }
-  return codes;
-}
-
-// The products of a layer.
-std::uint64_t product_bytes(const ModelConfig& config, const Partition& part, at::ScalarType dtype,
-                            const QuantScheme& quantization, const LayerCodes& codes) {
-  const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
-  const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
-  const auto weight = [&](std::uint64_t rows, IndexRange columns, const std::optional<CodeFormat>& kept) {
-    if (!quantization.on())
-      return rows * (columns.size() * c10::elementSize(dtype) + (dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0));
-    const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
-    return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
-  };
-  return weight(q + 2 * k, {0, D}, codes[0]) + weight(D, {part.heads.begin * E, part.heads.end * E}, codes[1]) +
-         weight(2 * f, {0, D}, codes[2]) + weight(D, part.mlp, codes[3]);
-}
-
-// Everything but the products.
-std::uint64_t other_bytes(const ModelConfig& config, const Partition& part, at::ScalarType dtype, int tp_rank) {
-  const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
-  const std::uint64_t q = part.heads.size() * E, k = part.kv_heads.size() * E, f = part.mlp.size();
-  std::uint64_t in_f32 = 2 * D;  // a layer's norms and biases
-  if (config.qkv_bias) in_f32 += q + 2 * k;
-  if (config.mlp_bias) in_f32 += 2 * f;
-  if (config.qk_norm) in_f32 += 2 * E;
-  if (tp_rank == 0) in_f32 += (config.o_bias ? D : 0) + (config.mlp_bias ? D : 0);
-  const std::uint64_t tables = part.vocab.size() * D * (config.tie_word_embeddings ? 1 : 2) *
-                               c10::elementSize(dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype);
-  return static_cast<std::uint64_t>(config.num_hidden_layers) * in_f32 * sizeof(float) + tables + D * sizeof(float);
-}
-
-}  // namespace
-
-std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
-                           const QuantScheme& quantization) {
-  const Partition part = partition_for(config, tp_rank, tp_size);
-  return static_cast<std::uint64_t>(config.num_hidden_layers) * product_bytes(config, part, dtype, quantization, {}) +
-         other_bytes(config, part, dtype, tp_rank);
-}
-
-std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
-                           int tp_rank, int tp_size, const QuantScheme& quantization) {
-  const Partition part = partition_for(description.config, tp_rank, tp_size);
-  std::uint64_t bytes = other_bytes(description.config, part, dtype, tp_rank);
-  for (const TensorNames::Layer& names : description.names.layers) {
-    bytes += product_bytes(description.config, part, dtype, quantization, kept_codes(names, file, quantization));
-  }
-  return bytes;
-}
-
-std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
-                          const QuantScheme& quantization) {
-  std::uint64_t largest = 0;
-  for (int rank = 0; rank < tp_size; ++rank) {
-    largest = std::max(largest, weight_bytes(config, dtype, rank, tp_size, quantization));
-  }
-  return largest;
-}
-
-QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file,
-                                     const QuantScheme& quantization) {
-  QuantizedProducts count;
-  for (const TensorNames::Layer& names : description.names.layers) {
-    if (!quantization.on()) break;
-    for (const std::optional<CodeFormat>& format : kept_codes(names, file, quantization))
-      ++(format ? count.kept : count.made);
-  }
-  return count;
 }
 
 }  // namespace magister

@@ -1,0 +1,106 @@
+// Rows in the order in which a layer uses them. Every family here has Llama's layout; what a family lacks has no row.
+// Sources: transformers' Llama, Mistral, Qwen2, Qwen3 modules; ggml GGUF specification, standard tensor names.
+#include "model/parameter_table.h"
+
+#include <functional>
+#include <numeric>
+
+namespace magister {
+
+std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
+  using Layer = TensorNames::Layer;
+  const std::int64_t D = config.hidden_size, F = config.intermediate_size, E = config.head_dim;
+  const std::int64_t Q = config.num_attention_heads * E, K = config.num_key_value_heads * E;
+  std::vector<LayerParameter> all;
+  const auto add = [&all](bool present, LayerParameter row) {
+    if (present) all.push_back(std::move(row));
+  };
+  add(true, {&Layer::input_layernorm, "input_layernorm.weight", "attn_norm.weight", {D}});
+  add(true,
+      {&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, Division::kHeadRows, FusedProduct::kQkv});
+  add(true,
+      {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, Division::kKvHeadRows, FusedProduct::kQkv});
+  add(true,
+      {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, Division::kKvHeadRows, FusedProduct::kQkv});
+  add(config.qkv_bias, {&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, Division::kHeadRows});
+  add(config.qkv_bias, {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, Division::kKvHeadRows});
+  add(config.qkv_bias, {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, Division::kKvHeadRows});
+  add(config.qk_norm, {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {E}});
+  add(config.qk_norm, {&Layer::k_norm, "self_attn.k_norm.weight", "attn_k_norm.weight", {E}});
+  add(true, {&Layer::o_proj,
+             "self_attn.o_proj.weight",
+             "attn_output.weight",
+             {D, Q},
+             Division::kHeadColumns,
+             FusedProduct::kOutput});
+  add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
+  add(true, {&Layer::post_attention_layernorm, "post_attention_layernorm.weight", "ffn_norm.weight", {D}});
+  add(true, {&Layer::gate_proj,
+             "mlp.gate_proj.weight",
+             "ffn_gate.weight",
+             {F, D},
+             Division::kMlpRows,
+             FusedProduct::kGateUp});
+  add(true,
+      {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, Division::kMlpRows, FusedProduct::kGateUp});
+  add(config.mlp_bias, {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
+  add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
+  add(true, {&Layer::down_proj,
+             "mlp.down_proj.weight",
+             "ffn_down.weight",
+             {D, F},
+             Division::kMlpColumns,
+             FusedProduct::kDown});
+  add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
+  return all;
+}
+
+std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
+  const std::int64_t D = config.hidden_size, V = config.vocab_size;
+  std::vector<ModelParameter> all = {
+      {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows},
+      {&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}}};
+  if (!config.tie_word_embeddings) {
+    all.push_back({&TensorNames::lm_head, "lm_head.weight", "output.weight", {V, D}, Division::kVocabRows});
+  }
+  return all;
+}
+
+std::uint64_t num_elements(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1},
+                         [](std::uint64_t product, std::int64_t n) { return product * static_cast<std::uint64_t>(n); });
+}
+
+ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
+                    const ModelConfig& config, int tp_rank) {
+  const bool is_vector = shape.size() == 1;
+  const auto E = static_cast<std::uint64_t>(config.head_dim);
+  const IndexRange all_columns{0, static_cast<std::uint64_t>(shape.back())};
+  const IndexRange all_rows{0, is_vector ? 1 : static_cast<std::uint64_t>(shape.front())};
+  const auto heads = [E](IndexRange range) { return IndexRange{range.begin * E, range.end * E}; };
+  // The rows of a bias stand in its only dimension.
+  const auto of_rows = [&](IndexRange rows) {
+    return is_vector ? ShardSlice{all_rows, rows} : ShardSlice{rows, all_columns};
+  };
+  switch (division) {
+    case Division::kVocabRows:
+      return of_rows(partition.vocab);
+    case Division::kHeadRows:
+      return of_rows(heads(partition.heads));
+    case Division::kKvHeadRows:
+      return of_rows(heads(partition.kv_heads));
+    case Division::kMlpRows:
+      return of_rows(partition.mlp);
+    case Division::kHeadColumns:
+      return {all_rows, heads(partition.heads)};
+    case Division::kMlpColumns:
+      return {all_rows, partition.mlp};
+    case Division::kFirstShard:
+      return tp_rank == 0 ? ShardSlice{all_rows, all_columns} : ShardSlice{};
+    case Division::kWhole:
+      break;
+  }
+  return {all_rows, all_columns};
+}
+
+}  // namespace magister

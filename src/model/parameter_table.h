@@ -1,0 +1,61 @@
+// The parameter table: every weight of a model once - its names in files, its shape, what it is for and how shards divide it. Names, the check
+// of a file, bytes in memory, the number of parameters and FLOPs all come from these rows.
+// Legend: D hidden, E head_dim, Q and K query and KV heads times E, F MLP columns, V vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/model/model_config.h"
+#include "magister/model/partition.h"
+
+namespace magister {
+
+// Which part of a weight a shard holds.
+enum class Division {
+  kWhole,        // all of it, on every shard
+  kFirstShard,   // all of it on shard 0: added to a sum of partial products, it counts once
+  kVocabRows,    // rows of Partition::vocab
+  kHeadRows,     // rows of the query heads
+  kKvHeadRows,   // rows of the KV heads
+  kMlpRows,      // rows of Partition::mlp
+  kHeadColumns,  // columns of the query heads: the product is partial
+  kMlpColumns,   // columns of Partition::mlp: likewise
+};
+
+// Weights that are multiplied together, rows under rows. kNone: a norm, a bias (f32 in memory) or a table.
+enum class FusedProduct { kNone, kQkv, kOutput, kGateUp, kDown };
+constexpr FusedProduct kProducts[] = {FusedProduct::kQkv, FusedProduct::kOutput, FusedProduct::kGateUp,
+                                      FusedProduct::kDown};
+
+// A weight of every decoder layer.
+struct LayerParameter {
+  std::string TensorNames::Layer::* name;
+  const char *hf, *gguf;            // below the layer's prefix
+  std::vector<std::int64_t> shape;  // of the whole model's
+  Division division = Division::kWhole;
+  FusedProduct product = FusedProduct::kNone;
+};
+// Those that a model of this config has.
+std::vector<LayerParameter> layer_parameters(const ModelConfig& config);
+
+// A weight outside the layers: the embeddings, the last norm, an untied head.
+struct ModelParameter {
+  std::string TensorNames::* name;
+  const char *hf, *gguf;
+  std::vector<std::int64_t> shape;
+  Division division = Division::kWhole;
+};
+std::vector<ModelParameter> model_parameters(const ModelConfig& config);
+
+std::uint64_t num_elements(const std::vector<std::int64_t>& shape);
+// What a shard holds of a weight: ranges of its rows and columns; a vector has one row. Empty ranges: nothing.
+struct ShardSlice {
+  IndexRange rows, columns;
+  std::uint64_t num_elements() const { return rows.size() * columns.size(); }
+};
+ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, const Partition& partition,
+                    const ModelConfig& config, int tp_rank);
+
+}  // namespace magister
