@@ -117,13 +117,19 @@ std::string OpenModel::layers() const {
   return text;
 }
 
+std::string OpenModel::bf16_products() const {
+  if (gpu || (dtype != at::kBFloat16 && plain_dtype != at::kBFloat16)) return "";
+  return cpu_kernels().multiply_bf16 != nullptr ? cpu_kernels().name : "f32";
+}
+
 nlohmann::ordered_json OpenModel::log_fields() const {
   const char* type = !quantization.on() ? "none" : quantization.type == QuantType::kInt8 ? "int8" : "int4";
-  nlohmann::ordered_json facts = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
+  nlohmann::ordered_json fields = {{"device", device_kind()}, {"dtype", dtype_name(dtype)}, {"quantization", type}};
+  if (!gpu) fields["cpu_kernels"] = cpu_kernels().name;
   if (quantization.on())
-    facts.update(
+    fields.update(
         {{"products_kept", products.kept}, {"products_made", products.made}, {"made_group", quantization.group}});
-  return facts;
+  return fields;
 }
 
 std::string dtype_name(at::ScalarType dtype) {

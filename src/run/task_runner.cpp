@@ -131,6 +131,7 @@ Attributes TaskRunner::identity() {
        {"source_records", dataset_.num_source_records()},
        {"slice_begin", slice.begin},
        {"slice_end", slice.end}});
+  if (const std::string products = model_.bf16_products(); !products.empty()) add({{"bf16_products", products}});
   return all;
 }
 

@@ -45,6 +45,23 @@ class CpuKernels(unittest.TestCase):
                 _, dtype, _ = self.columns("model.dtype=auto", MAGISTER_CPU_KERNELS=kernels)
                 self.assertEqual(dtype, "bf16" if kernels in ("avx512bf16", "amx") else "f32")
 
+    def test_a_run_goes_on_with_the_products_that_it_began_with(self):
+        ways = {kernels if kernels in ("avx512bf16", "amx") else "f32": kernels for kernels in self.kernels}
+        if len(ways) == 1:
+            self.skipTest("this CPU has one way to multiply bf16")
+        first, *others = ways.items()
+        self.world.forget("x")
+        begun = self.world.run("x", 1, "model.dtype=bf16", MAGISTER_CPU_KERNELS=first[1], MAGISTER_FAIL_POINT="results.commit.done_written@1:kill")
+        self.assertNotEqual(begun.returncode, 0)
+        for way, kernels in others:
+            refused = self.world.run("x", 1, "model.dtype=bf16", MAGISTER_CPU_KERNELS=kernels)
+            self.assertEqual(refused.returncode, 78, refused.stderr)
+            for words in ("bf16_products", first[0], way):
+                self.assertIn(words, refused.stderr)
+        self.world.complete("x", 1, "model.dtype=bf16", MAGISTER_CPU_KERNELS=first[1])
+        with h5py.File(self.world.results("x")) as file:
+            self.assertEqual(file.attrs["bf16_products"].decode(), first[0])
+
     def test_bytes_do_not_depend_on_ranks_or_neighbours(self):
         for kernels in self.kernels:
             with self.subTest(kernels):
