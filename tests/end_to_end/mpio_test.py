@@ -90,9 +90,9 @@ class Mpio(unittest.TestCase):
     def test_keys(self):
         for text, words in (("driver: mpi", "mpio"), ("driver: pwrite, hints: {striping_factor: 4}", "only MPI-IO takes hints"),
                             ("hints: {striping_factor: 4}", "only MPI-IO takes hints"), ("driver: mpio, hints: [a]", "a map of further keys"),
-                            ("driver: mpio, hints: {a: [1]}", "one value"), ("driver: mpio, hints: {\"a b\": x}", "no hint that this MPI takes"),
-                            ("driver: mpio, hints: {a: \"\"}", "no hint that this MPI takes"),
-                            (f"driver: mpio, hints: {{a: {'x' * 300}}}", "no hint that this MPI takes")):
+                            ("driver: mpio, hints: {a: [1]}", "one value"), ("driver: mpio, hints: {\"a b\": x}", "is not a hint that this MPI takes"),
+                            ("driver: mpio, hints: {a: \"\"}", "is not a hint that this MPI takes"),
+                            (f"driver: mpio, hints: {{a: {'x' * 300}}}", "is not a hint that this MPI takes")):
             world = World(self.scratch.name, records=60, model=self.plain.model)
             world.text = EXPERIMENT.replace("{runs}", "{runs}, " + text.replace("{", "{{").replace("}", "}}"))
             result = world.run("keys", 1)

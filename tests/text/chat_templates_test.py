@@ -187,7 +187,7 @@ def configs():
     check(ask({"other": 1})["text"] is None and ask({"chat_template": None})["text"] is None, "config none")
     for bad in ({"chat_template": 5}, {"chat_template": [{"name": "x"}]}, [1]):
         check("config" in ask(bad).get("error", ""), "config bad", bad)
-    check("no valid JSON" in probe.ask(config="{")["error"], "config broken")
+    check("not valid JSON" in probe.ask(config="{")["error"], "config broken")
 
 
 def fuzz():

@@ -166,7 +166,7 @@ TEST(TokenizerGguf, RefusesByName) {
   refused([](auto& v) { v.pre = "tekken"; }, "\"tekken\"");
   refused([](auto& v) { v.tokens[1] = "a"; }, "twice");
   refused([](auto& v) { v.token_types.pop_back(); }, "token types");
-  refused([](auto& v) { v.merges = {"ab"}; }, "no pair");
+  refused([](auto& v) { v.merges = {"ab"}; }, "is not a pair");
   refused([](auto& v) { v.merges = {"a c"}; }, "\"c\"");
   refused([](auto& v) { v.add_bos = true; }, "BOS");
   refused(
