@@ -118,7 +118,7 @@ std::string OpenModel::layers() const {
 }
 
 std::string OpenModel::bf16_products() const {
-  if (gpu || (dtype != at::kBFloat16 && plain_dtype != at::kBFloat16)) return "";
+  if (gpu || dtype != at::kBFloat16) return "";
   return cpu_kernels().multiply_bf16 != nullptr ? cpu_kernels().name : "f32";
 }
 

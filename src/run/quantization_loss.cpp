@@ -182,6 +182,7 @@ std::optional<LossPlan> plan_quantization_loss(RunContext& context, const GpuGro
   plan.score = std::move(question.score);
   plan.log = &context.log;
   plan.identity = question.model.log_fields();
+  plan.identity.erase("cpu_kernels");  // what was measured on one CPU need not be measured again on another
   plan.identity["unquantized_dtype"] = dtype_name(plan.plain_dtype);
   plan.identity["asked_tokens"] = question.tokens;
   for (const auto& [name, value] : question.identity) {

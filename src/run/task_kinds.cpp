@@ -11,7 +11,9 @@ std::vector<std::string> names_of(TaskKinds kinds) {
 
 std::vector<ResultsSchema> schemas_of(TaskKinds kinds) {
   std::vector<ResultsSchema> schemas;
-  for (const TaskKind& kind : kinds) schemas.push_back(*kind.schema);
+  for (const TaskKind& kind : kinds) {
+    if (kind.schema != nullptr) schemas.push_back(*kind.schema);
+  }
   return schemas;
 }
 

@@ -61,6 +61,20 @@ class CpuKernels(unittest.TestCase):
         self.world.complete("x", 1, "model.dtype=bf16", MAGISTER_CPU_KERNELS=first[1])
         with h5py.File(self.world.results("x")) as file:
             self.assertEqual(file.attrs["bf16_products"].decode(), first[0])
+        # What is complete is complete on every CPU.
+        again = self.world.run("x", 1, "model.dtype=bf16", MAGISTER_CPU_KERNELS=others[0][1])
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("is complete already", again.stderr)
+
+    def test_quantised_layers_go_on_with_any_kernels(self):
+        """Their products are f32's on every CPU, whatever `auto` would have meant without quantisation."""
+        changes = ("model.dtype=auto", "model.quantization=int8")
+        self.world.forget("x")
+        whole = self.world.complete("x", 1, *changes, MAGISTER_CPU_KERNELS=self.kernels[0])
+        self.world.forget("x")
+        begun = self.world.run("x", 1, *changes, MAGISTER_CPU_KERNELS=self.kernels[0], MAGISTER_FAIL_POINT="results.commit.done_written@1:kill")
+        self.assertNotEqual(begun.returncode, 0)
+        self.assertEqual(self.world.complete("x", 1, *changes, MAGISTER_CPU_KERNELS=self.kernels[-1]), whole)
 
     def test_bytes_do_not_depend_on_ranks_or_neighbours(self):
         for kernels in self.kernels:

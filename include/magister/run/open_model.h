@@ -56,7 +56,7 @@ struct OpenModel {
   // it, or on a GPU what weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
-  // Of the event "start": device, dtype, quantization, products_kept, products_made.
+  // Of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
   nlohmann::ordered_json log_fields() const;
 };
 

@@ -18,7 +18,7 @@ struct TaskKind {
   const char* name;  // what `task:` says
   // An entry of `tasks:` becomes a task. Faults go to the node.
   std::unique_ptr<Task> (*read)(ConfigNode& node, const ExperimentConfig& experiment);
-  const ResultsSchema* schema;  // of its results
+  const ResultsSchema* schema = nullptr;  // of its results; null: `check` does not know them
 };
 using TaskKinds = std::span<const TaskKind>;
 

@@ -243,8 +243,8 @@ void ResultsFile::check_attributes(const std::string& path,
     const auto at = std::find_if(found.begin(), found.end(), [&](const auto& entry) { return entry.first == name; });
     MAGISTER_CHECK(
         at != found.end() && at->second == value, ExitCode::kConfig,
-        "{}: its {} is {}, this run's is {} (it belongs to another experiment, model or data set, and nothing is "
-        "overwritten); give the run another name, or put the old file aside with --fresh",
+        "{}: its {} is {}, this run's is {} (it belongs to another experiment, model, data set or kind of machine, and "
+        "nothing is overwritten); give the run another name, or put the old file aside with --fresh",
         printable(path), name, at == found.end() ? "absent" : printable(text_of(at->second)),
         printable(text_of(value)));
   }

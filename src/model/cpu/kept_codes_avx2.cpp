@@ -40,7 +40,7 @@ void check_finite(const BlockRows& read, const RowBlock& block, bool half_scales
       std::all_of(read.offsets.begin(), read.offsets.end(), [](std::uint16_t b) { return finite(b, true); });
   MAGISTER_CHECK(good, ExitCode::kData,
                  "tensor {} has a scale or a minimum that is not finite in rows {} to {} (its weights "
-                 "would be none, too); fetch the model again",
+                 "would not be finite either); fetch the model again",
                  printable(block.tensor), block.rows.begin, block.rows.end);
 }
 

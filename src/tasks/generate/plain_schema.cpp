@@ -88,7 +88,7 @@ class Rewriter {
 
   Json exactly(const Json& value, int depth) const {
     MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig,
-                   "{}: a const or enum {} levels deep (the limit); write it flatter", name_, kMaxDepth);
+                   "{}: a const or enum {} levels deep (too deep); write it flatter", name_, kMaxDepth);
     if (!has_parts(value)) return {{"const", value}};
     Json parts = value;
     for (Json& inner : parts) inner = exactly(inner, depth + 1);

@@ -60,7 +60,7 @@ class Walk {
 
   void schema(const json& value, const std::string& place, int depth) const {
     MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig,
-                   "{}: schemas inside schemas {} deep (the limit); write it flatter", name_, kMaxDepth);
+                   "{}: schemas inside schemas {} deep (too deep); write it flatter", name_, kMaxDepth);
     if (value.is_boolean()) return;
     MAGISTER_CHECK(value.is_object(), ExitCode::kConfig,
                    "{}: {} is not a schema (an object is one, or true or false); fix it", name_, shown(place));

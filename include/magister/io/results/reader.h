@@ -1,5 +1,6 @@
 // ResultsReader: a results file opened for reading, complete or partial, of which nothing is known yet. What it hands out was
-// checked for type and place; whether the values make sense is for the schema of its task (schema.h). Local, any thread.
+// checked for type and place; whether the values make sense is for the schema of its task (schema.h). Local. Any thread may read; the constructor asks
+// HDF5, which is called from one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // ResultsSchema: what the results of a task promise beyond what every results file has. Each task defines its own (tasks/<name>/check.cpp)
-// and names it in its TaskKind; `check` and `merge` are given all of them and know no task.
+// and names it in its TaskKind; `check` is given all of them and knows no task.
 #pragma once
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ struct ResultsSchema {
   const char* format = "";           // root attribute `format`: "magister.teacher_logits"
   std::uint64_t newest_version = 1;  // of the format; older ones are known, too
   // Every column that the format promises, with its type. False when one is missing, and no row can be checked.
-  bool (*columns)(const ResultsReader& file, FaultList& faults) = nullptr;
+  bool (*columns)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules, as for the two below
   void (*samples)(const ResultsReader& file, FaultList& faults) = nullptr;  // null: no rules
   // The rows of one committed unit, in bounded memory.
   void (*rows)(const ResultsReader& file, const Unit& unit, FaultList& faults) = nullptr;
