@@ -77,6 +77,7 @@ def last_line_whole(text):
 class Measurer:
     def __init__(self, arguments):
         self.program, self.root, self.deadline = arguments.program, arguments.root, arguments.deadline
+        self.least = arguments.least
         shapes = arguments.root / "configs/shapes"
         self.folders = {"{8b}": shapes / (arguments.small or "llama-3.1-8b"), "{70b}": shapes / "llama-3.1-70b",
                         "{1b}": shapes / "llama-3.2-1b"}
@@ -95,7 +96,7 @@ class Measurer:
         command = self.command(measurement)
         left = self.deadline - time.time()
         begin = time.time()
-        if left < min(15, measurement.limit):
+        if left < min(self.least, measurement.limit):
             values = f"no time left ({max(left, 0):.0f} s of the budget)"
         elif measurement.runner == "busy":
             try:
@@ -202,6 +203,7 @@ def main():
     parser.add_argument("--program", default="magister")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--deadline", type=float, default=float("inf"))
+    parser.add_argument("--least", type=float, default=15, help="seconds that must be left for a measurement to begin")
     parser.add_argument("--only")
     parser.add_argument("--small")
     parser.add_argument("--report", type=pathlib.Path)

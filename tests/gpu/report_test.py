@@ -111,7 +111,7 @@ class Report(unittest.TestCase):
         self.assertEqual(self.row(rows, "GPU busy")["verdict"], "floor met; 40 samples of nvidia-smi")
 
     def test_time_ends(self):
-        self.call("measure", "--only", "judge_70b,gemm", "--deadline", time.time() + 16)
+        self.call("measure", "--only", "judge_70b,gemm", "--least", 1, "--deadline", time.time() + 12)
         rows, data, _ = self.report()
         self.assertIn("timed out after", self.row(rows, "70B judge (int8)")["reason"])
         self.call("measure", "--only", "gemm", "--deadline", time.time() + 3)
