@@ -32,7 +32,7 @@ class Mutation:
     test: str       # "TARGET [gtest filter]" of a C++ test, or "SCRIPT.py [Class.test ...]"
 
 
-LAYER, GPU, SAMPLER = "src/model/cpu/decoder_layer.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
+LAYER, GPU, SAMPLER = "src/model/cpu/attention.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
 SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/columns.cpp"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
@@ -46,10 +46,13 @@ MUTATIONS = [
              "test_model_decoder_layer"),
     Mutation("norm-epsilon", "src/model/cpu/cpu_model.cpp", "weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps,",
              "weights_.norm_D.const_data_ptr<float>(), 100 * shape.rms_norm_eps,", "tests/model/families_test.py llama_tied"),
-    Mutation("shard-sum-left-out", "src/model/cpu/cpu_model.cpp", "    group.all_reduce_sum(partial_TD);\n    for_row_tiles", "    for_row_tiles",
+    Mutation("shard-sum-left-out", "src/model/cpu/cpu_model.cpp", "    group_.all_reduce_sum(pass.partial_TD);\n", "",
              "tests/end_to_end/same_bytes_test.py SameBytes.test_shards"),
+    Mutation("output-norm-left-out", "src/model/cpu/block_norms.cpp", "if (norms.output_D.defined()) {", "if (false) {", "tests/model/own_family_test.py"),
+    Mutation("gpu-output-norm-left-out", GPU, "pass.delta_norm_D = norms.output_D;", "", "tests/model/own_family_test.py"),
+    Mutation("gelu-as-silu", "src/model/layer_shape.cpp", "shape.activation = config.activation;", "", "tests/model/own_family_test.py"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
-             "test_engine_generator Writing.*"),
+             "test_engine_generator Generating.*"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
     Mutation("gpu-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, attend(",
@@ -67,12 +70,12 @@ MUTATIONS = [
     Mutation("tail-mass-of-k-minus-one", "src/engine/logit_reducer.cpp", "    if (i < found) mass +=", "    if (i + 1 < found) mass +=", "test_engine_logit_reducer"),
     Mutation("nan-check-removed", COLUMNS, "|| !std::isfinite(entropy[t])", "", "test_tasks_teacher_columns"),
     # Sampling.
-    Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_generator Drawing.*"),
-    Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_generator Drawing.*"),
-    Mutation("penalty-reversed", "src/engine/logits_processor.cpp", "logit > 0 ? logit / penalty_", "logit < 0 ? logit / penalty_", "test_engine_generator Drawing.*"),
-    Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_generator KeyedUniform.*"),
+    Mutation("top-k-off-by-one", SAMPLER, "ids.resize(static_cast<std::size_t>(params.top_k));", "ids.resize(static_cast<std::size_t>(params.top_k) + 1);", "test_engine_sampler Sampling.*"),
+    Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_sampler Sampling.*"),
+    Mutation("penalty-reversed", "src/engine/logits_processor.cpp", "logit > 0 ? logit / penalty_", "logit < 0 ? logit / penalty_", "test_engine_sampler Sampling.*"),
+    Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_sampler KeyedUniform.*"),
     Mutation("ties-to-the-last", SAMPLER, "for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place)", "for (; place > 0 && logits_V[i] >= logit(best[place - 1]); --place)",
-             "test_engine_generator MostProbable.*"),
+             "test_engine_sampler MostProbable.*"),
     Mutation("stop-text-kept", "src/tasks/generate/columns.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
     # Text.
     Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),
@@ -89,7 +92,7 @@ MUTATIONS = [
     Mutation("flag-before-checksum", "src/io/results/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
              '  fail_point("results.commit.rows_written");\n  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n',
              "tests/io/results_oracle_test.py"),
-    Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file"),
+    Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file_refused"),
     Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
              "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
     # Ranks.
@@ -152,7 +155,7 @@ def run_test(test, log):
     else:
         found = next(path for path in BUILD.glob(f"tests/*/{words[0]}"))
         command = [found, *(f"--gtest_filter={word}" for word in words[1:])]
-        if words[0].startswith("test_parallel") or words[0] == "test_io_results_file":
+        if words[0].startswith("test_parallel") or words[0].startswith("test_io_results_file"):
             command = ["mpirun", "--oversubscribe", "-np", "2", *command]
     return sh(["timeout", "600", *command], log, cwd=WORK, env=environment)
 

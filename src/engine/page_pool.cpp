@@ -1,4 +1,4 @@
-// Counted pages and the map of remembered ones. A prefix id is never used twice: when a page's place goes to others, the
+// Counted pages and the map of cached ones. A prefix id is never used twice: when a page's place goes to others, the
 // pages that came after it can no longer be found, and leave when their turn comes.
 #include "magister/engine/page_pool.h"
 
@@ -25,7 +25,7 @@ PagePool::Key PagePool::key_of(PrefixId before, std::span<const TokenId> tokens)
   return key;
 }
 
-std::optional<std::int32_t> PagePool::take() {
+std::optional<std::int32_t> PagePool::allocate() {
   std::int32_t page = -1;
   if (!free_.empty()) {
     page = free_.back();
@@ -33,9 +33,9 @@ std::optional<std::int32_t> PagePool::take() {
   } else if (!idle_.empty()) {
     page = idle_.front();
     idle_.pop_front();
-    Page& forgotten = pages_[static_cast<std::size_t>(page)];
-    by_tokens_.erase(forgotten.key);
-    forgotten.prefix = 0;
+    Page& evicted = pages_[static_cast<std::size_t>(page)];
+    by_tokens_.erase(evicted.key);
+    evicted.prefix = 0;
   } else {
     return std::nullopt;
   }
@@ -48,33 +48,33 @@ void PagePool::share(std::int32_t page) {
   if (shared.owners++ == 0) idle_.erase(shared.idle);
 }
 
-void PagePool::release(std::int32_t page) {
-  Page& released = pages_[static_cast<std::size_t>(page)];
-  MAGISTER_ASSERT(released.owners > 0);
-  if (--released.owners > 0) return;
-  if (released.prefix == 0) {
+void PagePool::free(std::int32_t page) {
+  Page& freed = pages_[static_cast<std::size_t>(page)];
+  MAGISTER_ASSERT(freed.owners > 0);
+  if (--freed.owners > 0) return;
+  if (freed.prefix == 0) {
     free_.push_back(page);
   } else {
-    released.idle = idle_.insert(idle_.end(), page);
+    freed.idle = idle_.insert(idle_.end(), page);
   }
 }
 
-std::optional<PagePool::Found> PagePool::find(PrefixId before, std::span<const TokenId> tokens) {
+std::optional<PagePool::Found> PagePool::find_cached(PrefixId before, std::span<const TokenId> tokens) {
   const auto found = by_tokens_.find(key_of(before, tokens));
   if (found == by_tokens_.end()) return std::nullopt;
   share(found->second);
   return Found{found->second, pages_[static_cast<std::size_t>(found->second)].prefix};
 }
 
-PagePool::PrefixId PagePool::remember(std::int32_t page, PrefixId before, std::span<const TokenId> tokens) {
+PagePool::PrefixId PagePool::cache(std::int32_t page, PrefixId before, std::span<const TokenId> tokens) {
   const Key key = key_of(before, tokens);
   const auto [at, is_new] = by_tokens_.try_emplace(key, page);
   if (!is_new) return pages_[static_cast<std::size_t>(at->second)].prefix;
-  Page& remembered = pages_[static_cast<std::size_t>(page)];
-  MAGISTER_ASSERT(remembered.prefix == 0 && remembered.owners > 0);
-  remembered.key = key;
-  remembered.prefix = next_prefix_++;
-  return remembered.prefix;
+  Page& cached = pages_[static_cast<std::size_t>(page)];
+  MAGISTER_ASSERT(cached.prefix == 0 && cached.owners > 0);
+  cached.key = key;
+  cached.prefix = next_prefix_++;
+  return cached.prefix;
 }
 
 }  // namespace magister

@@ -48,7 +48,8 @@ void Scheduler::find_shared_pages(Sequence& sequence) {
   const std::span<const TokenId> tokens(sequence.tokens);
   const std::int64_t most = separates_prefill_ ? sequence.num_prompt_tokens() : sequence.num_tokens();
   while (sequence.computed + kSlots < most) {
-    const auto found = pool_.find(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
+    const auto found =
+        pool_.find_cached(sequence.prefix, tokens.subspan(static_cast<std::size_t>(sequence.computed), kSlots));
     if (!found) return;
     sequence.pages.push_back(found->page);
     sequence.prefix = found->prefix;
@@ -66,7 +67,7 @@ bool Scheduler::begin_on(SharedPrompt& prompt, Sequence& sequence) {
     sequence.pages.push_back(prompt.pages[static_cast<std::size_t>(i)]);
   }
   if (full * kSlots < length) {
-    sequence.pages.push_back(*pool_.take());
+    sequence.pages.push_back(*pool_.allocate());
     pass_.copy_from.push_back(prompt.pages.back());
     pass_.copy_to.push_back(sequence.pages.back());
   }
@@ -103,7 +104,7 @@ at::Tensor Scheduler::take_prompt_row(Sequence& sequence) {
 }
 
 void Scheduler::drop(SharedPrompt& prompt) {
-  for (const std::int32_t page : prompt.pages) pool_.release(page);
+  for (const std::int32_t page : prompt.pages) pool_.free(page);
   prompt.pages.clear();
   prompt.logits_1V = at::Tensor();
   prompt.state = SharedPrompt::State::kNone;
@@ -125,7 +126,7 @@ bool Scheduler::take_pages(Sequence& sequence, std::int64_t& budget) {
   // A text that lost its pages is computed again as it was written: the prompt, then token by token.
   if (separates_prefill_) count = sequence.computed < prompt ? std::min(count, prompt - sequence.computed) : 1;
   while (static_cast<std::int64_t>(sequence.pages.size()) < pages_for(sequence.computed + count)) {
-    const auto page = pool_.take();
+    const auto page = pool_.allocate();
     if (!page) return false;
     sequence.pages.push_back(*page);
   }
@@ -137,8 +138,8 @@ bool Scheduler::take_pages(Sequence& sequence, std::int64_t& budget) {
       separates_prefill_ ? std::min(sequence.computed + count, prompt) : sequence.computed + count;
   while (limits_.share_prefixes && (sequence.prefix_pages + 1) * kSlots <= shareable) {
     const auto first = static_cast<std::size_t>(sequence.prefix_pages * kSlots);
-    sequence.prefix = pool_.remember(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
-                                     tokens.subspan(first, kSlots));
+    sequence.prefix = pool_.cache(sequence.pages[static_cast<std::size_t>(sequence.prefix_pages)], sequence.prefix,
+                                  tokens.subspan(first, kSlots));
     ++sequence.prefix_pages;
   }
   return true;
@@ -150,7 +151,7 @@ void Scheduler::release(Sequence& sequence) {
     sequence.prompt->state = SharedPrompt::State::kNone;
     ++sequence.prompt->waiting;
   }
-  for (const std::int32_t page : sequence.pages) pool_.release(page);
+  for (const std::int32_t page : sequence.pages) pool_.free(page);
   sequence.pages.clear();
   sequence.computed = sequence.scheduled = sequence.prefix_pages = 0;
   sequence.prefix = 0;

@@ -21,6 +21,7 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
     shape.kv_of_head.push_back(static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
   }
   shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
+  shape.activation = config.activation;
   shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   return shape;
 }

@@ -19,6 +19,7 @@ struct LayerShape {
   std::int64_t sliding_window = 0;       // 0: none
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
   float rms_norm_eps = 1e-6f;
+  Activation activation = Activation::kSilu;
   float attention_scale = 1.0f;
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };

@@ -1,5 +1,5 @@
-// Rows in the order in which a layer uses them. Every family here has Llama's layout; what a family lacks has no row.
-// Sources: transformers' Llama, Mistral, Qwen2, Qwen3 modules; ggml GGUF specification, standard tensor names.
+// Rows in the order in which a layer uses them; what a family lacks has no row.
+// Sources: transformers' Llama, Mistral, Qwen2, Qwen3, Gemma2 and Olmo2 modules; ggml GGUF specification, standard tensor names.
 #include "model/parameter_table.h"
 
 #include <functional>
@@ -15,7 +15,9 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
   const auto add = [&all](bool present, LayerParameter row) {
     if (present) all.push_back(std::move(row));
   };
-  add(true, {&Layer::input_layernorm, "input_layernorm.weight", "attn_norm.weight", {D}});
+  const bool on_input = config.norm_placement != NormPlacement::kOutput,
+             on_output = config.norm_placement != NormPlacement::kInput;
+  add(on_input, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
   add(true,
       {&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, Division::kHeadRows, FusedProduct::kQkv});
   add(true,
@@ -34,7 +36,12 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
              Division::kHeadColumns,
              FusedProduct::kOutput});
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
-  add(true, {&Layer::post_attention_layernorm, "post_attention_layernorm.weight", "ffn_norm.weight", {D}});
+  add(on_output, {&Layer::attention_output_norm, "post_attention_layernorm.weight", "post_attention_norm.weight", {D}});
+  // Llama's files name the norm on the MLP's input after what stands before it.
+  add(on_input, {&Layer::mlp_input_norm,
+                 on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+                 "ffn_norm.weight",
+                 {D}});
   add(true, {&Layer::gate_proj,
              "mlp.gate_proj.weight",
              "ffn_gate.weight",
@@ -52,6 +59,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
              Division::kMlpColumns,
              FusedProduct::kDown});
   add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
+  add(on_output, {&Layer::mlp_output_norm, "post_feedforward_layernorm.weight", "post_ffw_norm.weight", {D}});
   return all;
 }
 

@@ -84,13 +84,16 @@ at::Tensor WeightSource::load_norm() {
   return load_vector(description_.names.norm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
 }
 
-at::Tensor WeightSource::load_input_layernorm(std::int64_t layer) {
-  return load_vector(names_of(layer).input_layernorm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+BlockNorms WeightSource::load_attention_norms(std::int64_t layer) {
+  const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
+  const TensorNames::Layer& names = names_of(layer);
+  return {load_vector(names.attention_input_norm, all), load_vector(names.attention_output_norm, all)};
 }
 
-at::Tensor WeightSource::load_post_attention_layernorm(std::int64_t layer) {
-  return load_vector(names_of(layer).post_attention_layernorm,
-                     {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {
+  const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
+  const TensorNames::Layer& names = names_of(layer);
+  return {load_vector(names.mlp_input_norm, all), load_vector(names.mlp_output_norm, all)};
 }
 
 at::Tensor WeightSource::load_q_norm(std::int64_t layer) {

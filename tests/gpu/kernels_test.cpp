@@ -93,7 +93,10 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
         const A* delta = with_delta ? data<A>(t[1]) : nullptr;
         const AddRmsNorm<A> kernel{data<float>(t[0]), delta, data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
         launch(kernel, kernel.shape(7), queue);
+        const NormRows<A> on_delta{data<A>(t[1]), data<float>(t[2]), D, 1e-5f};
+        launch(on_delta, on_delta.shape(7), queue);
       });
+      expect_close<A>(both.device[1], both.host[1]);
       EXPECT_TRUE(at::equal(both.device[0], both.host[0])) << D << ": the residual stream is one addition";
       expect_close<A>(both.device[3], both.host[3]);
     }
@@ -139,16 +142,17 @@ TYPED_TEST(Elementwise, RotateHeads) {
   }
 }
 
-TYPED_TEST(Elementwise, SiluMultiply) {
+TYPED_TEST(Elementwise, GateMultiply) {
   using A = TypeParam;
-  for (const std::int64_t F : {1, 21, 2048, 2104, 5000}) {
-    const Tensors inputs = {(at::randn({6, 2 * F}) * 4).to(kType<A>), at::zeros({6, F}, kType<A>)};
-    const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
-      const SiluMultiply<A> kernel{data<A>(t[0]), data<A>(t[1]), F};
-      launch(kernel, kernel.shape(6), queue);
-    });
-    expect_close<A>(both.device[1], both.host[1]);
-  }
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh})
+    for (const std::int64_t F : {1, 21, 2048, 2104, 5000}) {
+      const Tensors inputs = {(at::randn({6, 2 * F}) * 4).to(kType<A>), at::zeros({6, F}, kType<A>)};
+      const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+        const GateMultiply<A> kernel{data<A>(t[0]), data<A>(t[1]), F, activation};
+        launch(kernel, kernel.shape(6), queue);
+      });
+      expect_close<A>(both.device[1], both.host[1]);
+    }
 }
 
 // One division and one rounding a number.

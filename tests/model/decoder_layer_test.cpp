@@ -1,4 +1,4 @@
-// The tiled decoder layer against its plain ATen twin: odd shapes, grouped heads, windows, biases, q/k norm.
+// The tiled blocks of a decoder layer against plain ATen code: odd shapes, grouped heads, windows, biases, norms, activations.
 #include "model/cpu/decoder_layer.h"
 
 #include <ATen/ATen.h>
@@ -17,6 +17,8 @@ struct Case {
   std::int64_t heads, kv_heads, head_dim, mlp, window;
   bool bias, qk_norm;
   std::vector<std::int64_t> lengths;
+  bool norm_on_input = true;
+  Activation activation = Activation::kSilu;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -35,21 +37,25 @@ class Layer : public testing::TestWithParam<Case> {
     shape.sliding_window = c.window;
     shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     for (std::int64_t h = 0; h < c.heads; ++h) shape.kv_of_head.push_back(h * c.kv_heads / c.heads);
-    LayerWeights weights;
-    weights.input_layernorm_D = at::randn({40}).abs();
-    weights.post_attention_layernorm_D = at::randn({40}).abs();
+    shape.activation = c.activation;
+    AttentionWeights attention;
+    FeedForwardWeights mlp;
+    if (c.norm_on_input) {
+      attention.norms.input_D = at::randn({40}).abs();
+      mlp.norms.input_D = at::randn({40}).abs();
+    }
     const auto linear = [&](std::int64_t out, std::int64_t in) {
       return pack({at::randn({out, in}) * 0.3, c.bias ? at::randn({out}) : at::Tensor{}});
     };
-    weights.qkv_proj = linear(shape.qkv_features(), 40);
-    weights.o_proj = linear(40, c.heads * c.head_dim);
-    weights.gate_up_proj = linear(2 * c.mlp, 40);
-    weights.down_proj = linear(40, c.mlp);
+    attention.qkv_proj = linear(shape.qkv_features(), 40);
+    attention.o_proj = linear(40, c.heads * c.head_dim);
+    mlp.gate_up_proj = linear(2 * c.mlp, 40);
+    mlp.down_proj = linear(40, c.mlp);
     if (c.qk_norm) {
-      weights.q_norm_E = at::randn({c.head_dim}).abs();
-      weights.k_norm_E = at::randn({c.head_dim}).abs();
+      attention.q_norm_E = at::randn({c.head_dim}).abs();
+      attention.k_norm_E = at::randn({c.head_dim}).abs();
     }
-    layer_ = std::make_unique<DecoderLayer>(shape, weights);
+    layer_ = std::make_unique<DecoderLayer>(DecoderLayer{{shape, attention}, {shape, mlp}});
     std::vector<std::vector<TokenId>> sequences;
     for (const std::int64_t length : c.lengths) sequences.emplace_back(static_cast<std::size_t>(length), 0);
     batch_ = pack_sequences(sequences);
@@ -71,12 +77,12 @@ class Layer : public testing::TestWithParam<Case> {
     at::Tensor out_TD = at::empty({T, 40});
     for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
       const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
-      layer_->project_qkv(hidden_TD_.const_data_ptr<float>(), batch_, begin, end, rope_, kv, buffers, 0);
+      layer_->attention.project_qkv(hidden_TD_.const_data_ptr<float>(), batch_, begin, end, rope_, kv, buffers, 0);
     }
-    for (const auto& tile : attention_tiles(batch_, layer_->shape())) layer_->attend(tile, kv, buffers, 0);
+    for (const auto& tile : attention_tiles(batch_, layer_->shape())) layer_->attention.attend(tile, kv, buffers, 0);
     for (std::int64_t begin = 0; begin < T; begin += LayerBuffers::kTileRows) {
       const std::int64_t end = std::min(begin + LayerBuffers::kTileRows, T);
-      layer_->project_output(begin, end, buffers, out_TD.data_ptr<float>(), false);
+      layer_->attention.project_output(begin, end, buffers, out_TD.data_ptr<float>(), false);
     }
     return out_TD;
   }
@@ -88,7 +94,7 @@ class Layer : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Layer, AttentionEqualsPlainCode) {
-  const at::Tensor plain = layer_->reference_attention(hidden_TD_, batch_, cos_, sin_);
+  const at::Tensor plain = layer_->attention.reference(hidden_TD_, batch_, cos_, sin_);
   EXPECT_LE((fast_attention() - plain).abs().max().item<double>(), 2e-4);
 }
 
@@ -113,21 +119,23 @@ TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
   const at::Tensor hidden = hidden_TD_.narrow(0, 0, T).contiguous();
   LayerBuffers buffers(batch_, {}, layer_->shape(), 1);
   at::Tensor out = at::ones({T, 40});
-  layer_->mlp(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
-  EXPECT_LE((out - 1.0 - layer_->reference_mlp(hidden)).abs().max().item<double>(), 2e-4);
+  layer_->mlp.run(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
+  EXPECT_LE((out - 1.0 - layer_->mlp.reference(hidden)).abs().max().item<double>(), 2e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Layer,
-                         testing::Values(Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
-                                         Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
-                                         Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
-                                         Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}},
-                                         Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
-                                         Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
-                                         Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
-                                         Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
-                                         Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Layer,
+    testing::Values(Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
+                    Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
+                    Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
+                    Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}},
+                    Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
+                    Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
+                    Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
+                    Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
+                    Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}},
+                    Case{"no_norm_gelu", 4, 2, 24, 64, 0, true, false, {60, 7}, false, Activation::kGeluTanh}),
+    [](const auto& info) { return info.param.name; });
 
 // A clamp makes a small number of NaN, and attention would hide it.
 TEST(CpuKernels, NaNAndInfinityStayVisible) {
@@ -143,8 +151,10 @@ TEST(CpuKernels, NaNAndInfinityStayVisible) {
           EXPECT_TRUE(std::isnan(sum)) << kernels->name << " " << n << " " << fault;
           at::Tensor gate_up = at::ones({2 * n}), out = at::zeros({n});
           gate_up[place] = fault;
-          kernels->silu_multiply(gate_up.const_data_ptr<float>(), 2 * n, out.data_ptr<float>(), n, 1, n);
-          EXPECT_FALSE(std::isfinite(out[place].item<float>())) << kernels->name;
+          for (const auto activate : kernels->activate) {
+            activate(gate_up.const_data_ptr<float>(), 2 * n, out.data_ptr<float>(), n, 1, n);
+            EXPECT_FALSE(std::isfinite(out[place].item<float>())) << kernels->name;
+          }
         }
       }
       SoftmaxState state;

@@ -45,6 +45,9 @@ void residual_and_norm(std::int64_t D) {
   launch(kernel, kernel.shape(T), Queue{});
   EXPECT_TRUE(at::equal(hidden, sum));
   expect_close<A>(out, wanted);
+  kernel.weight_D = nullptr;  // a block without a norm on its input
+  launch(kernel, kernel.shape(T), Queue{});
+  EXPECT_TRUE(at::equal(out, sum.to(kType<A>)));
 }
 
 template <typename A>
@@ -111,22 +114,28 @@ TYPED_TEST(Elementwise, RotationNormsAndPages) {
   EXPECT_EQ(keys.count_nonzero().template item<std::int64_t>(), T * K * E);  // and nothing else was written
 }
 
-TYPED_TEST(Elementwise, SiluTimesUp) {
-  constexpr std::int64_t T = 3, F = 2104;  // two blocks a row, the second short
-  at::Tensor gate_up = wave({T, 2 * F}, 0.77).to(kType<TypeParam>) * 3, out = at::empty({T, F}, kType<TypeParam>);
-  const SiluMultiply<TypeParam> kernel{data<TypeParam>(gate_up), data<TypeParam>(out), F};
-  launch(kernel, kernel.shape(T), Queue{});
-  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
-  expect_close<TypeParam>(out, at::silu(halves[0]) * halves[1]);
+TYPED_TEST(Elementwise, ActivatedGateTimesUp) {
+  constexpr std::int64_t T = 3;
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const std::int64_t F : {2104, 21}) {  // two blocks a row, the second short; number by number
+      at::Tensor gate_up = wave({T, 2 * F}, 0.77).to(kType<TypeParam>) * 3, out = at::empty({T, F}, kType<TypeParam>);
+      const GateMultiply<TypeParam> kernel{data<TypeParam>(gate_up), data<TypeParam>(out), F, activation};
+      launch(kernel, kernel.shape(T), Queue{});
+      const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
+      const at::Tensor gate = activation == Activation::kSilu ? at::silu(halves[0]) : at::gelu(halves[0], "tanh");
+      expect_close<TypeParam>(out, gate * halves[1]);
+    }
+  }
 }
 
-TYPED_TEST(Elementwise, SiluTimesUpNumberByNumber) {
-  constexpr std::int64_t T = 2, F = 21;
-  at::Tensor gate_up = wave({T, 2 * F}, 0.77).to(kType<TypeParam>), out = at::empty({T, F}, kType<TypeParam>);
-  const SiluMultiply<TypeParam> kernel{data<TypeParam>(gate_up), data<TypeParam>(out), F};
-  launch(kernel, kernel.shape(T), Queue{});
-  const auto halves = gate_up.to(at::kFloat).chunk(2, -1);
-  expect_close<TypeParam>(out, at::silu(halves[0]) * halves[1]);
+TYPED_TEST(Elementwise, RowsAreNormedInPlace) {
+  for (const std::int64_t D : {33, 576, 4104}) {
+    at::Tensor x = wave({3, D}, 1.7).to(kType<TypeParam>), weight = wave({D}, 0.3);
+    const at::Tensor before = x.to(at::kFloat).clone();
+    const NormRows<TypeParam> kernel{data<TypeParam>(x), weight.data_ptr<float>(), D, 1e-5f};
+    launch(kernel, kernel.shape(3), Queue{});
+    expect_close<TypeParam>(x, weight * (before * at::rsqrt(before.pow(2).mean(-1, true) + 1e-5)));
+  }
 }
 
 // Every rounding of ATen's own e4m3, subnormals and ties included; each row has its scale.

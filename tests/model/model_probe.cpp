@@ -67,8 +67,8 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
   write("norm", source.load_norm());
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     const std::string prefix = fmt::format("{}.", i);
-    write(prefix + "input_layernorm", source.load_input_layernorm(i));
-    write(prefix + "post_attention_layernorm", source.load_post_attention_layernorm(i));
+    write(prefix + "input_layernorm", source.load_attention_norms(i).input_D);
+    write(prefix + "post_attention_layernorm", source.load_mlp_norms(i).input_D);
     write(prefix + "q_norm", source.load_q_norm(i));
     write(prefix + "k_norm", source.load_k_norm(i));
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
@@ -108,8 +108,8 @@ int measure_loading(const std::string& model, at::ScalarType dtype) {
          {source.load_qkv_proj(i), source.load_o_proj(i), source.load_gate_up_proj(i), source.load_down_proj(i)}) {
       kept.push_back(linear.weight_NK);
     }
-    kept.push_back(source.load_input_layernorm(i));
-    kept.push_back(source.load_post_attention_layernorm(i));
+    kept.push_back(source.load_attention_norms(i).input_D);
+    kept.push_back(source.load_mlp_norms(i).input_D);
     kept.push_back(source.load_q_norm(i));
     kept.push_back(source.load_k_norm(i));
   }

@@ -82,8 +82,8 @@ void Weights::expect_layer(WeightSource& source, const Partition& part, std::int
   const ModelConfig& config = description_.config;
   const TensorNames::Layer& names = description_.names.layers[static_cast<std::size_t>(i)];
   const std::int64_t E = config.head_dim;
-  EXPECT_TRUE(at::equal(source.load_input_layernorm(i), whole(names.input_layernorm)));
-  EXPECT_TRUE(at::equal(source.load_post_attention_layernorm(i), whole(names.post_attention_layernorm)));
+  EXPECT_TRUE(at::equal(source.load_attention_norms(i).input_D, whole(names.attention_input_norm)));
+  EXPECT_TRUE(at::equal(source.load_mlp_norms(i).input_D, whole(names.mlp_input_norm)));
   const at::Tensor q_norm = source.load_q_norm(i), k_norm = source.load_k_norm(i);
   ASSERT_EQ(q_norm.defined() && k_norm.defined(), config.qk_norm);
   EXPECT_TRUE(!config.qk_norm || (at::equal(q_norm, whole(names.q_norm)) && at::equal(k_norm, whole(names.k_norm))));
@@ -154,8 +154,8 @@ TEST_P(Weights, QuantisedShardsAreSlicesOfTheWhole) {
         EXPECT_EQ(source.load_lm_head(source.load_embeddings()).scalar_type(), at::kBFloat16);
         source.load_norm();
         for (std::int64_t i = 0; i < 2; ++i) {
-          source.load_input_layernorm(i);
-          source.load_post_attention_layernorm(i);
+          source.load_attention_norms(i);
+          source.load_mlp_norms(i);
           source.load_q_norm(i);
           source.load_k_norm(i);
           EXPECT_TRUE(source.load_qkv_proj(i).is_quantized());
@@ -215,8 +215,8 @@ TEST_P(Weights, KeptCodesAreSlicesOfTheWholeInTheBytesForetold) {
       source.load_lm_head(source.load_embeddings());
       source.load_norm();
       for (std::int64_t i = 0; i < 2; ++i) {
-        source.load_input_layernorm(i);
-        source.load_post_attention_layernorm(i);
+        source.load_attention_norms(i);
+        source.load_mlp_norms(i);
         source.load_q_norm(i);
         source.load_k_norm(i);
         const std::int64_t f = config.intermediate_size;
@@ -239,8 +239,8 @@ TEST_P(Weights, BytesAreExactIn16Bits) {
   source.load_lm_head(source.load_embeddings());
   source.load_norm();
   for (std::int64_t i = 0; i < 2; ++i) {
-    source.load_input_layernorm(i);
-    source.load_post_attention_layernorm(i);
+    source.load_attention_norms(i);
+    source.load_mlp_norms(i);
     source.load_q_norm(i);
     source.load_k_norm(i);
     EXPECT_EQ(source.load_qkv_proj(i).weight_NK.scalar_type(), at::kBFloat16);

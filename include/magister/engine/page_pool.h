@@ -21,14 +21,14 @@ class PagePool {
  public:
   explicit PagePool(std::int64_t num_pages);
 
-  // Free pages and those that are only remembered.
+  // Free pages and those that are only cached.
   std::int64_t num_available() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
   std::int64_t num_pages() const { return static_cast<std::int64_t>(pages_.size()); }
 
   // A page for one owner, or nothing when all are in use.
-  std::optional<std::int32_t> take();
-  void share(std::int32_t page);    // one owner more
-  void release(std::int32_t page);  // one owner less
+  std::optional<std::int32_t> allocate();
+  void share(std::int32_t page);  // one owner more
+  void free(std::int32_t page);   // one owner less
 
   // The chain of full pages before a page: 0 before the first.
   using PrefixId = std::uint64_t;
@@ -37,10 +37,10 @@ class PagePool {
     PrefixId prefix = 0;
   };
   // The page that holds these 48 tokens after that prefix, with one owner more; nothing when there is none.
-  std::optional<Found> find(PrefixId before, std::span<const TokenId> tokens);
+  std::optional<Found> find_cached(PrefixId before, std::span<const TokenId> tokens);
   // From now on this page (which its owner fills in this pass at the latest) is found under its tokens. Returns the prefix
   // that it ends; when another page has the same tokens already, that page's.
-  PrefixId remember(std::int32_t page, PrefixId before, std::span<const TokenId> tokens);
+  PrefixId cache(std::int32_t page, PrefixId before, std::span<const TokenId> tokens);
 
  private:
   struct Key {
@@ -53,15 +53,15 @@ class PagePool {
   };
   struct Page {
     std::int32_t owners = 0;
-    PrefixId prefix = 0;  // 0: not remembered
+    PrefixId prefix = 0;  // 0: not cached
     Key key;
-    std::list<std::int32_t>::iterator idle;  // valid while owners == 0 and remembered
+    std::list<std::int32_t>::iterator idle;  // valid while owners == 0 and cached
   };
   static Key key_of(PrefixId before, std::span<const TokenId> tokens);
 
   std::vector<Page> pages_;
   std::vector<std::int32_t> free_;
-  std::list<std::int32_t> idle_;  // remembered pages without an owner, the longest unused first
+  std::list<std::int32_t> idle_;  // cached pages without an owner, the longest unused first
   std::unordered_map<Key, std::int32_t, Hash> by_tokens_;
   PrefixId next_prefix_ = 1;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
+#include "magister/model/activation.h"
 
 namespace magister {
 
@@ -24,6 +25,10 @@ struct RopeConfig {
   std::vector<float> frequency_divisors;              // kExplicit: GGUF's rope_freqs.weight, [head_dim/2]
 };
 
+// Where the RMS norms of attention and of the MLP stand: on what they read (Llama), on what they add to the residual stream (OLMo 2,
+// EXAONE 4), or on both (Gemma 2).
+enum class NormPlacement { kInput, kOutput, kBoth };
+
 struct ModelConfig {
   std::string family;  // "llama", "mistral", "qwen2", "qwen3": for people, never for branches in layers
   std::int64_t vocab_size = 0;
@@ -35,6 +40,8 @@ struct ModelConfig {
   std::int64_t head_dim = 0;
   std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
+  NormPlacement norm_placement = NormPlacement::kInput;
+  Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
   bool qkv_bias = false;  // biases of q, k, v
   bool o_bias = false;
@@ -54,10 +61,10 @@ struct ModelConfig {
 struct TensorNames {
   std::string embed_tokens, norm, lm_head;  // lm_head empty when tied
   struct Layer {
-    std::string input_layernorm, post_attention_layernorm;
-    std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;  // weights
-    std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;  // empty: none
-    std::string q_norm, k_norm;                                                 // empty: none
+    std::string attention_input_norm, attention_output_norm, mlp_input_norm, mlp_output_norm;  // empty: none
+    std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
+    std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
+    std::string q_norm, k_norm;                                                                // empty: none
   };
   std::vector<Layer> layers;
   std::vector<std::string>

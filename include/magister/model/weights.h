@@ -24,6 +24,12 @@ namespace magister {
 class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
 
+// RMS norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
+// where the model has none there.
+struct BlockNorms {
+  at::Tensor input_D, output_D;
+};
+
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
 // (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
 // products come quantised and packed: with the file's own codes where all tensors of a product hold codes that the scheme
@@ -44,9 +50,9 @@ class WeightSource {
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);  // [v, D]; the embeddings themselves when tied
   at::Tensor load_norm();                                    // [D], the last norm
 
-  at::Tensor load_input_layernorm(std::int64_t layer);           // [D]
-  at::Tensor load_post_attention_layernorm(std::int64_t layer);  // [D]
-  at::Tensor load_q_norm(std::int64_t layer);                    // [E], undefined where the model has none
+  BlockNorms load_attention_norms(std::int64_t layer);
+  BlockNorms load_mlp_norms(std::int64_t layer);
+  at::Tensor load_q_norm(std::int64_t layer);  // [E], undefined where the model has none
   at::Tensor load_k_norm(std::int64_t layer);
 
   // [(h + 2k) E, D]: rows of q, then k, then v; rotary pairs in halves whatever the file's order. Bias [(h + 2k) E].

@@ -9,6 +9,7 @@
 
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/rope.h"
+#include "model/cpu/block_norms.h"
 
 namespace magister {
 namespace {
@@ -63,63 +64,88 @@ KvCache CpuModel::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
+// One forward pass on its way through the layers.
+struct CpuModel::Pass {
+  const PackedBatch& batch;
+  RopeTables tables;
+  LayerBuffers buffers;
+  std::vector<AttentionTile> tiles;
+  // One shard alone, no norms on outputs: products add to the residual stream themselves, and partial_TD is hidden_TD.
+  bool adds;
+  at::Tensor hidden_TD, partial_TD;  // f32
+  float* hidden() { return hidden_TD.data_ptr<float>(); }
+  float* partial() { return partial_TD.data_ptr<float>(); }
+
+  void join_rows(const BlockNorms& norms, float eps, std::int64_t begin, std::int64_t end) {
+    const std::int64_t D = hidden_TD.size(1);
+    if (!adds) add_block_output(norms, eps, partial() + begin * D, hidden() + begin * D, end - begin, D);
+  }
+};
+
+void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
+  const bool alone = group_.tp_size() == 1;
+  const std::int64_t T = pass.batch.num_tokens();
+  const float eps = layer.shape().rms_norm_eps;
+  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp.weights().norms;
+  // Sums the shards' partial products and adds them to the residual stream.
+  const auto join_sum = [&](const BlockNorms& norms) {
+    group_.all_reduce_sum(pass.partial_TD);
+    for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+      pass.join_rows(norms, eps, begin, end);
+    });
+  };
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+    layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows, pages, pass.buffers, thread,
+                                shared);
+  });
+  pool_.run(static_cast<std::int64_t>(pass.tiles.size()), [&](std::int64_t tile, int thread) {
+    layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
+  });
+  const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds, shared);
+  };
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
+    layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
+    if (!alone) return;
+    pass.join_rows(attention_norms, eps, begin, end);
+    run_mlp(begin, end, thread, shared);
+    pass.join_rows(mlp_norms, eps, begin, end);
+  });
+  if (alone) return;
+  join_sum(attention_norms);
+  for_row_tiles(pool_, T, run_mlp);
+  join_sum(mlp_norms);
+}
+
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
                                 std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
                                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
-  ThreadPool& pool = pool_;
-  ProcessGroup& group = group_;
-  const bool alone = group.tp_size() == 1;
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
-  const auto f32 = at::TensorOptions().dtype(at::kFloat);
-  at::Tensor hidden_TD = at::empty({T, D}, f32), partial_TD;
+  const at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
   if (T == 0) return hidden_TD;
-  float* hidden = hidden_TD.data_ptr<float>();
-
-  const RopeTables tables = weights_.rope_tables(batch);
   const LayerShape& shape = weights_.decoder.front().shape();
-  LayerBuffers buffers(batch, slots, shape, pool.num_threads());
-  const std::vector<AttentionTile> attention = attention_tiles(batch, shape);
-  if (!alone) partial_TD = at::empty({T, D}, f32);
-  float* partial = alone ? hidden : partial_TD.data_ptr<float>();
-  // Sums the shards' partial products and adds them to the residual stream.
-  const auto add_partial = [&] {
-    if (alone) return;
-    group.all_reduce_sum(partial_TD);
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-      for (std::int64_t i = begin * D; i < end * D; ++i) hidden[i] += partial[i];
-    });
-  };
-
-  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-    embed_rows(weights_.embedding, weights_.partition.vocab, batch, begin, end, hidden);
+  const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput;
+  Pass pass{batch,
+            weights_.rope_tables(batch),
+            LayerBuffers(batch, slots, shape, pool_.num_threads()),
+            attention_tiles(batch, shape),
+            adds,
+            hidden_TD,
+            adds ? hidden_TD : at::empty_like(hidden_TD)};
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    embed_rows(weights_.embedding, weights_.partition.vocab, batch, begin, end, pass.hidden());
   });
-  if (!alone) group.all_reduce_sum(hidden_TD);
+  if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   if (after_layer) after_layer(-1, hidden_TD);
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
-    const DecoderLayer& layer = weights_.decoder[i];
-    KvPages& pages = kv[kv.size() == 1 ? 0 : i];
     if (should_stop && should_stop()) return {};
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-      layer.project_qkv(hidden, batch, begin, end, tables.rows, pages, buffers, thread, shared);
-    });
-    pool.run(static_cast<std::int64_t>(attention.size()),
-             [&](std::int64_t tile, int thread) { layer.attend(attention[tile], pages, buffers, thread); });
-    for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-      layer.project_output(begin, end, buffers, partial, alone, shared);
-      if (alone) layer.mlp(hidden, begin, end, buffers, thread, hidden, true, shared);
-    });
-    if (!alone) {
-      add_partial();
-      for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-        layer.mlp(hidden, begin, end, buffers, thread, partial, false, shared);
-      });
-      add_partial();
-    }
+    run_layer(weights_.decoder[i], pass, kv[kv.size() == 1 ? 0 : i]);
     if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
-  for_row_tiles(pool, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-    cpu_kernels().rms_norm(hidden + begin * D, D, weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps,
-                           hidden + begin * D, D, end - begin, D);
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    float* rows = pass.hidden() + begin * D;
+    cpu_kernels().rms_norm(rows, D, weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps, rows, D, end - begin,
+                           D);
   });
   if (after_layer) after_layer(weights_.config.num_hidden_layers, hidden_TD);
   return hidden_TD;
@@ -156,8 +182,11 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   const RopeTables tables = weights_.rope_tables(batch);
   const at::Tensor cos_TE2 = tables.gather_cos(), sin_TE2 = tables.gather_sin();
   for (const DecoderLayer& layer : weights_.decoder) {
-    hidden_TD = hidden_TD + summed(layer.reference_attention(hidden_TD, batch, cos_TE2, sin_TE2));
-    hidden_TD = hidden_TD + summed(layer.reference_mlp(hidden_TD));
+    const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {
+      hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
+    };
+    join(layer.attention.weights().norms, layer.attention.reference(hidden_TD, batch, cos_TE2, sin_TE2));
+    join(layer.mlp.weights().norms, layer.mlp.reference(hidden_TD));
   }
   return weights_.norm_D * (hidden_TD * at::rsqrt(hidden_TD.pow(2).mean(-1, true) + weights_.config.rms_norm_eps));
 }

@@ -32,6 +32,8 @@ class CpuModel final : public ModelBackend {
   bool separates_prefill() const override { return false; }
 
  private:
+  struct Pass;
+  void run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages);
   at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
                         const std::function<bool()>& should_stop,
                         const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});

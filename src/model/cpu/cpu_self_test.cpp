@@ -20,20 +20,20 @@ void CpuModel::self_test() {
   const std::int64_t T = batch.num_tokens(), D = shape.hidden_size;
   const RopeTables tables = weights_.rope_tables(batch);
   const at::Tensor hidden_TD = self_test_block(T, D);
-  const bool exact = layer.weights().qkv_proj.dtype() == at::kFloat;
+  const bool exact = layer.attention.weights().qkv_proj.dtype() == at::kFloat;
   const double tolerance = exact ? 1e-4 : 4e-2;  // of the range: fp32 sums in another order; bf16 has 8 bits
 
   const BatchPages pages(batch);
   LayerBuffers buffers(batch, pages.sequences, shape, pool_.num_threads());
   KvPages kv(shape.kv_heads, pages.num_pages(), shape.head_dim);
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
-  layer.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows, kv, buffers, 0);
-  for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attend(tile, kv, buffers, 0);
-  layer.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
-  layer.mlp(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
+  layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows, kv, buffers, 0);
+  for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
+  layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
+  layer.mlp.run(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
   compare("attention", attention_TD,
-          layer.reference_attention(hidden_TD, batch, tables.gather_cos(), tables.gather_sin()), tolerance);
-  compare("MLP", mlp_TD, layer.reference_mlp(hidden_TD), tolerance);
+          layer.attention.reference(hidden_TD, batch, tables.gather_cos(), tables.gather_sin()), tolerance);
+  compare("MLP", mlp_TD, layer.mlp.reference(hidden_TD), tolerance);
 
   const std::int64_t columns = std::min<std::int64_t>(weights_.lm_head.projection.out_features(), 1000);
   const Linear head = weights_.lm_head.projection.outputs(0, columns);

@@ -22,16 +22,14 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
-    LayerWeights weights;
-    weights.input_layernorm_D = source.load_input_layernorm(i);
-    weights.qkv_proj = pack(source.load_qkv_proj(i), &pool);
-    weights.q_norm_E = source.load_q_norm(i);
-    weights.k_norm_E = source.load_k_norm(i);
-    weights.o_proj = pack(source.load_o_proj(i), &pool);
-    weights.post_attention_layernorm_D = source.load_post_attention_layernorm(i);
-    weights.gate_up_proj = pack(source.load_gate_up_proj(i), &pool);
-    weights.down_proj = pack(source.load_down_proj(i), &pool);
-    layers.decoder.emplace_back(shape_of(description.config, layers.partition, i), std::move(weights));
+    const LayerShape shape = shape_of(description.config, layers.partition, i);
+    AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
+    attention.q_norm_E = source.load_q_norm(i);
+    attention.k_norm_E = source.load_k_norm(i);
+    attention.o_proj = pack(source.load_o_proj(i), &pool);
+    FeedForwardWeights mlp{source.load_mlp_norms(i), pack(source.load_gate_up_proj(i), &pool), {}};
+    mlp.down_proj = pack(source.load_down_proj(i), &pool);
+    layers.decoder.push_back({{shape, std::move(attention)}, {shape, std::move(mlp)}});
   }
   layers.norm_D = source.load_norm();
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),

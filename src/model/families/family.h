@@ -24,6 +24,8 @@ struct Family {
 };
 
 const std::vector<const Family*>& families();
+// A family that is not built in (tests): before the first model is read, and it must outlive the program's last use of one.
+void add_family(const Family& family);
 
 // Fields that all families spell the same way; then the family's own; then check_config.
 ModelConfig read_config(const HfConfig& source);

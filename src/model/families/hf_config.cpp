@@ -178,10 +178,17 @@ void HfConfig::refuse_unsupported() const {
          "{}: {} is {} ({} is not supported, and results without it would be wrong); use another model",
          printable(path_), entry.key, json_shown(*found), entry.what);
   }
-  const std::string activation = text_or("hidden_act", text_or("hidden_activation", "silu"));
-  MAGISTER_CHECK(activation == "silu" || activation == "swish", ExitCode::kData,
-                 "{}: hidden_act is \"{}\" (only silu is computed, and results would be wrong); use another model",
-                 printable(path_), printable(activation));
+}
+
+Activation HfConfig::activation() const {
+  const std::string name = text_or("hidden_act", text_or("hidden_activation", "silu"));
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  fail(ExitCode::kData,
+       "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed, and results would be wrong); use "
+       "another "
+       "model",
+       printable(path_), printable(name));
 }
 
 RopeConfig HfConfig::rope(std::int64_t max_position_embeddings) const {

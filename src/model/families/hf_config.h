@@ -33,6 +33,7 @@ class HfConfig {
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
   RopeConfig rope(std::int64_t max_position_embeddings) const;
+  Activation activation() const;  // hidden_act; absent: silu
   // The tensor file has read and applied quantization_config: it is no longer a fault.
   void accept_quantization();
   // quantization_config, softcaps, experts, partial rotary embeddings, ... by name.

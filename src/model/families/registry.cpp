@@ -9,10 +9,17 @@ namespace magister {
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family;
 
-const std::vector<const Family*>& families() {
-  static const std::vector<const Family*> kFamilies = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family};
-  return kFamilies;
+namespace {
+
+std::vector<const Family*>& all_families() {
+  static std::vector<const Family*> all = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family};
+  return all;
 }
+
+}  // namespace
+
+const std::vector<const Family*>& families() { return all_families(); }
+void add_family(const Family& family) { all_families().push_back(&family); }
 
 namespace {
 
@@ -80,6 +87,7 @@ ModelConfig read_config(const HfConfig& source) {
   config.bos_token_id = source.token_or("bos_token_id", -1);
   config.eos_token_id = source.token_or("eos_token_id", -1);
   config.rope = source.rope(config.max_position_embeddings);
+  config.activation = source.activation();
   family.read_hf(source, config);
   check_config(config, source.path());
   return config;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "magister/device/device_code.h"
+#include "magister/model/activation.h"
 
 namespace magister::gpu {
 
@@ -105,14 +106,14 @@ struct EmbedRows {
   }
 };
 
-// hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass.
+// hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight: out = hidden.
 template <typename A>
 struct AddRmsNorm {
   static constexpr const char* kName = "add_rms_norm";
   static constexpr int kMaxThreads = 256;
-  float* hidden_TD;   // the residual stream, f32
-  const A* delta_TD;  // a product's output, or nullptr
-  const float* weight_D;
+  float* hidden_TD;       // the residual stream, f32
+  const A* delta_TD;      // a product's output, or nullptr
+  const float* weight_D;  // or nullptr
   A* out_TD;
   std::int64_t D;
   float eps;
@@ -170,10 +171,60 @@ struct AddRmsNorm {
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float values[kAtOnce], weights[kAtOnce];
       load<kAtOnce>(row_D + d, values);
+      if (weight_D != nullptr) {
+        load<kAtOnce>(weight_D + d, weights);
+        MAGISTER_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
+      }
+      store<kAtOnce>(out_TD + first + d, values);
+    }
+  }
+};
+
+// x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream.
+template <typename A>
+struct NormRows {
+  static constexpr const char* kName = "norm_rows";
+  static constexpr int kMaxThreads = 256;
+  A* x_TD;
+  const float* weight_D;
+  std::int64_t D;
+  float eps;
+
+  // A block a token.
+  LaunchShape shape(std::int64_t T) const {
+    return {.blocks_x = static_cast<unsigned>(T), .threads = 256, .shared_bytes = 32 * sizeof(float)};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    auto* scratch = reinterpret_cast<float*>(t.shared());
+    if (D % 8 == 0) {
+      run<8>(t, scratch);
+    } else {
+      run<1>(t, scratch);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t, float* scratch) const {
+    A* row_D = x_TD + t.block_x() * D;
+    float squares = 0;
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce];
+      load<kAtOnce>(row_D + d, values);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
+    }
+    const float scale = 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce], weights[kAtOnce];
+      load<kAtOnce>(row_D + d, values);
       load<kAtOnce>(weight_D + d, weights);
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
-      store<kAtOnce>(out_TD + first + d, values);
+      store<kAtOnce>(row_D + d, values);
     }
   }
 };
@@ -261,15 +312,16 @@ struct RotateHeads {
   }
 };
 
-// silu(gate) * up.
+// act(gate) * up.
 template <typename A>
-struct SiluMultiply {
-  static constexpr const char* kName = "silu_multiply";
+struct GateMultiply {
+  static constexpr const char* kName = "gate_multiply";
   static constexpr int kMaxThreads = 256;
   static constexpr std::int64_t kColumns = 8 * kMaxThreads;  // of a block
   const A* gate_up_TF2;                                      // [T, 2F], gate first
   A* out_TF;
   std::int64_t F;
+  Activation activation;
 
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T),
@@ -297,7 +349,11 @@ struct SiluMultiply {
   }
 
  private:
-  static MAGISTER_DEVICE float one(float gate, float up) { return divide_roughly(gate, 1.0f + expf(-gate)) * up; }
+  MAGISTER_DEVICE float one(float gate, float up) const {
+    const float z =
+        activation == Activation::kSilu ? gate : kGeluTanhScale * (gate + kGeluTanhCubic * gate * gate * gate);
+    return divide_roughly(gate, 1.0f + expf(-z)) * up;
+  }
 };
 
 }  // namespace magister::gpu

@@ -132,10 +132,16 @@ void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, 
   out_RN.copy_(product_in_tiles(linear, x_RK, linear.prompt_tiles, queue));
 }
 
-void GpuDecoder::queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue) {
-  const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), adds ? data<Bf16>(places.delta_RD) : nullptr,
+void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
+  const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
+  if (of != nullptr && of->output_D.defined()) {
+    const NormRows<Bf16> on_delta{data<Bf16>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
+                                  eps};
+    launch(on_delta, on_delta.shape(places.rows), queue);
+  }
+  const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), of != nullptr ? data<Bf16>(places.delta_RD) : nullptr,
                                 data<float>(weight_D),         data<Bf16>(places.normed_RD),
-                                weights_.config.hidden_size,   static_cast<float>(weights_.config.rms_norm_eps)};
+                                weights_.config.hidden_size,   eps};
   launch(kernel, kernel.shape(places.rows), queue);
 }
 
@@ -175,17 +181,18 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
   sum(places.hidden_RD);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
-    queue_norm(places, i > 0, layer.input_layernorm_D, queue);
+    queue_norm(places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr, layer.attention_norms.input_D, queue);
     queue_attention(places, layer, cache.keys[i], cache.values[i], queue);
     sum(places.delta_RD);
-    queue_norm(places, true, layer.post_attention_layernorm_D, queue);
+    queue_norm(places, &layer.attention_norms, layer.mlp_norms.input_D, queue);
     queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
-    const SiluMultiply<Bf16> silu{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp};
-    launch(silu, silu.shape(places.rows), queue);
+    const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp,
+                                  layer.shape.activation};
+    launch(gate, gate.shape(places.rows), queue);
     queue_product(layer.down_proj, places.middle_RF, places.delta_RD, queue);
     sum(places.delta_RD);
   }
-  queue_norm(places, true, weights_.norm_D, queue);
+  queue_norm(places, &weights_.layers.back().mlp_norms, weights_.norm_D, queue);
 }
 
 at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {

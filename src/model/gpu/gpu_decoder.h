@@ -49,7 +49,8 @@ class GpuDecoder {
   void queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values,
                        const Queue& queue);
   void queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN, const Queue& queue);
-  void queue_norm(Places& places, bool adds, const at::Tensor& weight_D, const Queue& queue);
+  // of: the norms of the block whose output joins the residual stream, nullptr before the first.
+  void queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue);
   void sum(at::Tensor& partial);
 
   const GpuWeights& weights_;

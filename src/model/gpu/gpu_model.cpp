@@ -73,7 +73,7 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
 }
 
 GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots) {
-  GpuPass pass{batch, plan_attention(batch, slots, weights_.device), {}, {}, {}, {}, {}, {}, !slots.empty(), {}};
+  GpuPass pass{batch, plan_attention(batch, slots, weights_.device), {}, {}, {}, {}, {}, {}, !slots.empty(), {}, {}};
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {
@@ -110,11 +110,20 @@ void GpuModel::embed(GpuPass& pass) const {
 at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
   if (pass.delta_TD.defined() && group_.tp_size() > 1) group_.finish_all_reduce_sum(pass.delta_TD);
   at::Tensor out_TD = at::empty(pass.hidden_TD.sizes(), pass.hidden_TD.options().dtype(weights_.dtype));
+  const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(), data<A>(pass.delta_TD),
-                               weight_D.const_data_ptr<float>(), data<A>(out_TD),
-                               weights_.config.hidden_size,      static_cast<float>(weights_.config.rms_norm_eps)};
+    if (pass.delta_TD.defined() && pass.delta_norm_D.defined()) {
+      const NormRows<A> on_delta{data<A>(pass.delta_TD), data<float>(pass.delta_norm_D), weights_.config.hidden_size,
+                                 eps};
+      launch(on_delta, on_delta.shape(out_TD.size(0)), queue_);
+    }
+    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(),
+                               data<A>(pass.delta_TD),
+                               data<float>(weight_D),
+                               data<A>(out_TD),
+                               weights_.config.hidden_size,
+                               eps};
     launch(kernel, kernel.shape(out_TD.size(0)), queue_);
   });
   return out_TD;
@@ -150,14 +159,15 @@ at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const at::T
   at::Tensor middle_TF = at::empty({T, F}, normed_TD.options());
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const SiluMultiply<A> kernel{data<A>(gate_up_TF2), data<A>(middle_TF), F};
+    const GateMultiply<A> kernel{data<A>(gate_up_TF2), data<A>(middle_TF), F, layer.shape.activation};
     launch(kernel, kernel.shape(T), queue_);
   });
   return multiply(layer.down_proj, pass, middle_TF);
 }
 
-void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD) const {
+void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const {
   pass.delta_TD = std::move(partial_TD);
+  pass.delta_norm_D = norms.output_D;
   if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);
 }
 
@@ -191,9 +201,14 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     const GpuLayer& layer = weights_.layers[i];
     const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
-    for (GpuPass& pass : passes)
-      begin_sum(pass, attention(layer, pass, norm(pass, layer.input_layernorm_D), keys, values));
-    for (GpuPass& pass : passes) begin_sum(pass, mlp(layer, pass, norm(pass, layer.post_attention_layernorm_D)));
+    for (GpuPass& pass : passes) {
+      const at::Tensor input_TD = norm(pass, layer.attention_norms.input_D);
+      begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
+    }
+    for (GpuPass& pass : passes) {
+      const at::Tensor input_TD = norm(pass, layer.mlp_norms.input_D);
+      begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms);
+    }
   }
   std::vector<at::Tensor> out;
   for (GpuPass& pass : passes) out.push_back(norm(pass, weights_.norm_D));

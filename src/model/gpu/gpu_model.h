@@ -33,7 +33,8 @@ struct GpuPass {
   at::Tensor cos_PE2, sin_PE2;    // f32, what rope_rows_T points into
   at::Tensor hidden_TD;           // f32: the residual stream
   bool cached = false;
-  at::Tensor delta_TD;  // what joins the residual stream next; with several shards its sum is in flight
+  at::Tensor delta_TD;      // what joins the residual stream next; with several shards its sum is in flight
+  at::Tensor delta_norm_D;  // the norm on it, where the block has one
 };
 
 class GpuModel {
@@ -79,9 +80,10 @@ class GpuModel {
   GpuPass make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots);
   void place_rope_rows(GpuPass& pass);
   void embed(GpuPass& pass) const;
-  // Adds the pass's delta (where defined), whose sum it waits for, to the residual stream and norms it.
+  // Adds the pass's delta (where defined), whose sum it waits for, to the residual stream, after the norm on it, and norms the stream; an
+  // undefined weight_D: no norm, the stream in dtype.
   at::Tensor norm(GpuPass& pass, const at::Tensor& weight_D) const;
-  void begin_sum(GpuPass& pass, at::Tensor partial_TD) const;
+  void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const;
   // Partial over the shards, [T, D] in dtype.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;

@@ -27,22 +27,18 @@ void GpuModel::self_test() {
   const at::Tensor block_TD = self_test_block(batch.num_tokens(), weights_.config.hidden_size).to(weights_.device);
   pass.hidden_TD.copy_(block_TD);
 
-  const LayerWeights plain{layer.input_layernorm_D,
-                           layer.post_attention_layernorm_D,
-                           widened(layer.qkv_proj, queue_),
-                           widened(layer.o_proj, queue_),
-                           widened(layer.gate_up_proj, queue_),
-                           widened(layer.down_proj, queue_),
-                           layer.q_norm_E,
-                           layer.k_norm_E};
-  const DecoderLayer reference(layer.shape, plain);
+  const Attention plain_attention(layer.shape, {layer.attention_norms, widened(layer.qkv_proj, queue_),
+                                                widened(layer.o_proj, queue_), layer.q_norm_E, layer.k_norm_E});
+  const FeedForward plain_mlp(layer.shape,
+                              {layer.mlp_norms, widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_)});
   const at::Tensor cos_TE2 = pass.cos_PE2.index_select(0, pass.rope_rows_T),
                    sin_TE2 = pass.sin_PE2.index_select(0, pass.rope_rows_T);
-  const at::Tensor attended_TD = attention(layer, pass, norm(pass, layer.input_layernorm_D), {}, {}).to(at::kFloat);
-  compare_paths("attention", attended_TD, reference.reference_attention(block_TD, batch, cos_TE2, sin_TE2), tolerance,
+  const at::Tensor attended_TD =
+      attention(layer, pass, norm(pass, layer.attention_norms.input_D), {}, {}).to(at::kFloat);
+  compare_paths("attention", attended_TD, plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2), tolerance,
                 kernels);
-  const at::Tensor mlp_TD = mlp(layer, pass, norm(pass, layer.post_attention_layernorm_D)).to(at::kFloat);
-  compare_paths("MLP", mlp_TD, reference.reference_mlp(block_TD), tolerance, kernels);
+  const at::Tensor mlp_TD = mlp(layer, pass, norm(pass, layer.mlp_norms.input_D)).to(at::kFloat);
+  compare_paths("MLP", mlp_TD, plain_mlp.reference(block_TD), tolerance, kernels);
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;
   part.outputs = std::min<std::int64_t>(weights_.head.outputs, 1000);

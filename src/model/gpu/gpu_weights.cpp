@@ -31,6 +31,9 @@ void check_codes(const Linear& linear, const GpuLinear& there) {
 
 void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const auto vector_of = [&](const at::Tensor& vector) { return on_device(vector, device); };
+  const auto norms_of = [&](const BlockNorms& norms) {
+    return BlockNorms{vector_of(norms.input_D), vector_of(norms.output_D)};
+  };
   const at::Tensor table_vD = source.load_embeddings();
   embedding_vD = table_vD.to(device);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -42,8 +45,8 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     };
     GpuLayer layer;
     layer.shape = shape_of(config, partition, i);
-    layer.input_layernorm_D = vector_of(source.load_input_layernorm(i));
-    layer.post_attention_layernorm_D = vector_of(source.load_post_attention_layernorm(i));
+    layer.attention_norms = norms_of(source.load_attention_norms(i));
+    layer.mlp_norms = norms_of(source.load_mlp_norms(i));
     layer.q_norm_E = vector_of(source.load_q_norm(i));
     layer.k_norm_E = vector_of(source.load_k_norm(i));
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
@@ -91,8 +94,10 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     GpuLayer layer;
     layer.shape = shape_of(config, partition, i);
-    layer.input_layernorm_D = ones(D);
-    layer.post_attention_layernorm_D = ones(D);
+    for (BlockNorms* norms : {&layer.attention_norms, &layer.mlp_norms}) {
+      if (config.norm_placement != NormPlacement::kOutput) norms->input_D = ones(D);
+      if (config.norm_placement != NormPlacement::kInput) norms->output_D = ones(D);
+    }
     if (config.qk_norm) layer.q_norm_E = layer.k_norm_E = ones(E);
     layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
     layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
@@ -129,7 +134,8 @@ std::uint64_t GpuWeights::num_bytes() const {
     for (const GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj})
       bytes += linear->num_bytes();
     for (const at::Tensor& vector :
-         {layer.input_layernorm_D, layer.post_attention_layernorm_D, layer.q_norm_E, layer.k_norm_E}) {
+         {layer.attention_norms.input_D, layer.attention_norms.output_D, layer.mlp_norms.input_D,
+          layer.mlp_norms.output_D, layer.q_norm_E, layer.k_norm_E}) {
       bytes += vector.defined() ? vector.nbytes() : 0;
     }
   }

@@ -19,8 +19,9 @@
 namespace magister::gpu {
 
 struct GpuLayer {
-  at::Tensor input_layernorm_D, post_attention_layernorm_D, q_norm_E, k_norm_E;  // f32
-  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;                           // sharded as LayerWeights says
+  BlockNorms attention_norms, mlp_norms;
+  at::Tensor q_norm_E, k_norm_E;                        // f32 or undefined
+  GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as the CPU's blocks say
   LayerShape shape;
 };
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "magister/model/activation.h"
+
 namespace magister {
 
 // One row's state of the online log-sum-exp over slices of the vocabulary. Source: Milakov & Gimelshein, arXiv 1805.02867.
@@ -81,9 +83,9 @@ struct CpuKernels {
                    std::int64_t out_stride, std::int64_t rows, std::int64_t columns);
   // Rotates pairs (i, i + half) of one head vector in place: cos, sin have `half` entries.
   void (*rope)(float* head, const float* cos, const float* sin, std::int64_t half);
-  // out[r, f] = silu(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
-  void (*silu_multiply)(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
-                        std::int64_t rows, std::int64_t columns);
+  // By Activation: out[r, f] = act(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
+  void (*activate[kNumActivations])(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
+                                    std::int64_t rows, std::int64_t columns);
   // Adds bias to every row.
   void (*add_bias)(float* x, std::int64_t stride, const float* bias, std::int64_t rows, std::int64_t columns);
   // One step of online softmax on a row of attention scores: s = s * scale on [begin, end), the rest of [0, n) is masked.

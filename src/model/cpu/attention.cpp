@@ -1,58 +1,16 @@
-// The tiled fast path of a decoder layer: every product is one thread's on a fixed tile, every loop between products
-// runs while the tile is in cache. Attention: online softmax over key blocks (Dao et al., arXiv 2205.14135).
-#include "model/cpu/decoder_layer.h"
+// The tiled fast path of attention: every product is one thread's on a fixed tile, every loop between products runs while the
+// tile is in cache. Online softmax over key blocks (Dao et al., arXiv 2205.14135).
+#include "model/cpu/attention.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "magister/model/cpu/cpu_kernels.h"
+#include "model/cpu/block_norms.h"
 
 namespace magister {
-
-namespace {
-
-// A sequence of a page or more begins a page, so that its products run over whole pages; shorter ones share pages.
-std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
-  std::vector<std::int64_t> slots;
-  std::int64_t next = 0;
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
-    if (length >= KvPages::kSlots) next = (next + KvPages::kSlots - 1) / KvPages::kSlots * KvPages::kSlots;
-    slots.push_back(next);
-    next += length;
-  }
-  slots.push_back(next);
-  return slots;
-}
-
-}  // namespace
-
-BatchPages::BatchPages(const PackedBatch& batch) {
-  const std::vector<std::int64_t> slots = first_slots(batch);
-  pages.resize(static_cast<std::size_t>(slots.back() / KvPages::kSlots + 1));
-  std::iota(pages.begin(), pages.end(), 0);
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    sequences.push_back({pages.data() + slots[s] / KvPages::kSlots, slots[s] % KvPages::kSlots});
-  }
-}
-
-LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slots, const LayerShape& shape,
-                           int num_threads)
-    : sequences(std::move(slots)) {
-  const auto options = at::TensorOptions().dtype(at::kFloat);
-  const std::int64_t num_tokens = batch.num_tokens();
-  qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
-  attention_TA = at::empty({num_tokens, shape.heads * shape.head_dim}, options);
-  const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
-  const std::int64_t tile = rows * (shape.hidden_size + 3 * shape.mlp);
-  const std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + shape.head_dim + 2);
-  scratch = at::empty({num_threads, std::max(tile, attend)}, options);
-}
-
-float* LayerBuffers::scratch_of(int thread_index) { return scratch.data_ptr<float>() + thread_index * scratch.size(1); }
 
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape) {
   std::vector<AttentionTile> tiles;
@@ -74,16 +32,15 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
   return tiles;
 }
 
-void DecoderLayer::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
-                               const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers, int thread_index,
-                               ThreadPool* pool) const {
+void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                            const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers, int thread_index,
+                            ThreadPool* pool) const {
   const CpuKernels& kernels = cpu_kernels();
   const std::int64_t D = shape_.hidden_size, E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
-  float* normed_RD = buffers.scratch_of(thread_index);
-  kernels.rms_norm(hidden_TD + begin * D, D, weights_.input_layernorm_D.const_data_ptr<float>(), shape_.rms_norm_eps,
-                   normed_RD, D, rows, D);
+  const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D,
+                                      buffers.scratch_of(thread_index), rows, D);
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
-  linear_tile(normed_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
+  linear_tile(input_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
   std::int64_t s =
       std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -125,8 +82,7 @@ void for_pages(const BlockTable& sequence, std::int64_t begin, std::int64_t end,
 
 }  // namespace
 
-void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers,
-                          int thread_index) const {
+void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuffers& buffers, int thread_index) const {
   const CpuKernels& kernels = cpu_kernels();
   const auto& multiply = kernels.multiply[static_cast<int>(WeightFormat::kF32)];
   const bool single = tile.row_end - tile.row_begin == 1;  // then the rows below are the tile's heads
@@ -179,25 +135,11 @@ void DecoderLayer::attend(const AttentionTile& tile, const KvPages& pages, Layer
   }
 }
 
-void DecoderLayer::project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD,
-                                  bool accumulate, ThreadPool* pool) const {
+void Attention::project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD,
+                               bool accumulate, ThreadPool* pool) const {
   const std::int64_t width = shape_.heads * shape_.head_dim, D = shape_.hidden_size;
   linear_tile(buffers.attention_TA.const_data_ptr<float>() + begin * width, width, end - begin, weights_.o_proj,
               out_TD + begin * D, D, accumulate, pool);
-}
-
-void DecoderLayer::mlp(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers,
-                       int thread_index, float* out_TD, bool accumulate, ThreadPool* pool) const {
-  const CpuKernels& kernels = cpu_kernels();
-  const std::int64_t D = shape_.hidden_size, F = shape_.mlp, rows = end - begin;
-  float* normed_RD = buffers.scratch_of(thread_index);
-  float* gate_up_RF2 = normed_RD + rows * D;
-  float* activated_RF = gate_up_RF2 + rows * 2 * F;
-  kernels.rms_norm(hidden_TD + begin * D, D, weights_.post_attention_layernorm_D.const_data_ptr<float>(),
-                   shape_.rms_norm_eps, normed_RD, D, rows, D);
-  linear_tile(normed_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, 2 * F, false, pool);
-  kernels.silu_multiply(gate_up_RF2, 2 * F, activated_RF, F, rows, F);
-  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool);
 }
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// The slow reference implementation of decoder_layer.cpp: whole batches, plain ATen, one sequence at a time, explicit masks.
+// The slow reference implementation of both blocks: whole batches, plain ATen, one sequence at a time, explicit masks.
 // Oracle of the start-up self-test and of the unit tests, and the path that autograd can follow.
 #include <ATen/ATen.h>
 
@@ -27,7 +27,15 @@ at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const 
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
 }
 
+at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
+  return norms.input_D.defined() ? plain_rms_norm(hidden_TD, norms.input_D, eps) : hidden_TD;
+}
+
 }  // namespace
+
+at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps) {
+  return norms.output_D.defined() ? plain_rms_norm(out_TD, norms.output_D, eps) : out_TD;
+}
 
 at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
   const auto i64 = at::TensorOptions().dtype(at::kLong).device(device);
@@ -36,11 +44,11 @@ at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t wi
   return window > 0 ? past & (distance < window) : past;
 }
 
-at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const PackedBatch& batch,
-                                             const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) const {
+at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
+                                const at::Tensor& sin_TE2) const {
   const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.kv_heads;
-  const at::Tensor normed_TD = plain_rms_norm(hidden_TD, weights_.input_layernorm_D, shape_.rms_norm_eps);
-  const auto parts = plain_linear(normed_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
+  const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
+  const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
   if (weights_.q_norm_E.defined()) {
     q_THE = plain_rms_norm(q_THE, weights_.q_norm_E, shape_.rms_norm_eps);
@@ -63,10 +71,11 @@ at::Tensor DecoderLayer::reference_attention(const at::Tensor& hidden_TD, const 
   return plain_linear(at::cat(outputs, 0).reshape({-1, H * E}), weights_.o_proj);
 }
 
-at::Tensor DecoderLayer::reference_mlp(const at::Tensor& hidden_TD) const {
-  const at::Tensor normed_TD = plain_rms_norm(hidden_TD, weights_.post_attention_layernorm_D, shape_.rms_norm_eps);
-  const auto halves = plain_linear(normed_TD, weights_.gate_up_proj).chunk(2, -1);
-  return plain_linear(at::silu(halves[0]) * halves[1], weights_.down_proj);
+at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
+  const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
+  const auto halves = plain_linear(input_TD, weights_.gate_up_proj).chunk(2, -1);
+  const at::Tensor gate_TF = shape_.activation == Activation::kSilu ? at::silu(halves[0]) : at::gelu(halves[0], "tanh");
+  return plain_linear(gate_TF * halves[1], weights_.down_proj);
 }
 
 }  // namespace magister

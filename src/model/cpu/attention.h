@@ -1,0 +1,65 @@
+// Attention: the first block of a decoder layer on one shard: its weights, the tiled fast path and its reference implementation.
+// Legend: T packed tokens, D hidden, H query heads and K KV heads of this shard, E head_dim, R rows of a tile.
+// Every function here is local; sums over the shards are the model's business.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "magister/model/cpu/matmul.h"
+#include "magister/model/weights.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/cpu/layer_buffers.h"
+
+namespace magister {
+
+struct AttentionWeights {
+  BlockNorms norms;
+  Linear qkv_proj;                // [(H + 2K) E, D], sharded on rows
+  Linear o_proj;                  // [D, H E], sharded on columns: its product is partial
+  at::Tensor q_norm_E, k_norm_E;  // f32 or undefined
+};
+
+// Attention's queries in blocks, the expensive ones first: rows of one sequence and one head, or, where a sequence has a
+// single row (decoding), that row's heads that share a KV head.
+struct AttentionTile {
+  std::int64_t row_begin = 0, row_end = 0;  // packed rows
+  std::int64_t position = 0;                // of row_begin in its sequence
+  std::int64_t sequence = 0, head = 0, num_heads = 1;
+};
+std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
+
+// [Lq, Lk] bool: which keys (columns) the queries see that are the last Lq of Lk positions. window 0: none.
+at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device);
+
+// `pool`: the products of this call are shared by its threads; only outside ThreadPool::run.
+class Attention {
+ public:
+  Attention(LayerShape shape, AttentionWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
+
+  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and the pages. hidden_TD is read only.
+  void project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                   const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index,
+                   ThreadPool* pool = nullptr) const;
+  // One tile of causal attention over everything that the pages hold of its sequence -> buffers.attention_TA.
+  void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
+  // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream itself.
+  void project_output(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, float* out_TD, bool accumulate,
+                      ThreadPool* pool = nullptr) const;
+
+  // Plain ATen reference on a whole batch, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D], before
+  // the norm on the block's output. cos_TE2, sin_TE2: [T, E/2] f32.
+  at::Tensor reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
+                       const at::Tensor& sin_TE2) const;
+
+  const LayerShape& shape() const { return shape_; }
+  const AttentionWeights& weights() const { return weights_; }
+
+ private:
+  LayerShape shape_;
+  AttentionWeights weights_;
+};
+
+}  // namespace magister

@@ -1,0 +1,25 @@
+// RMS norms by the CPU kernels.
+#include "model/cpu/block_norms.h"
+
+#include <ATen/ATen.h>
+
+#include "magister/model/cpu/cpu_kernels.h"
+
+namespace magister {
+
+const float* block_input(const BlockNorms& norms, float eps, const float* x_RD, float* scratch_RD, std::int64_t rows,
+                         std::int64_t D) {
+  if (!norms.input_D.defined()) return x_RD;
+  cpu_kernels().rms_norm(x_RD, D, norms.input_D.const_data_ptr<float>(), eps, scratch_RD, D, rows, D);
+  return scratch_RD;
+}
+
+void add_block_output(const BlockNorms& norms, float eps, float* out_RD, float* hidden_RD, std::int64_t rows,
+                      std::int64_t D) {
+  if (norms.output_D.defined()) {
+    cpu_kernels().rms_norm(out_RD, D, norms.output_D.const_data_ptr<float>(), eps, out_RD, D, rows, D);
+  }
+  for (std::int64_t i = 0; i < rows * D; ++i) hidden_RD[i] += out_RD[i];
+}
+
+}  // namespace magister

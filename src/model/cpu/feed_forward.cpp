@@ -1,0 +1,21 @@
+// The tiled fast path of the MLP: both products and the activation between them while a tile is in cache.
+#include "model/cpu/feed_forward.h"
+
+#include "magister/model/cpu/cpu_kernels.h"
+#include "model/cpu/block_norms.h"
+
+namespace magister {
+
+void FeedForward::run(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers,
+                      int thread_index, float* out_TD, bool accumulate, ThreadPool* pool) const {
+  const std::int64_t D = shape_.hidden_size, F = shape_.mlp, rows = end - begin;
+  float* normed_RD = buffers.scratch_of(thread_index);
+  float* gate_up_RF2 = normed_RD + rows * D;
+  float* activated_RF = gate_up_RF2 + rows * 2 * F;
+  const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
+  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, 2 * F, false, pool);
+  cpu_kernels().activate[static_cast<int>(shape_.activation)](gate_up_RF2, 2 * F, activated_RF, F, rows, F);
+  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool);
+}
+
+}  // namespace magister

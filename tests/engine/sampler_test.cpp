@@ -1,0 +1,101 @@
+// The sampler against its definition: frequencies over many positions beside the probabilities of plain code.
+#include "magister/engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "magister/engine/logits_processor.h"
+
+namespace magister {
+namespace {
+
+class Sampling : public testing::Test {
+ protected:
+  // Counts over many positions beside the probabilities that plain code gives.
+  void expect_frequencies(const SamplingParams& params, const std::vector<double>& probabilities,
+                          std::span<const std::uint64_t> allowed = {}) {
+    std::vector<double> counts(logits_.size(), 0.0);
+    constexpr int kDraws = 40000;
+    for (std::uint64_t i = 0; i < kDraws; ++i) {
+      std::vector<float> logits = logits_;
+      const SampledToken token = sample_token(logits, {history_, allowed}, LogitsChain(params), params, {1, 2, 3, i});
+      counts[static_cast<std::size_t>(token.id)] += 1.0 / kDraws;
+      ASSERT_NEAR(token.logprob, logits_[token.id] - logsumexp_, 1e-5);
+    }
+    for (std::size_t i = 0; i < counts.size(); ++i) EXPECT_NEAR(counts[i], probabilities[i], 0.012) << "token " << i;
+  }
+  std::vector<double> softmax(std::vector<double> logits) {
+    double sum = 0;
+    for (double& z : logits) sum += z = std::exp(z);
+    for (double& z : logits) z /= sum;
+    return logits;
+  }
+  static constexpr double kOut = -1e9;
+  std::vector<float> logits_{2.0f, 1.0f, 0.5f, -1.0f, 0.0f};
+  double logsumexp_ = std::log(std::exp(2.0) + std::exp(1.0) + std::exp(0.5) + std::exp(-1.0) + 1.0);
+  std::vector<TokenId> history_{0, 3, 3};
+};
+
+TEST_F(Sampling, FollowsTheDistribution) { expect_frequencies({}, softmax({2, 1, 0.5, -1, 0})); }
+TEST_F(Sampling, Temperature) { expect_frequencies({.temperature = 0.5}, softmax({4, 2, 1, -2, 0})); }
+TEST_F(Sampling, TopK) { expect_frequencies({.top_k = 2}, softmax({2, 1, kOut, kOut, kOut})); }
+TEST_F(Sampling, TopP) { expect_frequencies({.top_p = 0.7}, softmax({2, 1, kOut, kOut, kOut})); }
+TEST_F(Sampling, MinP) { expect_frequencies({.min_p = 0.2}, softmax({2, 1, 0.5, kOut, kOut})); }
+TEST_F(Sampling, Bias) { expect_frequencies({.logit_bias = {{3, 3.0f}}}, softmax({2, 1, 0.5, 2, 0})); }
+TEST_F(Sampling, Penalty) { expect_frequencies({.repetition_penalty = 2.0}, softmax({1, 1, 0.5, -2, 0})); }
+TEST_F(Sampling, Mask) {
+  const std::vector<std::uint64_t> allowed{0b01010};
+  expect_frequencies({}, softmax({kOut, 1, kOut, -1, kOut}), allowed);
+}
+TEST_F(Sampling, GreedyTakesTheLowestOfEquals) {
+  std::vector<float> logits{1.0f, 5.0f, 5.0f};
+  EXPECT_EQ(sample_token(logits, {}, LogitsChain({}), {.temperature = 0}, {}).id, 1);
+}
+TEST_F(Sampling, NothingIsDrawnFromARowThatIsNotFinite) {
+  for (const float fault : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+    for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 2},
+                                         SamplingParams{.top_p = 0.5}}) {
+      std::vector<float> logits = logits_;
+      logits[3] = fault;
+      const SampledToken token = sample_token(logits, {history_, {}}, LogitsChain(params), params, {});
+      EXPECT_EQ(token.id, -1);
+      EXPECT_TRUE(std::isnan(token.logprob));
+    }
+  }
+}
+TEST(MostProbable, EqualsASort) {
+  std::vector<float> logits;
+  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(i * 7919 % 101) * 0.1f);
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  for (const std::int64_t k : {1, 7, 20, 1000}) {
+    std::vector<TokenId> ids{-5};
+    std::vector<float> logprobs;
+    append_most_probable(logits, k, ids, logprobs);
+    ASSERT_EQ(ids.size(), static_cast<std::size_t>(k) + 1);
+    EXPECT_TRUE(std::equal(ids.begin() + 1, ids.end(), order.begin()));
+    for (std::size_t j = 0; j < logprobs.size(); ++j) EXPECT_NEAR(logprobs[j], logits[order[j]] - std::log(sum), 1e-5);
+  }
+}
+
+TEST(KeyedUniform, DependsOnEveryPartOfTheKey) {
+  const double base = keyed_uniform({1, 2, 3, 4});
+  EXPECT_EQ(base, keyed_uniform({1, 2, 3, 4}));
+  for (const DrawKey& other :
+       {DrawKey{2, 2, 3, 4}, DrawKey{1, 3, 3, 4}, DrawKey{1, 2, 4, 4}, DrawKey{1, 2, 3, 5}, DrawKey{2, 1, 3, 4}}) {
+    EXPECT_NE(base, keyed_uniform(other));
+  }
+}
+
+}  // namespace
+}  // namespace magister
