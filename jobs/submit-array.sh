@@ -9,14 +9,15 @@ if [ $# -lt 2 ] || ! [[ $2 =~ ^[1-9][0-9]*$ ]] || [ ! -f "$1" ]; then
   exit 64
 fi
 experiment=$1 slices=$2
+scripts=$(dirname "$(readlink -f "$0")")
 shift 2
 name=$(basename "$experiment" .yaml)
 parts=()
 for ((i = 0; i < slices; i++)); do
   parts+=("${RUNS:-runs}/$name-$i/${TASK:-teacher}.h5")
 done
-array=$(SLICES=$slices sbatch --parsable --export=ALL "--array=0-$((slices - 1))" "$@" jobs/array.sbatch "$experiment")
+array=$(SLICES=$slices sbatch --parsable --export=ALL "--array=0-$((slices - 1))" "$@" "$scripts/array.sbatch" "$experiment")
 # kill-on-invalid-dep: without it a failed slice leaves the merge pending for ever.
 merge=$(sbatch --parsable "--dependency=afterok:${array%%;*}" --kill-on-invalid-dep=yes \
-  jobs/merge.sbatch "${RUNS:-runs}/$name.h5" "${parts[@]}")
+  "$scripts/merge.sbatch" "${RUNS:-runs}/$name.h5" "${parts[@]}")
 echo "array ${array%%;*} (slices 0-$((slices - 1))), merge ${merge%%;*} -> ${RUNS:-runs}/$name.h5"

@@ -3,7 +3,7 @@
 
 usage: make_unicode_tables.py [OUTPUT]
 The reference is the Python package `tokenizers` itself, asked about every code point, so that both sides use the same
-version of Unicode. Run again when scripts/requirements.txt moves to another version.
+version of Unicode. Run again when scripts/requirements/test.in moves to another version.
 """
 import ctypes, os, sys, unicodedata
 import tokenizers

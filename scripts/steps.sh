@@ -55,7 +55,9 @@ build() {  # build TARGET...
   memory_jobs=$(awk '/MemAvailable/ { n = int($2 / 1500000); print n < 1 ? 1 : n }' /proc/meminfo)
   [ "$jobs" -le "$memory_jobs" ] || jobs=$memory_jobs
   step "configure build/"
-  logged .deps/log/configure.log cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DMAGISTER_TESTS=ON \
+  # Without what only tests need (scripts/setup.sh run) the tests are not configured.
+  logged .deps/log/configure.log cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DMAGISTER_TESTS="$(grep -q '^test ' .deps/venv/.sets 2>/dev/null && echo ON || echo OFF)" \
     -DMAGISTER_CUDA="${MAGISTER_CUDA:-AUTO}"
   grep -E '^-- GPU code' .deps/log/configure.log | sed 's/^-- /   /' || true
   step "build $* ($jobs jobs)"

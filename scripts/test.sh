@@ -2,7 +2,7 @@
 # Installs what is missing, builds everything, runs every test. The last line is "N passed, N failed, N skipped"
 # (what cannot run here says why above it); the exit status is 0 only when at least one test ran and none failed. usage: scripts/test.sh [arguments of ctest, for example -R engine]
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
-scripts/setup.sh
+scripts/setup.sh test
 build all
 allow_mpi_as_root
 report=$MAGISTER_ROOT/build/tests.xml

@@ -3,6 +3,7 @@ names every missing package at once and touches nothing, and every shell script 
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -60,26 +61,51 @@ class ClosingLine(unittest.TestCase):
 
 
 class Setup(unittest.TestCase):
-    def test_without_root_names_all_packages_and_touches_nothing(self):
+    def refused(self, arguments=(), **stubs):
+        """setup.sh in a copy of the scripts, with these programs instead of the machine's -> its one message; nothing is touched."""
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             shutil.copytree(ROOT / "scripts", root / "scripts")
-            stubs = root / "stubs"
-            stubs.mkdir()
-            # A machine where only cmake is installed, the user is nobody, and sudo asks for a password.
-            for name, body in {"dpkg-query": "echo 'ii cmake'; exit 1", "id": "echo 65534", "sudo": "exit 1"}.items():
-                (stubs / name).write_text(f"#!/bin/sh\n{body}\n")
-                (stubs / name).chmod(0o755)
+            (root / "stubs").mkdir()
+            for name, body in stubs.items():
+                (root / "stubs" / name.replace("_", "-")).write_text(f"#!/bin/sh\n{body}\n")
+                (root / "stubs" / name.replace("_", "-")).chmod(0o755)
             before = sorted(str(path) for path in root.rglob("*"))
-            result = subprocess.run([str(root / "scripts/setup.sh")], capture_output=True, text=True, check=False,
-                                    env={**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "MAGISTER_SKIP_PACKAGES": "0"})
+            result = subprocess.run([str(root / "scripts/setup.sh"), *arguments], capture_output=True, text=True, check=False,
+                                    env={**os.environ, "PATH": f"{root}/stubs:{os.environ['PATH']}", "MAGISTER_SKIP_PACKAGES": "0"})
             after = sorted(str(path) for path in root.rglob("*"))
-        self.assertEqual(result.returncode, 78, result)
+        self.assertEqual(result.returncode, 64 if "unknown set" in result.stderr else 78, result)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
-        for package in ("g++", "ninja-build", "libopenmpi-dev", "libhdf5-openmpi-dev", "libpcre2-dev", "python3-venv"):
-            self.assertIn(package, result.stderr)
-        self.assertNotIn(" cmake ", result.stderr)
         self.assertEqual(before, after)
+        return result.stderr
+
+    def test_without_root_names_all_packages_and_touches_nothing(self):
+        # A machine where only cmake is installed, the user is nobody, and sudo asks for a password.
+        nobody = {"dpkg_query": "echo 'ii cmake'; exit 1", "id": "echo 65534", "sudo": "exit 1"}
+        message = self.refused(**nobody)
+        for package in ("g++", "ninja-build", "libopenmpi-dev", "libhdf5-openmpi-dev", "libpcre2-dev", "python3-venv", "slurmd", "libgtest-dev"):
+            self.assertIn(package, message)
+        self.assertNotIn(" cmake ", message)
+        for_runs = self.refused(["run"], **nobody)
+        self.assertIn("libopenmpi-dev", for_runs)
+        self.assertNotIn("slurmd", for_runs)
+        self.assertNotIn("libgtest-dev", for_runs)
+
+    def test_other_machines_are_refused_before_anything_is_fetched(self):
+        self.assertIn("aarch64", self.refused(uname='[ "$1" = -m ] && echo aarch64 || echo Linux'))
+        self.assertIn("Darwin", self.refused(uname="echo Darwin"))
+        self.assertIn("has no avx2", self.refused(awk="echo fpu sse2"))
+        self.assertIn("known: run, test", self.refused(["tests"]))
+
+    def test_every_wheel_is_pinned_by_its_hash(self):
+        """What the lists in scripts/requirements name by hand and what is installed are the same; every package has hashes."""
+        for wanted in (ROOT / "scripts/requirements").glob("*.in"):
+            pins = [line for line in wanted.read_text().splitlines() if line and not line.startswith("#")]
+            self.assertTrue(all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", pin) for pin in pins), wanted)
+            lock = wanted.with_suffix(".txt").read_text()
+            self.assertEqual(re.findall(r"^([a-z0-9-]+==[0-9.]+) \\$", lock, re.M), pins, "run scripts/lock_requirements.py")
+            for entry in re.split(r"^(?=[a-z])", lock, flags=re.M)[1:]:
+                self.assertRegex(entry, r"--hash=sha256:[0-9a-f]{64}")
 
 
 class Shell(unittest.TestCase):
