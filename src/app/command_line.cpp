@@ -32,9 +32,31 @@ std::vector<std::string> option_names(std::span<const OptionEntry> options) {
   return names;
 }
 
+// What other programs call it.
+const char* meant_by(std::string_view option) {
+  constexpr std::pair<std::string_view, const char*> kElsewhere[] = {
+      {"--dry-run", "magister plan FILE.yaml checks everything and computes nothing"},
+      {"--validate", "magister plan FILE.yaml checks everything and computes nothing"},
+      {"--check", "magister plan FILE.yaml checks everything and computes nothing"},
+      {"--resume", "magister run FILE.yaml goes on with a stopped run by itself"},
+      {"--continue", "magister run FILE.yaml goes on with a stopped run by itself"},
+      {"--restart", "--fresh puts an earlier result aside and starts over"},
+      {"--overwrite", "--fresh puts an earlier result aside and starts over"},
+      {"--force", "--fresh puts an earlier result aside and starts over"},
+      {"--np", "the number of ranks is mpirun's: mpirun -np N magister run FILE.yaml"},
+      {"--num-gpus", "the number of ranks is mpirun's, one a GPU: mpirun -np N magister run FILE.yaml"},
+  };
+  const auto* const found =
+      std::find_if(std::begin(kElsewhere), std::end(kElsewhere), [&](const auto& e) { return e.first == option; });
+  return found == std::end(kElsewhere) ? nullptr : found->second;
+}
+
 [[noreturn]] void unknown(const std::string& what, const std::string& word, const std::vector<std::string>& known,
                           const std::string& help) {
   const std::string nearest = nearest_name(word, known);
+  if (const char* const meant = meant_by(word); meant != nullptr && nearest.empty()) {
+    fail(ExitCode::kUsage, "unknown {} {} (known: {}); {}", what, printable(word, 60), join(known), meant);
+  }
   fail(ExitCode::kUsage, "unknown {} {} (known: {}); {}", what, printable(word, 60), join(known),
        nearest.empty() ? "see " + help : "did you mean " + nearest + "?");
 }
@@ -53,10 +75,12 @@ CommandLine parse_command(const CommandEntry& command, std::vector<std::string> 
   line.command = command.name;
   std::map<std::string, bool> switches;
   for (const OptionEntry& option : command.options) {
+    const std::string names =
+        option.short_name == nullptr ? option.name : fmt::format("{},{}", option.short_name, option.name);
     if (option.argument == nullptr) {
-      parser.add_flag(option.name, switches[option.name])->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      parser.add_flag(names, switches[option.name])->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else {
-      parser.add_option(option.name, line.options[option.name])->type_name(option.argument);
+      parser.add_option(names, line.options[option.name])->type_name(option.argument);
     }
   }
   for (const PositionalEntry& positional : command.positionals) line.positionals[positional.name] = {};

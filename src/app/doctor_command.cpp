@@ -12,10 +12,10 @@
 
 #include "app/commands.h"
 #include "magister/core/host_name.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/io/shared_file_test.h"
 #include "magister/parallel/layout.h"
 #include "magister/parallel/thread_pool.h"
-#include "magister/run/progress.h"
 #include "magister/run/versions.h"
 
 namespace magister {

@@ -13,7 +13,9 @@ namespace magister {
 namespace {
 
 std::string shown(const OptionEntry& option) {
-  return option.argument == nullptr ? std::string(option.name) : fmt::format("{} {}", option.name, option.argument);
+  const std::string name =
+      option.short_name == nullptr ? option.name : fmt::format("{}, {}", option.short_name, option.name);
+  return option.argument == nullptr ? name : fmt::format("{} {}", name, option.argument);
 }
 
 // A hyphen in roff would become a typographic one, which nobody can paste into a shell.

@@ -20,6 +20,8 @@ constexpr OptionEntry kRunOptions[] = {
     {"--max-wall", "HH:MM:SS", "stop cleanly (exit 75) before this time is over, counted from the start"},
     {"--fresh", nullptr, "put an earlier result aside and start over"},
     {"--print-config", nullptr, "print the experiment as resolved, every default filled in, and do nothing else"},
+    {"--quiet", nullptr, "say warnings and errors only", "-q"},
+    {"--verbose", nullptr, "say more: what every rank does, and progress every 5 s", "-v"},
 };
 constexpr OptionEntry kPlanOptions[] = {
     {"--ranks", "N", "plan for N ranks on one host instead of the ranks of this start"},

@@ -14,6 +14,7 @@ struct OptionEntry {
   const char* name;      // "--max-wall"
   const char* argument;  // "HH:MM:SS"; nullptr: a switch
   const char* help;
+  const char* short_name = nullptr;  // "-q"
 };
 
 struct PositionalEntry {

@@ -10,10 +10,10 @@
 #include "magister/app/experiment.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/io/whole_file.h"
 #include "magister/parallel/layout.h"
 #include "magister/run/memory_plan.h"
-#include "magister/run/progress.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/task_runner.h"
@@ -134,6 +134,8 @@ ExitCode run_command(Invocation& call) {
     if (world.rank() == 0) say(experiment.resolved_yaml());
     return ExitCode::kDone;
   }
+  if (call.line.has("--quiet")) set_verbosity(Verbosity::kQuiet);
+  if (call.line.has("--verbose")) set_verbosity(Verbosity::kVerbose);
   refuse_singleton_launch(world.size());
   make_output_folder(world, config.folder());
   open_rank_log(config.folder() + "/logs");
@@ -180,12 +182,12 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
     out += fmt::format("  {:<18} {}\n", name, value);
   };
   line("model", report.model);
-  line("groups", fmt::format("{} of {} device{}", report.num_groups, report.tp_size, report.tp_size == 1 ? "" : "s"));
+  line("groups", fmt::format("{}, each of {}", report.num_groups, format_count(report.tp_size, "device")));
   std::string parts;
   for (const auto& [name, bytes] : report.device_parts) {
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, format_bytes(bytes));
   }
-  line("memory a device", format_bytes(report.device_bytes) + (parts.empty() ? "" : " (" + parts + ")"));
+  line("memory per device", format_bytes(report.device_bytes) + (parts.empty() ? "" : " (" + parts + ")"));
   line("samples", std::to_string(report.num_samples));
   line("tokens", std::to_string(report.num_tokens));
   line("units", report.num_units_done == 0 ? std::to_string(report.num_units)

@@ -115,32 +115,62 @@ void ConfigNode::abandon() {
   if (value_ != nullptr) value_->abandoned = true;
 }
 
-std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::string_view key) {
-  declare(key, {.type = ConfigRule::Type::kTextMap});
+void ConfigNode::for_entries(std::string_view key,
+                             const std::function<void(const std::string&, const Value&, Resolved&)>& entry) {
   Value* const map = find_known(key);
-  std::vector<std::pair<std::string, std::string>> entries;
-  if (map == nullptr) return entries;
+  if (map == nullptr) return;
   if (map->kind != Kind::kMap) {
     add_fault(key,
               fmt::format("{} stands here (a map of further keys is expected); indent names and values below the key",
                           name_of(map->kind)));
     map->abandoned = true;
-    return entries;
+    return;
   }
   Resolved& resolved = resolved_->member(key);
   resolved.kind = Resolved::Kind::kMap;
   for (const auto& [name, value] : map->members) {
     value->known = true;
-    if (value->kind != Kind::kScalar) {
-      shared_->faults.push_back({value->position, path_of(key) + "." + name,
-                                 fmt::format("{} stands here (one value is expected); write one value after the colon",
-                                             name_of(value->kind))});
-      value->abandoned = true;
+    if (value->kind == Kind::kScalar) {
+      entry(name, *value, resolved.member(name));
       continue;
     }
-    entries.emplace_back(name, value->scalar);
-    resolved.member(name) = {Resolved::Kind::kScalar, yaml_text(value->scalar), {}, {}, {}};
+    shared_->faults.push_back(
+        {value->position, path_of(key) + "." + name,
+         fmt::format("{} stands here (one value is expected); write one value after the colon", name_of(value->kind))});
+    value->abandoned = true;
   }
+}
+
+std::vector<std::pair<std::string, std::string>> ConfigNode::text_map(std::string_view key) {
+  declare(key, {.type = ConfigRule::Type::kTextMap});
+  std::vector<std::pair<std::string, std::string>> entries;
+  for_entries(key, [&](const std::string& name, const Value& value, Resolved& resolved) {
+    entries.emplace_back(name, value.scalar);
+    resolved = {Resolved::Kind::kScalar, yaml_text(value.scalar), {}, {}, {}};
+  });
+  return entries;
+}
+
+std::vector<std::pair<std::string, ConfigValue>> ConfigNode::value_map(std::string_view key) {
+  declare(key, {.type = ConfigRule::Type::kTextMap});
+  std::vector<std::pair<std::string, ConfigValue>> entries;
+  for_entries(key, [&](const std::string& name, const Value& value, Resolved& resolved) {
+    const auto add = [&](ConfigValue typed, std::string yaml) {
+      entries.emplace_back(name, std::move(typed));
+      resolved = {Resolved::Kind::kScalar, std::move(yaml), {}, {}, {}};
+    };
+    const auto truth = read_boolean(value.scalar, value.quoted);
+    const auto integer = read_integer(value.scalar, value.quoted);
+    const auto number = read_number(value.scalar, value.quoted);
+    if (const bool* one = std::get_if<bool>(&truth)) return add(*one, *one ? "true" : "false");
+    if (const auto* one = std::get_if<std::int64_t>(&integer)) return add(*one, fmt::format("{}", *one));
+    if (const double* one = std::get_if<double>(&number)) return add(*one, yaml_number(*one));
+    if (const std::string surprise = text_surprise(value.scalar, value.quoted); !surprise.empty()) {
+      shared_->faults.push_back({value.position, path_of(key) + "." + name, surprise});
+      return;
+    }
+    add(value.scalar, yaml_text(value.scalar));
+  });
   return entries;
 }
 

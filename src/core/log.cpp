@@ -24,7 +24,7 @@ struct LogState {
   std::mutex mutex;
   int world_rank = 0;
   int world_size = 1;
-  LogLevel threshold = LogLevel::kInfo;
+  Verbosity verbosity = Verbosity::kNormal;
   std::shared_ptr<spdlog::logger> rank_log;
   std::string live_line;
 };
@@ -77,13 +77,20 @@ std::string stderr_text(const LogState& log, LogLevel level, bool once_for_world
 
 }  // namespace
 
-void set_log_identity(int world_rank, int world_size, LogLevel threshold) {
+void set_log_identity(int world_rank, int world_size) {
   LogState& log = state();
   const std::lock_guard lock(log.mutex);
   log.world_rank = world_rank;
   log.world_size = world_size;
-  log.threshold = threshold;
 }
+
+void set_verbosity(Verbosity verbosity) noexcept {
+  LogState& log = state();
+  const std::lock_guard lock(log.mutex);
+  log.verbosity = verbosity;
+}
+
+Verbosity verbosity() noexcept { return state().verbosity; }
 
 int log_world_rank() noexcept { return state().world_rank; }
 
@@ -122,7 +129,7 @@ void open_rank_log(const std::string& directory) {
 void show_live_line(const std::string& text) {
   LogState& log = state();
   const std::lock_guard lock(log.mutex);
-  if (text.empty() && log.live_line.empty()) return;
+  if (log.verbosity == Verbosity::kQuiet || (text.empty() && log.live_line.empty())) return;
   log.live_line = terminal_safe(text);
   write_stderr("\r\x1b[K" + log.live_line);
 }
@@ -137,9 +144,12 @@ void write_log(LogLevel level, bool once_for_world, const std::string& message) 
     const std::string text = terminal_safe(message);
     LogState& log = state();
     const std::lock_guard lock(log.mutex);
+    const bool verbose = log.verbosity == Verbosity::kVerbose;
+    if (level == LogLevel::kDebug && !verbose) return;
     if (log.rank_log) log.rank_log->log(spdlog_level(level), "{}", text);
-    const bool speaks = once_for_world ? log.world_rank == 0 : level == LogLevel::kError;
-    if (speaks && level >= log.threshold) write_stderr(stderr_text(log, level, once_for_world, text));
+    const bool speaks = once_for_world ? log.world_rank == 0 : verbose || level == LogLevel::kError;
+    if (speaks && (log.verbosity != Verbosity::kQuiet || level >= LogLevel::kWarning))
+      write_stderr(stderr_text(log, level, once_for_world, text));
   } catch (...) {
     // A message that cannot be formatted or stored must not end a run.
   }

@@ -59,6 +59,13 @@ class WindowCounters final : public SharedCounters {
     MAGISTER_CHECK_MPI(MPI_Win_flush(0, window_));
     return before;
   }
+  std::vector<std::uint64_t> read(int first, int count) override {
+    std::vector<std::uint64_t> values(static_cast<std::size_t>(count));
+    MAGISTER_CHECK_MPI(MPI_Get_accumulate(nullptr, 0, MPI_UINT64_T, values.data(), count, MPI_UINT64_T, 0, first, count,
+                                          MPI_UINT64_T, MPI_NO_OP, window_));
+    MAGISTER_CHECK_MPI(MPI_Win_flush(0, window_));
+    return values;
+  }
   std::string kind() const override { return "window"; }
   void free() override {
     if (window_ == MPI_WIN_NULL) return;
@@ -144,7 +151,7 @@ std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, 
   int level = MPI_THREAD_SINGLE;
   MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
   MAGISTER_CHECK(level == MPI_THREAD_MULTIPLE, ExitCode::kConfig,
-                 "this MPI ({}) offers neither one-sided communication nor threads (groups cannot draw work from one "
+                 "this MPI ({}) offers neither one-sided communication nor threads (groups cannot claim work from one "
                  "counter); use an Open MPI with UCX, or one rank",
                  mpi_library_version());
   return std::make_unique<ServedCounters>(world, num_counters);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace magister {
 
@@ -16,6 +17,12 @@ class SharedCounters {
   virtual ~SharedCounters() = default;  // local
   // Adds to a counter and returns what it was; add = 0 reads. From any rank and thread.
   virtual std::uint64_t fetch_add(int counter, std::uint64_t add) = 0;
+  // `count` counters from `first` on, each as it was at some moment. From any rank and thread.
+  virtual std::vector<std::uint64_t> read(int first, int count) {
+    std::vector<std::uint64_t> values;
+    for (int i = 0; i < count; ++i) values.push_back(fetch_add(first + i, 0));
+    return values;
+  }
   // "local", "window" or "messages".
   virtual std::string kind() const = 0;
   // Collective over world, after every rank's last fetch_add(): gives the window back.

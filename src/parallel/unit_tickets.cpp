@@ -1,4 +1,4 @@
-// Five counters on world rank 0: the next ticket, units and tokens done, the stop sign and the heartbeat.
+// Counters on world rank 0: the next ticket, units and tokens done, the stop sign, the heartbeat, and every group's tokens.
 #include "magister/parallel/unit_tickets.h"
 
 #include <atomic>
@@ -27,6 +27,7 @@ struct UnitTickets::Window {
   const Communicator& world;
   UnitSet pending;
   Schedule schedule;
+  int group_index, num_groups;
   std::atomic<std::uint64_t> next_static;
   std::uint64_t stride;
   std::unique_ptr<SharedCounters> counters;
@@ -54,9 +55,11 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
   window_ = std::unique_ptr<Window>(new Window{world,
                                                std::move(pending),
                                                schedule,
+                                               group_index,
+                                               num_groups,
                                                static_cast<std::uint64_t>(group_index),
                                                static_cast<std::uint64_t>(num_groups),
-                                               make_shared_counters(world, kNumCounters),
+                                               make_shared_counters(world, kNumCounters + num_groups),
                                                {},
                                                false,
                                                {}});
@@ -64,7 +67,7 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
 
 UnitTickets::~UnitTickets() = default;
 
-std::optional<std::uint64_t> UnitTickets::draw() {
+std::optional<std::uint64_t> UnitTickets::claim() {
   Window& window = *window_;
   if (stop_requested()) return std::nullopt;
   const std::uint64_t ticket = window.schedule == Schedule::kStatic ? window.next_static.fetch_add(window.stride)
@@ -74,6 +77,7 @@ std::optional<std::uint64_t> UnitTickets::draw() {
 }
 
 void UnitTickets::report_done(std::uint64_t num_tokens) {
+  window_->fetch_add(static_cast<Counter>(kNumCounters + window_->group_index), num_tokens);
   window_->fetch_add(kTokensDone, num_tokens);
   window_->fetch_add(kUnitsDone, 1);
 }
@@ -98,6 +102,11 @@ UnitTickets::Progress UnitTickets::progress() {
   if (!window_->counters) return window_->last;
   const std::uint64_t units = window_->fetch_add(kUnitsDone, 0);
   return {units, window_->fetch_add(kTokensDone, 0)};
+}
+
+std::vector<std::uint64_t> UnitTickets::tokens_by_group() {
+  if (!window_->counters) return {};
+  return window_->counters->read(kNumCounters, window_->num_groups);
 }
 
 void UnitTickets::free(const std::function<void()>& idle) {

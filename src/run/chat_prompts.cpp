@@ -3,6 +3,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <variant>
+
 #include "magister/core/error.h"
 
 namespace magister {
@@ -38,27 +41,72 @@ void check_messages(const ordered_json& messages, const std::string& where) {
 
 }  // namespace
 
-ChatPrompts::ChatPrompts(Checkpoint& checkpoint, bool special_tokens_in_messages)
-    : tokenizer_(checkpoint.tokenizer()), trusted_(special_tokens_in_messages) {
+ChatPrompts::ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset)
+    : tokenizer_(checkpoint.tokenizer()), trusted_(dataset.special_tokens_in_messages) {
   const ChatSource* const source = checkpoint.chat_source();
   MAGISTER_CHECK(source != nullptr, ExitCode::kConfig,
                  "{}: the model has no chat template (chats cannot be written as it was "
                  "trained on them); use a chat model, or name a template with model.chat_template",
                  printable(checkpoint.path()));
   template_ = ChatTemplate::parse(source->text, source->name);
-  bos_token_ = source->bos_token;
-  eos_token_ = source->eos_token;
+  variables_ = {{"bos_token", source->bos_token}, {"eos_token", source->eos_token}};
+  add_variables(checkpoint.section());
+  const auto& names = template_->names();
+  MAGISTER_CHECK(
+      dataset.tools_field.empty() ||
+          std::any_of(names.begin(), names.end(), [](const TemplateName& name) { return name.name == "tools"; }),
+      ExitCode::kConfig,
+      "dataset.tools is {}, but {} writes no tools (the model would not see them); remove it, or use a model "
+      "or a template with tools",
+      printable(dataset.tools_field), printable(template_->source()));
 }
 
-ordered_json ChatPrompts::safe(const ordered_json& messages) const {
-  return trusted_ ? messages : guarded(messages, tokenizer_);
+void ChatPrompts::add_variables(const ModelSection& section) {
+  const std::vector<std::string> own = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
+  std::vector<std::string> read;
+  for (const TemplateName& name : template_->names()) {
+    if (std::find(own.begin(), own.end(), name.name) == own.end()) read.push_back(name.name);
+  }
+  for (const auto& [name, value] : section.chat_template_kwargs) {
+    MAGISTER_CHECK(std::find(own.begin(), own.end(), name) == own.end(), ExitCode::kConfig,
+                   "{}: {} is not a variable to set (the chat itself gives it); remove it",
+                   section.chat_template_kwargs_place, name);
+    const std::string nearest = nearest_name(name, read);
+    MAGISTER_CHECK(std::find(read.begin(), read.end(), name) != read.end(), ExitCode::kConfig,
+                   "{}: the chat template reads no variable {} (it would do nothing; it reads {}); {}",
+                   section.chat_template_kwargs_place, printable(name),
+                   read.empty() ? "none" : fmt::format("{}", fmt::join(read, ", ")),
+                   nearest.empty() ? "remove it" : "did you mean " + nearest + "?");
+    std::visit([&, &key = name](const auto& typed) { variables_[key] = typed; }, value);
+  }
 }
 
-RenderedChat ChatPrompts::render(const ordered_json& guarded_messages, bool answer_follows) const {
-  return template_->render({{"messages", guarded_messages},
-                            {"add_generation_prompt", answer_follows},
-                            {"bos_token", bos_token_},
-                            {"eos_token", eos_token_}});
+ChatPrompts::Chat ChatPrompts::chat_of(const Record& record, const DatasetConfig& dataset) {
+  Chat chat{record_field(record.text, dataset.messages_field, record.where)};
+  if (dataset.tools_field.empty()) return chat;
+  chat.tools = record_field(record.text, dataset.tools_field, record.where);
+  // Data sets store tools as JSON in a text, too: columns of one type are easier for them.
+  if (chat.tools.is_string()) chat.tools = ordered_json::parse(chat.tools.get<std::string>(), nullptr, false);
+  const bool good = chat.tools.is_null() ||
+                    (chat.tools.is_array() && std::all_of(chat.tools.begin(), chat.tools.end(),
+                                                          [](const ordered_json& tool) { return tool.is_object(); }));
+  MAGISTER_CHECK(good, ExitCode::kData,
+                 "{}: {} is not a list of objects (tools are JSON Schemas of functions, or null); fix this line",
+                 record.where, printable(dataset.tools_field));
+  // As in the reference, no tools and an empty list are the same to a template that asks `if tools`; both stay what they are.
+  return chat;
+}
+
+ChatPrompts::Chat ChatPrompts::safe(const Chat& chat) const {
+  if (trusted_) return chat;
+  return {guarded(chat.messages, tokenizer_), guarded(chat.tools, tokenizer_)};
+}
+
+RenderedChat ChatPrompts::render(const Chat& guarded, bool answer_follows) const {
+  ordered_json variables = {{"messages", guarded.messages}, {"add_generation_prompt", answer_follows}};
+  if (!guarded.tools.is_null()) variables["tools"] = guarded.tools;
+  variables.update(variables_);
+  return template_->render(variables);
 }
 
 // The template writes BOS where the model wants one.
@@ -66,25 +114,24 @@ std::vector<TokenId> ChatPrompts::tokens(const std::string& text) const {
   return tokenizer_.encode(text, {.add_special_tokens = false, .special_tokens_in_text = true, .guarded = true});
 }
 
-std::vector<TokenId> ChatPrompts::encode(const ordered_json& messages, bool answer_follows,
-                                         const std::string& where) const {
-  check_messages(messages, where);
+std::vector<TokenId> ChatPrompts::encode(const Chat& chat, bool answer_follows, const std::string& where) const {
+  check_messages(chat.messages, where);
   try {
-    return tokens(render(safe(messages), answer_follows).text);
+    return tokens(render(safe(chat), answer_follows).text);
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", where, error.what());
   }
 }
 
 // The answer of message i stands between the text before it, with the prompt for an answer, and the text that ends with it.
-std::vector<TextSpan> ChatPrompts::answers_by_prefix(const ordered_json& guarded_messages,
-                                                     const std::string& whole) const {
+std::vector<TextSpan> ChatPrompts::answers_by_prefix(const Chat& guarded, const std::string& whole) const {
+  const ordered_json& guarded_messages = guarded.messages;
   std::vector<TextSpan> spans;
-  ordered_json so_far = ordered_json::array();
+  Chat so_far{ordered_json::array(), guarded.tools};
   for (std::size_t i = 0; i < guarded_messages.size(); ++i) {
     const bool answer = guarded_messages[i].at("role") == "assistant";
     const std::string before = answer ? render(so_far, true).text : "";
-    so_far.push_back(guarded_messages[i]);
+    so_far.messages.push_back(guarded_messages[i]);
     if (!answer) continue;
     const std::string after = render(so_far, false).text;
     MAGISTER_CHECK(whole.starts_with(before) && whole.starts_with(after) && after.starts_with(before), ExitCode::kData,
@@ -100,13 +147,13 @@ std::vector<TextSpan> ChatPrompts::answers_by_prefix(const ordered_json& guarded
   return spans;
 }
 
-ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const ordered_json& messages, const std::string& where) const {
-  check_messages(messages, where);
+ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where) const {
+  check_messages(given.messages, where);
   try {
-    const ordered_json guarded_messages = safe(messages);
-    const RenderedChat chat = render(guarded_messages, false);
+    const Chat guarded_chat = safe(given);
+    const RenderedChat chat = render(guarded_chat, false);
     const std::vector<TextSpan> spans =
-        chat.generated.empty() ? answers_by_prefix(guarded_messages, chat.text) : chat.generated;
+        chat.generated.empty() ? answers_by_prefix(guarded_chat, chat.text) : chat.generated;
     MAGISTER_CHECK(!spans.empty(), ExitCode::kData,
                    "no message is the assistant's (nothing would be scored); remove the record or use `score: all`");
     MarkedTokens marked{tokens(chat.text), {}};

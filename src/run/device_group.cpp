@@ -9,6 +9,7 @@
 #include "magister/core/error.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
@@ -17,7 +18,6 @@
 #include "magister/parallel/host_memory.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
-#include "magister/run/progress.h"
 
 namespace magister {
 namespace {

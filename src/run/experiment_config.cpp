@@ -136,10 +136,12 @@ void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   dataset.whole_record = chats;
   ConfigNode of_chats =
       node.only_if(chats, "is given without `messages` (only a chat has messages); name their field, or remove it");
+  dataset.tools_field = of_chats.optional_text("tools").value_or("");
   dataset.special_tokens_in_messages = of_chats.choice("special_tokens", {"text", "tokens"}, "text") == "tokens";
   node.also_called("text", {"prompt", "prompts", "prompt_column", "text_column", "column"});
   node.also_called("messages", {"conversations", "chat", "conversation"});
   node.also_called("tokens", {"input_ids", "prompt_token_ids"});
+  node.also_called("tools", {"functions", "tools_column"});
 }
 
 // "i/n" with 0 <= i < n.
@@ -223,8 +225,11 @@ ModelSection read_model(ConfigNode section) {
               "or remove it")
           .integer("quantization_loss", 0, 0, 1 << 20);
   model.chat_template = section.optional_text("chat_template").value_or("");
+  model.chat_template_kwargs = section.value_map("chat_template_kwargs");
+  model.chat_template_kwargs_place = section.place("chat_template_kwargs");
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
   section.also_called("dtype", {"torch_dtype"});
+  section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
   section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});
   section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
   return model;

@@ -1,4 +1,4 @@
-// Passes of the generator between draws and writes.
+// Passes of the generator between claims and writes.
 #include "magister/run/generator_shard.h"
 
 #include "magister/run/not_finite.h"
@@ -41,7 +41,7 @@ void GeneratorShard::run_units() {
 bool GeneratorShard::fill() {
   const PhaseTimes::Span span(times_, "draw");
   while (!exhausted_ && under_way_ < room_) {
-    if (const auto index = draw_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
+    if (const auto index = claim_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
       const std::uint64_t begun = begin_unit(base_.file.unit(*index));
       under_way_ += begun;
       in_flight_.texts_begun += begun;

@@ -13,7 +13,6 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/run/open_model.h"
-#include "magister/run/progress.h"
 
 namespace magister {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/run/run_log.h"
 
 namespace magister {
@@ -18,10 +19,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLiveInterval{500};
-constexpr std::chrono::seconds kPlainInterval{30};
+constexpr std::chrono::seconds kPlainInterval{30}, kVerboseInterval{5};
+constexpr std::uint64_t kBarWidth = 20;
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
+}
+
+// "[######--------------]"
+std::string bar(std::uint64_t done, std::uint64_t total) {
+  const std::uint64_t filled = total == 0 ? kBarWidth : std::min(done, total) * kBarWidth / total;
+  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '-') + "]";
 }
 
 double rate(std::uint64_t amount, double seconds) { return seconds > 0 ? static_cast<double>(amount) / seconds : 0; }
@@ -49,7 +57,8 @@ Progress::Progress(std::string task, Total total, Total before, RunLog& log, boo
 
 Progress::~Progress() { end(); }
 
-std::string Progress::line(Total done, double seconds_since_start, const InFlight& in_flight) const {
+std::string Progress::line(Total done, double seconds_since_start, const InFlight& in_flight,
+                           std::optional<SlowestRank> slowest) const {
   const std::uint64_t tokens_here = done.tokens - std::min(done.tokens, before_.tokens);
   const std::uint64_t tokens_left = total_.tokens - std::min(total_.tokens, done.tokens);
   const bool none_committed = tokens_here == 0 && in_flight.tokens > 0;
@@ -64,29 +73,39 @@ std::string Progress::line(Total done, double seconds_since_start, const InFligh
       : tokens_left == 0 ? format_duration(0)
       : tokens_per_second > 0.0 ? format_duration(static_cast<double>(tokens_left) / tokens_per_second)
                                 : "unknown";
-  return fmt::format("{}: {}/{} units ({:.1f} %){}, {:.0f} tokens/s, ETA {}", task_, done.units, total_.units, percent,
-                     texts, tokens_per_second, eta);
+  const std::string last = !slowest ? ""
+                                    : fmt::format(", slowest rank {}: {:.0f} tokens/s", slowest->rank,
+                                                  rate(slowest->tokens, seconds_since_start));
+  return fmt::format("{}{} {}/{} units ({:.1f} %){}, {:.0f} tokens/s, elapsed {}, ETA {}{}", task_,
+                     live_ ? " " + bar(done.units, total_.units) : ":", done.units, total_.units, percent, texts,
+                     tokens_per_second, format_duration(seconds_since_start), eta, last);
 }
 
-void Progress::update(Total done, const InFlight& in_flight) {
-  if (!speaks_) return;
+bool Progress::is_due() const {
+  const auto since_last = Clock::now() - last_line_;
+  if (live_) return speaks_ && since_last >= kLiveInterval;
+  return speaks_ && since_last >= (verbosity() == Verbosity::kVerbose ? kVerboseInterval : kPlainInterval);
+}
+
+void Progress::update(Total done, const InFlight& in_flight, std::optional<SlowestRank> slowest) {
+  if (!is_due()) return;
   const Clock::time_point now = Clock::now();
-  const auto since_last = now - last_line_;
-  if (live_ ? since_last < kLiveInterval : since_last < kPlainInterval) return;
   last_line_ = now;
-  const std::string text = line(done, seconds_between(begin_, now), in_flight);
+  const std::string text = line(done, seconds_between(begin_, now), in_flight, slowest);
   if (live_) {
     show_live_line(text);
     return;
   }
   log_info("{}", text);
-  log_.event("progress", {{"task", task_},
-                          {"units_done", done.units},
-                          {"units", total_.units},
-                          {"tokens_done", done.tokens},
-                          {"tokens", total_.tokens},
-                          {"tokens_per_second",
-                           rate(done.tokens - std::min(done.tokens, before_.tokens), seconds_between(begin_, now))}});
+  nlohmann::ordered_json fields = {
+      {"task", task_},
+      {"units_done", done.units},
+      {"units", total_.units},
+      {"tokens_done", done.tokens},
+      {"tokens", total_.tokens},
+      {"tokens_per_second", rate(done.tokens - std::min(done.tokens, before_.tokens), seconds_between(begin_, now))}};
+  if (slowest) fields.update({{"slowest_rank", slowest->rank}, {"slowest_rank_tokens", slowest->tokens}});
+  log_.event("progress", fields);
 }
 
 void Progress::end() {
@@ -189,21 +208,6 @@ void report_phases(const Communicator& world, const PhaseTimes& times, const std
                        {"tokens_per_second", rate(tokens, wall_seconds)},
                        {"imbalance", imbalance(rows)},
                        {"phases", phases}});
-}
-
-std::string format_duration(double seconds) {
-  if (!(seconds < 1e9)) return "unknown";
-  const auto whole = static_cast<std::uint64_t>(std::llround(std::max(0.0, seconds)));
-  return fmt::format("{}:{:02d}:{:02d}", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  for (; value >= 1023.95 && unit < 5; ++unit) value /= 1024;
-  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace magister

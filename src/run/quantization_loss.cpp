@@ -11,6 +11,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
 #include "magister/engine/generator.h"
 #include "magister/io/whole_file.h"

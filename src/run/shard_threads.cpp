@@ -64,12 +64,12 @@ void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<
   if (first_error) std::rethrow_exception(first_error);
 }
 
-std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& tickets,
-                                            const std::function<bool()>& stop_wanted) {
+std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
+                                             const std::function<bool()>& stop_wanted) {
   std::int64_t index = -1;
   if (group.tp_rank() == 0) {
     if (stop_wanted()) tickets.request_stop();
-    if (const auto drawn = tickets.draw()) index = static_cast<std::int64_t>(*drawn);
+    if (const auto claimed = tickets.claim()) index = static_cast<std::int64_t>(*claimed);
   }
   if (group.tp_size() > 1) index = group.broadcast_number(index, 0);
   if (index < 0) return std::nullopt;

@@ -1,8 +1,11 @@
 // The loop around a task's units; see unit_loop.h.
 #include "magister/run/unit_loop.h"
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "magister/core/log.h"
 #include "magister/model/cpu/cpu_kernels.h"
@@ -37,6 +40,28 @@ void wait_for_the_others(UnitLoop& loop, UnitTickets& tickets, Watchdog& watchdo
   });
 }
 
+// Once the groups have committed two units each on average; before that most would have none.
+std::optional<SlowestRank> slowest_rank(UnitTickets& tickets, std::uint64_t units_done,
+                                        const std::vector<std::uint64_t>& leaders) {
+  if (leaders.size() < 2 || units_done < 2 * leaders.size()) return std::nullopt;
+  const std::vector<std::uint64_t> tokens = tickets.tokens_by_group();
+  const auto least = std::min_element(tokens.begin(), tokens.end());
+  if (least == tokens.end()) return std::nullopt;
+  return SlowestRank{static_cast<int>(leaders[static_cast<std::size_t>(least - tokens.begin())]), *least};
+}
+
+// World ranks of the groups' leaders, by group. Collective over world.
+std::vector<std::uint64_t> leaders_of(const Communicator& world, const GpuGroup& group) {
+  constexpr auto kNone = static_cast<std::uint64_t>(-1);
+  const std::vector<std::uint64_t> groups =
+      world.all_gather(group.is_leader() ? static_cast<std::uint64_t>(group.group_index()) : kNone);
+  std::vector<std::uint64_t> leaders(static_cast<std::size_t>(group.num_groups()));
+  for (std::size_t rank = 0; rank < groups.size(); ++rank) {
+    if (groups[rank] != kNone) leaders.at(groups[rank]) = rank;
+  }
+  return leaders;
+}
+
 }  // namespace
 
 ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>& work) {
@@ -58,11 +83,13 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
                       loop.group.group_index(), loop.group.num_groups());
   Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
+  const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
   InFlight in_flight;
   const std::function<void()> tell = [&] {
     if (!speaks) return;
+    if (!progress.is_due()) return;
     const UnitTickets::Progress done = tickets.progress();
-    progress.update({done.units_done, done.tokens_done}, in_flight);
+    progress.update({done.units_done, done.tokens_done}, in_flight, slowest_rank(tickets, done.units_done, leaders));
   };
   const std::function<void(const InFlight&)> tell_in_flight = [&](const InFlight& now) {
     in_flight = now;

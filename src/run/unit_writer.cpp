@@ -3,6 +3,8 @@
 
 #include <chrono>
 
+#include "magister/core/log.h"
+
 namespace magister {
 namespace {
 
@@ -23,6 +25,8 @@ void UnitWriter::write(const Unit& unit, const std::vector<ColumnBytes>& columns
     file_.write(column.path, column.of_samples ? unit.samples.begin : unit.rows.begin, column.bytes);
   }
   file_.commit(unit);
+  log_local(LogLevel::kDebug, "unit {} committed: {} tokens of {} samples", unit.index, unit.rows.size(),
+            unit.samples.size());
   write_seconds_ += seconds_since(start);
 }
 

@@ -74,15 +74,29 @@ TEST_F(Log, EveryRankWritesItsFile) {
   set_log_identity(12, 16);
   open_rank_log(folder_ / "logs");
   log_info("world");
+  log_local(LogLevel::kDebug, "not a detail of everybody");
+  set_verbosity(Verbosity::kVerbose);
   log_local(LogLevel::kDebug, "detail");
+  set_verbosity(Verbosity::kNormal);
   log_local(LogLevel::kInfo, "unit {}", 3);
   const std::string text = file_text(folder_ / "logs" / "rank-0012.log");
   const std::string stamp = R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d )";
   EXPECT_TRUE(
       std::regex_match(text, std::regex(stamp + "info world\n" + stamp + "debug detail\n" + stamp + "info unit 3\n")))
       << text;
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "debug: rank 12 of 16: detail\n");
   EXPECT_THROW(open_rank_log("/proc/nowhere"), Error);
+}
+
+TEST_F(Log, QuietIsWarningsAndErrors) {
+  testing::internal::CaptureStderr();
+  set_log_identity(0, 4);
+  set_verbosity(Verbosity::kQuiet);
+  log_info("not now");
+  show_live_line("10 %");
+  log_warning("careful");
+  set_verbosity(Verbosity::kNormal);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "magister: warning: careful\n");
 }
 
 TEST_F(Log, ThreadsDoNotMixTheirLines) {

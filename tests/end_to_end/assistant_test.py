@@ -22,6 +22,11 @@ FORGETFUL = ("{% for m in messages %}{{ m.role }}:\n{{ m.content if loop.last el
              "{% if add_generation_prompt %}assistant:\n{% endif %}")
 
 
+TOOLS = ("{% if tools %}tools:{% for t in tools %} {{ t | tojson }}{% endfor %}\n{% endif %}{% for m in messages %}{{ m.role }}:\n{{ m.content }}<|end|>\n"
+         "{% endfor %}{% if add_generation_prompt %}assistant:\n{% if enable_thinking is defined and enable_thinking is false %}no {% endif %}"
+         "{% endif %}{{ effort | default('none') }} {{ depth | default(0) + 1 }}")
+
+
 class Assistant(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -42,10 +47,10 @@ class Assistant(unittest.TestCase):
                 file.write(json.dumps({"id": f"r{index}", "m": messages}) + "\n")
         cls.tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(cls.world.model / "tokenizer.json"))
 
-    def run_it(self, name, template, score, ranks=0, code=0, data=None, field="messages: m", template_key=None):
+    def run_it(self, name, template, score, ranks=0, code=0, data=None, field="messages: m", template_key=None, model_keys=""):
         (self.world.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
         path = self.world.folder / f"{name}.yaml"
-        path.write_text(f"name: {name}\noutput: {{directory: {self.world.folder}/runs}}\nmodel: {{path: {self.world.model}, dtype: f32{'' if template_key is None else ', chat_template: ' + json.dumps(template_key)}}}\n"
+        path.write_text(f"name: {name}\noutput: {{directory: {self.world.folder}/runs}}\nmodel: {{path: {self.world.model}, dtype: f32{'' if template_key is None else ', chat_template: ' + json.dumps(template_key)}{model_keys}}}\n"
                         f"layout: {{devices: cpu}}\ntasks:\n  - task: teacher_logits\n    dataset: {{path: {data or self.world.data}, key: id, {field}}}\n"
                         f"    max_length: 300\n    overflow: window\n    top_k: 8\n    unit_tokens: 256\n    score: {score}\n")
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
@@ -99,6 +104,30 @@ class Assistant(unittest.TestCase):
         inline = self.run_it("inline", "{{ nothing | nowhere }}", "all", template_key=PLAIN)
         with h5py.File(inline) as file, h5py.File(self.run_it("all", PLAIN, "all")) as usual:
             numpy.testing.assert_array_equal(file["tokens/id"][:], usual["tokens/id"][:])
+
+    def test_tools_and_variables_of_the_template(self):
+        """Equal to transformers' apply_chat_template with the same tools and variables; what the template does not read is refused."""
+        tool = {"type": "function", "function": {"name": "find", "description": "says <|end|>", "parameters": {"type": "object"}}}
+        data = pathlib.Path(self.scratch.name) / "tools.jsonl"
+        records = [{"id": "a", "m": [{"role": "user", "content": "a"}], "t": [tool]}, {"id": "b", "m": [{"role": "user", "content": "b"}], "t": None},
+                   {"id": "c", "m": [{"role": "user", "content": "c"}], "t": json.dumps([tool, tool])}]
+        data.write_text("".join(json.dumps(record) + "\n" for record in records))
+        values = {"enable_thinking": False, "effort": "8", "depth": 2}
+        path = self.run_it("tools", TOOLS, "all", data=data, field="messages: m, tools: t, special_tokens: tokens", model_keys=
+                           ", chat_template_kwargs: " + json.dumps(values))
+        with h5py.File(path) as file:
+            offset, ids = file["samples/offset"][:].astype(int), file["tokens/id"][:].tolist()
+            self.assertIn(b'effort: "8"', bytes(file.attrs["experiment"]))
+            found = [ids[begin:end] for begin, end in zip(offset, offset[1:])]
+        lists = [[tool], None, [tool, tool]]
+        self.assertEqual(found, [self.tokenizer.apply_chat_template(record["m"], tools=tools, chat_template=TOOLS, **values)["input_ids"]
+                                 for record, tools in zip(records, lists)])
+        misspelt = self.run_it("misspelt", TOOLS, "all", code=78, data=data, field="messages: m", model_keys=", chat_template_kwargs: {enable_thinkin: false}")
+        self.assertIn("did you mean enable_thinking?", misspelt)
+        self.assertIn("not a variable to set", self.run_it("own", TOOLS, "all", code=78, data=data, model_keys=", chat_template_kwargs: {messages: 1}"))
+        self.assertIn("writes no tools", self.run_it("no-tools", PLAIN, "all", code=78, data=data, field="messages: m, tools: t"))
+        data.write_text(json.dumps({**records[0], "t": "not JSON"}) + "\n")
+        self.assertIn("tools.jsonl:1: t is not a list of objects", self.run_it("bad", TOOLS, "all", code=65, data=data, field="messages: m, tools: t"))
 
     def test_damage_is_found(self):
         path = self.run_it("damage", PLAIN, "assistant")

@@ -4,6 +4,7 @@ that what was judged is what was written: the text of each row stands in its pro
 The tiny world's verdicts have little of the whole probability, so low_mass is 0 and every row counts; one run has a low_mass at which
 half of the rows do not.
 """
+import csv
 import json
 import pathlib
 import random
@@ -60,7 +61,22 @@ class Summaries(unittest.TestCase):
         """The summary beside a results file is the oracle's -> the summary."""
         found = json.loads(results.with_suffix(".summary.json").read_text())
         self.assertEqual(judge_summary.differences(found, judge_summary.summary(results, mode, NAMES[mode], **what)), [])
+        self.compare_table(results, found)
         return found
+
+    def compare_table(self, results, summary):
+        """Every number of the summary stands in the CSV, read by Python's own reader, and nothing else."""
+        with open(results.with_suffix(".summary.csv"), newline="", encoding="utf-8") as file:
+            rows = {row["measure"]: row for row in csv.DictReader(file)}
+        def numbers(node, path):
+            if isinstance(node, dict) and "wilson95" in node:
+                return {path: [node["share"], node["count"], node["of"], *node["wilson95"]]}
+            if isinstance(node, (dict, list)):
+                parts = node.items() if isinstance(node, dict) else enumerate(node)
+                return {key: value for name, part in parts for key, value in numbers(part, f"{path}.{name}" if path else str(name)).items()}
+            return {path: [node, None, None, None, None]}
+        columns = ("value", "count", "of", "wilson95_low", "wilson95_high")
+        self.assertEqual({measure: [float(row[c]) if row[c] else None for c in columns] for measure, row in rows.items()}, numbers(summary, ""))
 
     def test_every_mode(self):
         prompt = lambda mode: {"user": PROMPTS.get(mode, "{{ question }} {{ answer }}")}

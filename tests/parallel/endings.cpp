@@ -101,7 +101,7 @@ void draw_tickets(const Communicator& world) {
   }
   UnitTickets tickets(world, UnitSet::all(200), Schedule::kDynamic, world.rank(), world.size());
   std::uint64_t sum = 0;
-  while (const auto unit = tickets.draw()) {
+  while (const auto unit = tickets.claim()) {
     sum += *unit + 1;
     tickets.report_done(3);
   }

@@ -1,4 +1,4 @@
-// Every unit is drawn exactly once over the groups, whichever the schedule and the kind of counters; a stop reaches
+// Every unit is claimed exactly once over the groups, whichever the schedule and the kind of counters; a stop reaches
 // everybody; several threads of a rank may ask at once.
 #include "magister/parallel/unit_tickets.h"
 
@@ -22,11 +22,11 @@ UnitSet multiples_of_three(std::uint64_t count) {
 
 class Tickets : public testing::TestWithParam<Schedule> {};
 
-TEST_P(Tickets, AreDrawnExactlyOnce) {
+TEST_P(Tickets, AreClaimedExactlyOnce) {
   const auto world = Communicator::world();
   UnitTickets tickets(world, multiples_of_three(500), GetParam(), world.rank(), world.size());
   std::uint64_t count = 0, sum = 0;
-  while (const auto unit = tickets.draw()) {
+  while (const auto unit = tickets.claim()) {
     ++count;
     sum += *unit;
     tickets.report_done(10);
@@ -36,6 +36,9 @@ TEST_P(Tickets, AreDrawnExactlyOnce) {
   world.wait_for_all();
   EXPECT_EQ(tickets.progress().units_done, 500u);
   EXPECT_EQ(tickets.progress().tokens_done, 5000u);
+  const std::vector<std::uint64_t> by_group = tickets.tokens_by_group();
+  ASSERT_EQ(by_group.size(), static_cast<std::size_t>(world.size()));
+  EXPECT_EQ(by_group[static_cast<std::size_t>(world.rank())], 10 * count);
   int idle_calls = 0;
   if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
   tickets.free([&] { ++idle_calls; });
@@ -48,13 +51,13 @@ TEST_P(Tickets, AreDrawnExactlyOnce) {
   tickets.free();  // again: nothing
 }
 
-TEST_P(Tickets, GroupsWithoutALeaderOnThisRankDrawNothing) {
+TEST_P(Tickets, GroupsWithoutALeaderOnThisRankClaimNothing) {
   const auto world = Communicator::world();
-  // One group over all ranks: rank 0 draws for it, the others only watch.
+  // One group over all ranks: rank 0 claims for it, the others only watch.
   UnitTickets tickets(world, multiples_of_three(40), GetParam(), 0, 1);
   std::uint64_t count = 0;
   if (world.rank() == 0) {
-    while (tickets.draw()) tickets.report_done(1), ++count;
+    while (tickets.claim()) tickets.report_done(1), ++count;
     EXPECT_EQ(count, 40u);
   }
   world.wait_for_all();
@@ -65,11 +68,11 @@ TEST_P(Tickets, GroupsWithoutALeaderOnThisRankDrawNothing) {
 TEST_P(Tickets, StopReachesEveryRank) {
   const auto world = Communicator::world();
   UnitTickets tickets(world, UnitSet::all(100), GetParam(), world.rank(), world.size());
-  EXPECT_TRUE(tickets.draw().has_value());
+  EXPECT_TRUE(tickets.claim().has_value());
   world.wait_for_all();
   if (world.rank() == world.size() - 1) tickets.request_stop();
   world.wait_for_all();
-  EXPECT_FALSE(tickets.draw().has_value());
+  EXPECT_FALSE(tickets.claim().has_value());
   EXPECT_TRUE(tickets.stop_requested());
   tickets.free();
   EXPECT_TRUE(tickets.stop_requested());
@@ -78,12 +81,12 @@ TEST_P(Tickets, StopReachesEveryRank) {
 TEST_P(Tickets, NothingToDo) {
   const auto world = Communicator::world();
   UnitTickets tickets(world, {}, GetParam(), world.rank(), world.size());
-  EXPECT_FALSE(tickets.draw().has_value());
+  EXPECT_FALSE(tickets.claim().has_value());
   EXPECT_EQ(tickets.progress().units_done, 0u);
   tickets.free();
 }
 
-// A rank's writer thread reports while its main thread draws; rank 0's watchdog keeps MPI going while rank 0 computes.
+// A rank's writer thread reports while its main thread claims; rank 0's watchdog keeps MPI going while rank 0 computes.
 TEST_P(Tickets, ThreadsOfARankMayAskAtOnce) {
   const auto world = Communicator::world();
   const Watchdog watchdog(std::chrono::minutes(1), world.rank() == 0);
@@ -92,7 +95,7 @@ TEST_P(Tickets, ThreadsOfARankMayAskAtOnce) {
     for (int i = 0; i < 100; ++i) tickets.report_done(7);
   });
   std::uint64_t count = 0;
-  while (tickets.draw()) {
+  while (tickets.claim()) {
     ++count;
     tickets.progress();
   }
@@ -110,9 +113,9 @@ TEST(StaticTickets, GiveEachGroupEveryNthUnit) {
   const auto world = Communicator::world();
   UnitTickets tickets(world, multiples_of_three(50), Schedule::kStatic, world.rank(), world.size());
   for (auto i = static_cast<std::uint64_t>(world.rank()); i < 50; i += static_cast<std::uint64_t>(world.size())) {
-    EXPECT_EQ(tickets.draw(), i * 3);
+    EXPECT_EQ(tickets.claim(), i * 3);
   }
-  EXPECT_EQ(tickets.draw(), std::nullopt);
+  EXPECT_EQ(tickets.claim(), std::nullopt);
   tickets.free();
 }
 

@@ -22,14 +22,21 @@ namespace {
 TEST(Progress, SaysDoneRateAndTimeLeft) {
   RunLog log;
   const Progress fresh("teacher", {400, 10'000}, {}, log, false, false);
-  EXPECT_EQ(fresh.line({100, 2500}, 10), "teacher: 100/400 units (25.0 %), 250 tokens/s, ETA 0:00:30");
-  EXPECT_EQ(fresh.line({0, 0}, 10), "teacher: 0/400 units (0.0 %), 0 tokens/s, ETA unknown");
-  EXPECT_EQ(fresh.line({400, 10'000}, 40), "teacher: 400/400 units (100.0 %), 250 tokens/s, ETA 0:00:00");
+  EXPECT_EQ(fresh.line({100, 2500}, 10), "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:30");
+  EXPECT_EQ(fresh.line({0, 0}, 10), "teacher: 0/400 units (0.0 %), 0 tokens/s, elapsed 0:00:10, ETA unknown");
+  EXPECT_EQ(fresh.line({400, 10'000}, 40),
+            "teacher: 400/400 units (100.0 %), 250 tokens/s, elapsed 0:00:40, ETA 0:00:00");
   // What an earlier run did is done, but its speed is not this run's.
   const Progress resumed("teacher", {400, 10'000}, {200, 5000}, log, false, false);
-  EXPECT_EQ(resumed.line({300, 7500}, 10), "teacher: 300/400 units (75.0 %), 250 tokens/s, ETA 0:00:10");
+  EXPECT_EQ(resumed.line({300, 7500}, 10),
+            "teacher: 300/400 units (75.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:10");
+  EXPECT_EQ(fresh.line({100, 2500}, 10, {}, SlowestRank{3, 400}),
+            "teacher: 100/400 units (25.0 %), 250 tokens/s, elapsed 0:00:10, ETA 0:00:30, slowest rank 3: 40 tokens/s");
+  const Progress live("teacher", {400, 10'000}, {}, log, false, true);
+  EXPECT_EQ(live.line({120, 3000}, 10),
+            "teacher [######--------------] 120/400 units (30.0 %), 300 tokens/s, elapsed 0:00:10, ETA 0:00:23");
   const Progress nothing("teacher", {0, 0}, {}, log, false, false);
-  EXPECT_EQ(nothing.line({0, 0}, 0), "teacher: 0/0 units (100.0 %), 0 tokens/s, ETA 0:00:00");
+  EXPECT_EQ(nothing.line({0, 0}, 0), "teacher: 0/0 units (100.0 %), 0 tokens/s, elapsed 0:00:00, ETA 0:00:00");
 }
 
 // A record of 400 texts is one unit: until it is committed the line speaks of its texts.
@@ -37,13 +44,15 @@ TEST(Progress, TextsInFlightHaveARateAndATimeLeft) {
   RunLog log;
   const Progress progress("generate", {2, 96}, {}, log, false, false);
   EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 0, 48, 1}),
-            "generate: 0/2 units (0.0 %), 0 of 400 texts in flight written, 5 tokens/s, ETA unknown");
-  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 1}),
-            "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:01:10");
-  EXPECT_EQ(progress.line({0, 0}, 10, {1, 400, 100, 5000, 2}),
-            "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, ETA 0:00:30");
+            "generate: 0/2 units (0.0 %), 0 of 400 texts in flight written, 5 tokens/s, elapsed 0:00:10, ETA unknown");
+  EXPECT_EQ(
+      progress.line({0, 0}, 10, {1, 400, 100, 5000, 1}),
+      "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, elapsed 0:00:10, ETA 0:01:10");
+  EXPECT_EQ(
+      progress.line({0, 0}, 10, {1, 400, 100, 5000, 2}),
+      "generate: 0/2 units (0.0 %), 100 of 400 texts in flight written, 500 tokens/s, elapsed 0:00:10, ETA 0:00:30");
   EXPECT_EQ(progress.line({1, 48}, 12, {2, 800, 500, 9000, 1}),
-            "generate: 1/2 units (50.0 %), 4 tokens/s, ETA 0:00:12");
+            "generate: 1/2 units (50.0 %), 4 tokens/s, elapsed 0:00:12, ETA 0:00:12");
 }
 
 TEST(Progress, LiveLineIsReplacedAndCleared) {
@@ -57,21 +66,9 @@ TEST(Progress, LiveLineIsReplacedAndCleared) {
     progress.update({2, 20});  // too early again
   }
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(std::regex_match(
-      text, std::regex("\r\x1b\\[Kt: 1/2 units \\(50\\.0 %\\), [0-9]+ tokens/s, ETA 0:00:0[0-9]\r\x1b\\[K")))
+  EXPECT_TRUE(std::regex_match(text, std::regex("\r\x1b\\[Kt \\[#{10}-{10}\\] 1/2 units \\(50\\.0 %\\), [0-9]+ "
+                                                "tokens/s, elapsed 0:00:01, ETA 0:00:0[0-9]\r\x1b\\[K")))
       << text;
-}
-
-TEST(Progress, Words) {
-  EXPECT_EQ(format_duration(0), "0:00:00");
-  EXPECT_EQ(format_duration(59.6), "0:01:00");
-  EXPECT_EQ(format_duration(100 * 3600 + 61), "100:01:01");
-  EXPECT_EQ(format_duration(1e300), "unknown");
-  EXPECT_EQ(format_bytes(0), "0 B");
-  EXPECT_EQ(format_bytes(1023), "1023 B");
-  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
-  EXPECT_EQ(format_bytes((1ull << 20) - 1), "1.0 MiB");
-  EXPECT_EQ(format_bytes(~0ull), "16.0 EiB");
 }
 
 // Rank r spends r + 1 seconds computing; only rank 0 loads.

@@ -22,7 +22,7 @@ class NormShard final : public ShardModel {
  public:
   using ShardModel::ShardModel;
   void run_units() {
-    while (const auto index = draw_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
+    while (const auto index = claim_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
       watch("compute", static_cast<std::int64_t>(*index));
       const Unit unit = base_.file.unit(*index);
       const at::Tensor hidden_TD = model_.forward(pack_sequences(sample_tokens(base_.file, unit)));

@@ -13,11 +13,14 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "magister/core/config_rules.h"
 
 namespace magister {
+
+using ConfigValue = std::variant<bool, std::int64_t, double, std::string>;
 
 // A map of the experiment, or a place where one could stand (then every read gives its default). Cheap to copy; valid as
 // long as its ConfigDocument. Each read declares the key (config_rules.h) and adds it to the resolved experiment once, so a
@@ -68,6 +71,8 @@ class ConfigNode {
   std::optional<ConfigNode> optional_section(std::string_view key);
   // A map of free names with one value each, as written ("8", "true"); absent: empty, here and in the resolved experiment.
   std::vector<std::pair<std::string, std::string>> text_map(std::string_view key);
+  // The same with each value's type as YAML has it: true, 8, 0.5, or a text ("8" in quotes is one).
+  std::vector<std::pair<std::string, ConfigValue>> value_map(std::string_view key);
   // A list of maps, at least one; the second is empty where the key is absent.
   std::vector<ConfigNode> sections(std::string_view key);
   std::vector<ConfigNode> optional_sections(std::string_view key);
@@ -116,6 +121,8 @@ class ConfigNode {
   ConfigNode child(std::string_view key, Value* value, Resolved* resolved, ConfigRules* rules, bool broken) const;
   std::optional<std::string> read_text(std::string_view key);
   double read_number_or(std::string_view key, double fallback, double least, double most);
+  // Calls entry(name, value, its place in the resolved experiment) for every scalar of a map of free names.
+  void for_entries(std::string_view key, const std::function<void(const std::string&, const Value&, Resolved&)>& entry);
   std::string read_choice(std::string_view key, const std::vector<std::string>& names, std::string_view fallback,
                           std::string_view also);
 

@@ -13,13 +13,18 @@ namespace magister {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Called once at start-up by main. world_rank decides who speaks for the world.
-void set_log_identity(int world_rank, int world_size, LogLevel threshold = LogLevel::kInfo);
+void set_log_identity(int world_rank, int world_size);
+// What standard error shows. kQuiet: warnings and errors. kVerbose: also details (log_local at kDebug), and what every rank says for itself.
+// Rank logs have all of it but details, which they have when verbose.
+enum class Verbosity { kQuiet, kNormal, kVerbose };
+void set_verbosity(Verbosity verbosity) noexcept;
+Verbosity verbosity() noexcept;
 int log_world_rank() noexcept;
 
 // Opens <directory>/rank-NNNN.log for appending; every later message of this rank also goes there with a time stamp.
 void open_rank_log(const std::string& directory);
 
-// The line that a terminal shows and replaces ("" ends it); messages are written above it. Rank 0 on a terminal only.
+// The line that a terminal shows and replaces ("" ends it); messages are written above it. Rank 0 on a terminal only, never when quiet.
 void show_live_line(const std::string& text);
 bool stderr_is_terminal() noexcept;
 

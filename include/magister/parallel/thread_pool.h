@@ -19,7 +19,7 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   // Calls tile(tile_index, thread_index) for every tile_index in [0, num_tiles), thread_index in [0, num_threads).
-  // Tiles are drawn in order of their index. Returns when all are done; the first exception is rethrown after that.
+  // Tiles are taken in order of their index. Returns when all are done; the first exception is rethrown after that.
   // Not reentrant. Inside a tile ATen's own parallelism is off (at::set_num_threads(1) at construction).
   void run(std::int64_t num_tiles, const std::function<void(std::int64_t tile_index, int thread_index)>& tile);
 

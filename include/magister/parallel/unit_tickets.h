@@ -1,5 +1,5 @@
 // UnitTickets: the leaders of all GPU groups claim units from one counter in the memory of world rank 0 (MPI one-sided).
-// A draw is one MPI_Fetch_and_op: 0.2 us on two free cores, 17 us oversubscribed (measured); where MPI has no windows a
+// A claim is one MPI_Fetch_and_op: 0.2 us on two free cores, 17 us oversubscribed (measured); where MPI has no windows a
 // thread on rank 0 answers messages instead. Also the job's shared stop sign and its count of finished units. Which
 // group computed a unit never shows in the results.
 #pragma once
@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "magister/core/unit_set.h"
 
@@ -20,7 +21,7 @@ enum class Schedule { kDynamic, kStatic };
 class UnitTickets {
  public:
   // Collective over world. `pending`: the units still to do, equal on all ranks.
-  // kStatic gives group g the entries g, g + num_groups, ... and needs no communication to draw.
+  // kStatic gives group g the entries g, g + num_groups, ... and needs no communication.
   UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups);
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;
@@ -28,15 +29,15 @@ class UnitTickets {
 
   // All below but free(): from any thread; needs MPI_THREAD_MULTIPLE when two threads of a rank call at once.
 
-  // The next unit for this group, or nothing when all are drawn or the job was asked to stop. Called by leaders only.
-  std::optional<std::uint64_t> draw();
+  // The next unit for this group, or nothing when all are claimed or the job was asked to stop. Called by leaders only.
+  std::optional<std::uint64_t> claim();
   // One more unit is committed; adds its tokens to the shared progress.
   void report_done(std::uint64_t num_tokens);
   // This rank still makes progress; cheap, so often called: at most 10 times a second it reaches the others. A rank that waits for
   // them sees heartbeat() move and knows that nobody is stuck.
   void beat();
   std::uint64_t heartbeat();
-  // From any rank: no further unit is drawn by anyone.
+  // From any rank: no further unit is claimed by anyone.
   void request_stop();
   bool stop_requested();
 
@@ -45,6 +46,8 @@ class UnitTickets {
     std::uint64_t tokens_done = 0;
   };
   Progress progress();
+  // Tokens of the units that each group has committed in this run, [num_groups]; empty after free(). One message, whatever their number.
+  std::vector<std::uint64_t> tokens_by_group();
 
   // Collective over world: waits for every rank in a loop that sleeps and calls idle() (so that progress and a watchdog
   // stay alive), then frees the window. progress() and stop_requested() keep their last answer.

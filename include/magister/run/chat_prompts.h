@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "magister/io/dataset/dataset.h"
 #include "magister/run/checkpoint.h"
 #include "magister/text/chat_template.h"
 #include "magister/text/tokenizer.h"
@@ -14,14 +15,21 @@ namespace magister {
 
 class ChatPrompts {
  public:
-  // The checkpoint's chat template. Throws Error(kConfig) when it has none. special_tokens_in_messages: what stands inside
-  // messages is trusted, and a special token written there is one. The checkpoint's tokenizer is kept by reference.
-  explicit ChatPrompts(Checkpoint& checkpoint, bool special_tokens_in_messages = false);
+  // The checkpoint's chat template, with model.chat_template_kwargs as further variables, for chats of this data set. Throws
+  // Error(kConfig) when it has none, and for variables or tools that the template does not read (they would silently do nothing).
+  // dataset.special_tokens_in_messages: what stands inside messages is trusted, and a special token written there is one. The
+  // checkpoint's tokenizer is kept by reference.
+  ChatPrompts(Checkpoint& checkpoint, const DatasetConfig& dataset);
 
-  // messages: a list of objects with role and content. With answer_follows the text ends where the assistant is to begin.
-  // Throws Error(kData) with `where`. Thread-safe.
-  std::vector<TokenId> encode(const nlohmann::ordered_json& messages, bool answer_follows,
-                              const std::string& where) const;
+  // messages: a list of objects with role and content; tools: a list of objects (JSON Schemas of functions), or null.
+  struct Chat {
+    nlohmann::ordered_json messages, tools = nullptr;
+  };
+  // The fields of a record (an object in one line) that the data set names. Throws Error(kData) with `where`.
+  static Chat chat_of(const Record& record, const DatasetConfig& dataset);
+
+  // With answer_follows the text ends where the assistant is to begin. Throws Error(kData) with `where`. Thread-safe.
+  std::vector<TokenId> encode(const Chat& chat, bool answer_follows, const std::string& where) const;
 
   // The whole chat, and which of its tokens the assistant wrote: 1 for tokens inside the template's {% generation %} blocks, or,
   // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
@@ -31,19 +39,19 @@ class ChatPrompts {
     std::vector<TokenId> ids;
     std::vector<std::uint8_t> assistant;
   };
-  MarkedTokens encode_marked(const nlohmann::ordered_json& messages, const std::string& where) const;
+  MarkedTokens encode_marked(const Chat& chat, const std::string& where) const;
 
  private:
-  nlohmann::ordered_json safe(const nlohmann::ordered_json& messages) const;
-  RenderedChat render(const nlohmann::ordered_json& guarded_messages, bool answer_follows) const;
-  std::vector<TextSpan> answers_by_prefix(const nlohmann::ordered_json& guarded_messages,
-                                          const std::string& whole) const;
+  void add_variables(const ModelSection& section);
+  Chat safe(const Chat& chat) const;
+  RenderedChat render(const Chat& guarded, bool answer_follows) const;
+  std::vector<TextSpan> answers_by_prefix(const Chat& guarded, const std::string& whole) const;
   std::vector<TokenId> tokens(const std::string& text) const;
 
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;
   bool trusted_;
-  std::string bos_token_, eos_token_;
+  nlohmann::ordered_json variables_;  // of every chat: bos_token, eos_token, model.chat_template_kwargs
 };
 
 // The field of a JSONL line (an object) as JSON; throws Error(kData) naming the fields that are there.

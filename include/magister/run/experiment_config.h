@@ -24,6 +24,9 @@ struct ModelSection {
   std::optional<std::int64_t> quantization_group;
   std::int64_t quantization_loss = 0;  // tokens over which the loss is measured before the work; 0: not
   std::string chat_template;           // a file or a text; empty: the model's own
+  // Variables of the chat template beyond the chat itself (enable_thinking: false), and where they stand, for messages.
+  std::vector<std::pair<std::string, ConfigValue>> chat_template_kwargs;
+  std::string chat_template_kwargs_place;
 };
 
 // How a run goes, not what it computes: never part of the results file: it is the same for any of these.

@@ -1,4 +1,4 @@
-// The loop of tasks that work with the generator: units are drawn as long as there is room for their sequences, so the batch
+// The loop of tasks that work with the generator: units are claimed as long as there is room for their sequences, so the batch
 // stays full over the borders of units, and a unit is written when its last sequence is done, in whatever order.
 #pragma once
 

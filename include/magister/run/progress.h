@@ -1,10 +1,11 @@
-// Progress of a run for people, and its timing by phase. On a terminal one live line, replaced twice a second; else a
-// full line every 30 s; both "done/total units, tokens/s, ETA". At the end a table by phase over the ranks.
+// Progress of a run for people, and its timing by phase. On a terminal one live line with a bar, replaced twice a second; else a full line
+// every 30 s (5 s when verbose); both "done/total units, tokens/s, elapsed, ETA, slowest rank". At the end a table by phase over the ranks.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,12 @@ struct InFlight {
   std::uint64_t groups = 1;                                        // that share the units
 };
 
+// The rank whose group has done the fewest tokens of this run.
+struct SlowestRank {
+  int rank = 0;
+  std::uint64_t tokens = 0;
+};
+
 class Progress {
  public:
   struct Total {
@@ -34,13 +41,17 @@ class Progress {
   ~Progress();
 
   // Cheap: says something only when its time has come. done counts `before` too.
-  void update(Total done, const InFlight& in_flight = {});
+  void update(Total done, const InFlight& in_flight = {}, std::optional<SlowestRank> slowest = {});
+  // Whether update() would say something now: what costs messages need not be asked for before.
+  bool is_due() const;
   // Ends the live line.
   void end();
 
-  // "teacher: 120/400 units (30.0 %), 1234 tokens/s, ETA 0:02:05": the line of update() at this time, for tests.
+  // "teacher: 120/400 units (30.0 %), 1234 tokens/s, elapsed 0:00:52, ETA 0:02:05, slowest rank 3: 280 tokens/s": the line of update() at
+  // this time, for tests. live: "teacher [######--------------] 120/400 ...".
   // As long as no unit is committed in this run, the rate and the time left are those of the texts in flight.
-  std::string line(Total done, double seconds_since_start, const InFlight& in_flight = {}) const;
+  std::string line(Total done, double seconds_since_start, const InFlight& in_flight = {},
+                   std::optional<SlowestRank> slowest = {}) const;
 
  private:
   std::string task_;
@@ -89,10 +100,5 @@ std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens,
 // gather_phases, then on rank 0 log_info the table and write the event. Collective over world.
 void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task, std::uint64_t tokens,
                    double wall_seconds, RunLog& log);
-
-// "1:02:03"
-std::string format_duration(double seconds);
-// "1.5 GiB"
-std::string format_bytes(std::uint64_t bytes);
 
 }  // namespace magister

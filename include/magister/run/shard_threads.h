@@ -19,7 +19,7 @@ void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<
 
 // The group's next unit, the same on every shard; nothing when none is left or the job is asked to stop, which this does
 // itself when stop_wanted() says so. Collective over the group.
-std::optional<std::uint64_t> draw_for_group(ProcessGroup& group, UnitTickets& tickets,
-                                            const std::function<bool()>& stop_wanted);
+std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,
+                                             const std::function<bool()>& stop_wanted);
 
 }  // namespace magister

@@ -7,6 +7,7 @@
 
 #include "io/results/columns.h"
 #include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/io/results/reader.h"
 
 namespace magister {
@@ -100,14 +101,6 @@ ordered_json describe(const ResultsReader& file) {
   return all;
 }
 
-std::string human_bytes(std::uint64_t bytes) {
-  const char* const names[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < std::size(names); ++unit) value /= 1000;
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, names[unit]);
-}
-
 std::string dataset_lines(const ordered_json& datasets) {
   std::string text = fmt::format("  {:<26} {:<9} {:<16} {:>10}  {}\n", "dataset", "type", "shape", "size", "comment");
   for (const ordered_json& entry : datasets) {
@@ -116,7 +109,7 @@ std::string dataset_lines(const ordered_json& datasets) {
     for (const ordered_json& extent : entry["shape"]) shape += (shape.empty() ? "" : " x ") + extent.dump();
     const std::string units = entry.contains("units") ? ", " + entry["units"].get<std::string>() : "";
     text += fmt::format("  {:<26} {:<9} {:<16} {:>10}  {}\n", printable(entry["path"].get<std::string>()), type, shape,
-                        human_bytes(entry["bytes"].get<std::uint64_t>() + entry.value("text_bytes", std::uint64_t{0})),
+                        format_bytes(entry["bytes"].get<std::uint64_t>() + entry.value("text_bytes", std::uint64_t{0})),
                         printable(entry["comment"].get<std::string>() + units, 400));
   }
   return text;
@@ -137,7 +130,7 @@ std::string as_text(const ordered_json& all) {
   const auto number = [&](const char* name) { return all[name].get<std::uint64_t>(); };
   std::string text = fmt::format("{}: {}, {} in all\n", printable(all["path"].get<std::string>(), 4096),
                                  all["state"] == "complete" ? "complete" : "partial, not all units are committed",
-                                 human_bytes(number("file_bytes")));
+                                 format_bytes(number("file_bytes")));
   for (const char* name : {"units", "samples", "tokens"}) {
     text += fmt::format("  {:<18} {} of {}\n", name, number((std::string(name) + "_done").c_str()), number(name));
   }

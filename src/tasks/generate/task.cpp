@@ -82,8 +82,7 @@ GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, co
     constraint_sha256_ = constraint_sha256(rule);
     constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
   }
-  if (!config_.dataset.messages_field.empty())
-    chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
 }
 
 void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
@@ -132,8 +131,7 @@ SampleRules GenerateJob::rules() {
   rules.min_length = 1;
   if (chat_) {
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
-      return {
-          chat_->encode(record_field(record.text, config_.dataset.messages_field, record.where), true, record.where)};
+      return {chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where)};
     };
   }
   return rules;

@@ -86,7 +86,7 @@ JudgePrompts::JudgePrompts(const JudgeConfig& config, Checkpoint& checkpoint)
   for (const VerdictClass& one : classes()) words.push_back(one.words.front());
   reply_rule_ = reply_rule(config, words);
   if (config.use_chat_template && checkpoint.chat_source() != nullptr)
-    chat_ = std::make_unique<ChatPrompts>(checkpoint);
+    chat_ = std::make_unique<ChatPrompts>(checkpoint, DatasetConfig{});
 }
 
 std::vector<VerdictClass> JudgePrompts::classes() const {
@@ -125,7 +125,7 @@ std::vector<TokenId> JudgePrompts::one(const Prompt& prompt, const ordered_json&
     ordered_json messages = ordered_json::array();
     if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
     messages.push_back({{"role", "user"}, {"content", user}});
-    return chat_->encode(messages, true, where);
+    return chat_->encode({messages}, true, where);
   }
   return tokenizer_.encode((system.empty() ? "" : system + "\n\n") + user,
                            {.add_special_tokens = true, .special_tokens_in_text = false});

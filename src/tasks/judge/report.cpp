@@ -11,6 +11,7 @@
 #include "magister/io/whole_file.h"
 #include "tasks/judge/labels.h"
 #include "tasks/judge/summary.h"
+#include "tasks/judge/summary_csv.h"
 
 namespace magister {
 namespace {
@@ -145,6 +146,7 @@ bool write_judge_summary(const JudgeReport& report) {
             : ordered_json(static_cast<double>(all.rows_with_verdict(0)) / static_cast<double>(all.num_rows()));
   }
   write_whole_file(fs::path(report.results_path).replace_extension(".summary.json").string(), summary.dump(2) + "\n");
+  write_whole_file(fs::path(report.results_path).replace_extension(".summary.csv").string(), summary_csv(summary));
   report.log.event("summary", summary);
   log_info("{}: {}", report.config.name, summary.dump());
   return true;

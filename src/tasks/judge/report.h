@@ -1,4 +1,4 @@
-// The summary of a judge's run: what its columns say together, beside the labels of the data set; <task>.summary.json.
+// The summary of a judge's run: what its columns say together, beside the labels of the data set; <task>.summary.json and .csv.
 #pragma once
 
 #include <cstddef>

@@ -134,7 +134,7 @@ class Shard final : public ShardModel {
 
   std::optional<std::uint64_t> next_unit() {
     const PhaseTimes::Span span(times_, "draw");
-    return draw_for_group(group_, base_.work.tickets, base_.stop_wanted);
+    return claim_for_group(group_, base_.work.tickets, base_.stop_wanted);
   }
 
   // False when the job wants to stop before the unit is finished: it is dropped, nothing of it was written.

@@ -44,14 +44,13 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
                  config_.length_place, config_.max_length, model_.max_position_embeddings,
                  model_.max_position_embeddings);
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
-  if (!config_.dataset.messages_field.empty())
-    chat_.emplace(inputs.checkpoint, config_.dataset.special_tokens_in_messages);
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
 }
 
 std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
-  const nlohmann::ordered_json messages = record_field(record.text, config_.dataset.messages_field, record.where);
-  if (!config_.assistant_only) return {chat_->encode(messages, false, record.where)};
-  ChatPrompts::MarkedTokens marked = chat_->encode_marked(messages, record.where);
+  const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, config_.dataset);
+  if (!config_.assistant_only) return {chat_->encode(chat, false, record.where)};
+  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where);
   return {{std::move(marked.ids), std::move(marked.assistant)}};
 }
 

@@ -20,6 +20,7 @@ struct DatasetConfig {
   // The text is the whole line, one checked JSON object: for tasks that read several fields. The two above are not used.
   bool whole_record = false;
   std::string messages_field;               // with whole_record: where a task finds a chat in it
+  std::string tools_field;                  // likewise the tools that the chat may call; empty: none
   bool special_tokens_in_messages = false;  // a special token written inside a message is one; else it is text
   std::string tokens_field;                 // ids instead of text
   std::string key_field;                    // empty: the key is the record's index

@@ -1,0 +1,38 @@
+// The summary's tree, walked in its order.
+#include "tasks/judge/summary_csv.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace magister {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string number(const ordered_json& value) { return value.is_null() ? std::string() : value.dump(); }
+
+void add_rows(const ordered_json& node, const std::string& measure, std::string& out) {
+  if (node.is_object() && node.contains("share") && node.contains("wilson95")) {
+    out += fmt::format("{},{},{},{},{},{}\n", measure, number(node["share"]), number(node["count"]), number(node["of"]),
+                       number(node["wilson95"][0]), number(node["wilson95"][1]));
+  } else if (node.is_structured()) {
+    std::size_t index = 0;
+    for (const auto& [name, part] : node.items()) {
+      const std::string last = node.is_object() ? name : std::to_string(index++);
+      add_rows(part, measure.empty() ? last : measure + "." + last, out);
+    }
+  } else {
+    out += fmt::format("{},{},,,,\n", measure, number(node));
+  }
+}
+
+}  // namespace
+
+std::string summary_csv(const ordered_json& summary) {
+  std::string out = "measure,value,count,of,wilson95_low,wilson95_high\n";
+  add_rows(summary, "", out);
+  return out;
+}
+
+}  // namespace magister
