@@ -1,0 +1,21 @@
+"""Runs all tests of the reader in one process, which makes the files that they share once. usage: run.py [names of tests as unittest takes them]
+
+    MAGISTER=build/magister MAGISTER_SOURCE_DIR=. .deps/venv/bin/python scripts/reader/tests/run.py reader_test.Slices
+
+pytest runs the same files; without MAGISTER in the environment, tests that need files of the program are skipped.
+"""
+import sys
+import unittest
+
+import program_files
+
+if __name__ == "__main__":
+    try:
+        import torch
+        torch.set_num_threads(1)  # the models are tiny, and other tests run beside this one
+    except ImportError:
+        print("skipped: torch is not installed")
+        sys.exit(77)
+    names = sys.argv[1:]
+    tests = unittest.defaultTestLoader.loadTestsFromNames(names) if names else unittest.defaultTestLoader.discover(program_files.HERE, "*_test.py")
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(tests).wasSuccessful())
