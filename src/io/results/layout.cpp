@@ -107,18 +107,19 @@ std::vector<ColumnSpec> with_commit(const ResultsSpec& spec) {
   return columns;
 }
 
-// What H5Web, silx and nexpy draw on opening.
-void create_default_plot(hid_t file, const std::string& column, const std::string& comment, const std::string& path) {
+// What H5Web, silx and nexpy draw on opening. They show long_name alone as the axis' label and title, so it has name and units too.
+void create_default_plot(hid_t file, const ColumnSpec& column, const std::string& path) {
   const H5Properties group_creation = without_times(H5P_GROUP_CREATE);
   const H5Group group(
       MAGISTER_CHECK_HDF5(H5Gcreate2(file, "/plot", H5P_DEFAULT, group_creation.get(), H5P_DEFAULT), path));
-  const std::string name = column.substr(column.rfind('/') + 1);
-  MAGISTER_CHECK_HDF5(H5Lcreate_soft(column.c_str(), group.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT), path);
+  const std::string name = column.path.substr(column.path.rfind('/') + 1);
+  MAGISTER_CHECK_HDF5(H5Lcreate_soft(column.path.c_str(), group.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT), path);
   write_text_attribute(group.get(), "NX_class", "NXdata", path);
   write_text_attribute(group.get(), "signal", name, path);
   write_text_attribute(file, "default", "plot", path);
-  const H5Dataset signal(MAGISTER_CHECK_HDF5(H5Dopen2(file, column.c_str(), H5P_DEFAULT), path));
-  write_text_attribute(signal.get(), "long_name", comment, path);
+  const H5Dataset signal(MAGISTER_CHECK_HDF5(H5Dopen2(file, column.path.c_str(), H5P_DEFAULT), path));
+  const std::string label = column.units.empty() ? name : name + " (" + column.units + ")";
+  write_text_attribute(signal.get(), "long_name", label + ": " + column.comment, path);
 }
 
 // Pre-created with our own mode and flags; HDF5 would follow a symbolic link and let everybody read.
@@ -206,7 +207,7 @@ void write_layout(const std::string& path, const ResultsSpec& spec, bool is_made
   write_text_attribute(file.get(), "columns", order, path);
   write_text_attribute(file.get(), "layout_sha256", layout_sha256(columns), path);
   for (const ColumnSpec& column : spec.columns) {
-    if (column.path == spec.default_plot_column) create_default_plot(file.get(), column.path, column.comment, path);
+    if (column.path == spec.default_plot_column) create_default_plot(file.get(), column, path);
   }
   MAGISTER_CHECK(file.close(), ExitCode::kInputOutput,
                  "{}: closing the new file failed: {} (it is not whole); check the disk", printable(path),
