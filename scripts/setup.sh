@@ -5,7 +5,7 @@
 # templates in .deps/templates, and GGUF vocabularies in .deps/vocabularies.
 # Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|test]
 #   MAGISTER_SKIP_PACKAGES=1     packages are there by other means    MAGISTER_TORCH_DIR=DIR  a torch that is there already
-#   MAGISTER_GPU_LIBRARIES=1|0   libtorch's GPU libraries (2.7 GB); default: where a GPU is seen, and for tests
+#   MAGISTER_CUDA=ON|OFF         what GPU code is built from and runs with (2.8 GB), or not; default: where a GPU is seen, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 set_wanted=${1:-test}
 case $set_wanted in
@@ -95,9 +95,11 @@ gpu_is_seen() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || { command -v nvidia-
 
 # The sets of scripts/requirements that this call wants, one a line.
 wanted_sets() {
-  [ -n "${MAGISTER_TORCH_DIR:-}" ] || printf 'run\n'
-  if [ "$set_wanted" = test ] || [ "${MAGISTER_GPU_LIBRARIES:-}" = 1 ] || { [ "${MAGISTER_GPU_LIBRARIES:-}" != 0 ] && gpu_is_seen; }; then
-    [ -n "${MAGISTER_TORCH_DIR:-}" ] || printf 'gpu\n'
+  if [ -z "${MAGISTER_TORCH_DIR:-}" ]; then
+    printf 'run\n'
+    if [ "$set_wanted" = test ] || [ "${MAGISTER_CUDA:-AUTO}" = ON ] || { [ "${MAGISTER_CUDA:-AUTO}" = AUTO ] && gpu_is_seen; }; then
+      printf 'cuda\ngpu\n'
+    fi
   fi
   [ "$set_wanted" = run ] || printf 'test\n'
 }

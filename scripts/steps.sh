@@ -60,6 +60,8 @@ build() {  # build TARGET...
     -DMAGISTER_TESTS="$(grep -q '^test ' .deps/venv/.sets 2>/dev/null && echo ON || echo OFF)" \
     -DMAGISTER_CUDA="${MAGISTER_CUDA:-AUTO}"
   grep -E '^-- GPU code' .deps/log/configure.log | sed 's/^-- /   /' || true
+  ! grep -q '^-- GPU code: OFF' .deps/log/configure.log || [ "${MAGISTER_CUDA:-AUTO}" = OFF ] ||
+    printf '   no GPU is seen here, so the program is built for CPUs; for other machines: MAGISTER_CUDA=ON and the same command\n'
   step "build $* ($jobs jobs)"
   cmake --build build --parallel "$jobs" --target "$@" || die 70 "the build failed (its messages stand above); fix the code and run the same command again"
 }

@@ -1,9 +1,23 @@
-// GPU discovery in a build without the CUDA runtime: there are none.
+// GPU discovery in a build without the CUDA runtime: there are none. Said once where the host has some: a job that was given GPUs would
+// otherwise spend its time on CPUs.
+#include <atomic>
+#include <filesystem>
+
+#include "magister/core/log.h"
 #include "magister/parallel/layout.h"
 
 namespace magister {
 
-std::vector<GpuDevice> discover_gpus() { return {}; }
+std::vector<GpuDevice> discover_gpus() {
+  static std::atomic<bool> said{false};
+  std::error_code ignored;
+  if (std::filesystem::exists("/dev/nvidiactl", ignored) && !said.exchange(true)) {
+    log_warning(
+        "this host has NVIDIA GPUs, but the program was built without GPU code (it computes on CPUs); run "
+        "MAGISTER_CUDA=ON scripts/build.sh and start it again");
+  }
+  return {};
+}
 std::string cuda_runtime_version() { return "none"; }
 std::string cuda_driver_version() { return "none"; }
 std::string nccl_version() { return "none"; }
