@@ -9,7 +9,7 @@ import math
 
 from . import CONFIGURATION, ReportError, printable
 
-# The version of scripts/requirements.txt.
+# The version of scripts/requirements/test.in.
 INSTALL = "python3 -m pip install matplotlib==3.11.2"
 WIDTH, HEADER_HEIGHT, ROW_HEIGHT = 13.0, 1.1, 2.75  # inches
 BLUE, ORANGE, GREY = "#3b6ea5", "#d08a2e", "#9aa3ab"

@@ -341,7 +341,7 @@ class Report(unittest.TestCase):
         stub = pathlib.Path(tempfile.mkdtemp(dir=self.scratch.name))
         (stub / "matplotlib.py").write_text("raise ImportError('no matplotlib here')\n")
         message = self.refused_command(78, self.folder, "--out", self.world.folder / "never.png", PYTHONPATH=str(stub))
-        pin = re.search(r"^matplotlib==\S+$", (tiny_world.ROOT / "scripts/requirements.txt").read_text(), re.MULTILINE).group()
+        pin = re.search(r"^matplotlib==\S+$", (tiny_world.ROOT / "scripts/requirements/test.in").read_text(), re.MULTILINE).group()
         self.assertIn(f"`python3 -m pip install {pin}`", message)
         self.assertEqual(json.loads(call(self.folder, "--json", PYTHONPATH=str(stub)).stdout), self.numbers)
 
