@@ -90,8 +90,8 @@ MUTATIONS = [
     Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",
              "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
     Mutation("flag-before-checksum", "src/io/results/results_file.cpp", '  fail_point("results.commit.rows_written");\n',
-             '  fail_point("results.commit.rows_written");\n  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n',
-             "tests/io/results_oracle_test.py"),
+             '  for (const std::uint8_t one = 1; const Unit& unit : units) write("/commit/done", unit.index, std::as_bytes(std::span(&one, 1)));\n  fail_point("results.commit.rows_written");\n',
+             "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),
     Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file_refused"),
     Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
              "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
@@ -142,7 +142,7 @@ def targets_of(test):
     words = test.split()
     if not words[0].endswith(".py"):
         return [words[0]]
-    probes = {"model": ["families_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"]}
+    probes = {"model": ["families_probe", "own_family_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"]}
     return ["magister", *probes.get(pathlib.PurePath(words[0]).parts[1], [])]
 
 

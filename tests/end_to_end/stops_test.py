@@ -72,18 +72,21 @@ class Stops(unittest.TestCase):
         self.assertEqual(self.world.complete("x", 1), self.reference)
 
     def test_a_flagged_unit_is_whole(self):
-        """Killed right after a done flag was written: that unit's rows are those of the uninterrupted run."""
+        """Killed between a commit's steps: the rows and the checksum of every flagged unit are those of the uninterrupted run."""
         with h5py.File(self.whole) as whole:
-            rows = whole["teacher/logsumexp"][()]
-        killed = self.world.run("x", 2, MAGISTER_FAIL_POINT="results.commit.done_written@2:kill")
-        self.assertNotEqual(killed.returncode, 0)
-        with h5py.File(self.partial()) as file:
-            done = file["commit/done"][()]
-            self.assertGreater(int(done.sum()), 0)
-            offset, begin = file["samples/offset"][()], file["commit/unit_begin"][()]
-            for unit in done.nonzero()[0]:
-                first, last = offset[begin[unit]], offset[begin[unit + 1]]
-                self.assertEqual(file["teacher/logsumexp"][first:last].tobytes(), rows[first:last].tobytes(), f"unit {unit}")
+            rows, checksums = whole["teacher/logsumexp"][()], whole["commit/crc32c"][()]
+        for step in ("rows_written", "done_written"):
+            self.world.forget("x")
+            killed = self.world.run("x", 2, MAGISTER_FAIL_POINT=f"results.commit.{step}@1:kill")
+            self.assertNotEqual(killed.returncode, 0)
+            with h5py.File(self.partial()) as file:
+                done, found = file["commit/done"][()], file["commit/crc32c"][()]
+                self.assertGreaterEqual(int(done.sum()), step == "done_written")
+                offset, begin = file["samples/offset"][()], file["commit/unit_begin"][()]
+                for unit in done.nonzero()[0]:
+                    first, last = offset[begin[unit]], offset[begin[unit + 1]]
+                    self.assertEqual(file["teacher/logsumexp"][first:last].tobytes(), rows[first:last].tobytes(), f"{step}: unit {unit}")
+                    self.assertEqual(found[unit], checksums[unit], f"{step}: unit {unit}")
         self.assertEqual(self.world.complete("x", 2), self.reference)
 
     def test_wall_time(self):
