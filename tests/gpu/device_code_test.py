@@ -17,15 +17,15 @@ SKIPPED = 77
 
 
 def disassembler():
-    """cuobjdump of a toolkit, or the one that triton, which the torch wheel wants, brings along."""
-    found = shutil.which("cuobjdump")
-    if found:
-        return found
-    return next((str(path) for path in pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/triton/backends/nvidia/bin/cuobjdump")), None)
+    """cuobjdump of a toolkit, or that of NVIDIA's wheel; it starts the nvdisasm beside it."""
+    wheel = next((str(path) for path in pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/cu13/bin")), "")
+    return shutil.which("cuobjdump", path=os.pathsep.join([wheel, os.environ["PATH"]]))
 
 
 def dump(*options):
-    return subprocess.run([disassembler(), *options, PROGRAM], capture_output=True, text=True, check=True, timeout=1200).stdout
+    program = disassembler()
+    path = os.pathsep.join([str(pathlib.Path(program).parent), os.environ["PATH"]])
+    return subprocess.run([program, *options, PROGRAM], capture_output=True, text=True, check=True, timeout=1200, env={**os.environ, "PATH": path}).stdout
 
 
 def kernel_names(mangled):
