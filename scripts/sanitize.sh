@@ -16,7 +16,7 @@ scripts/setup.sh test
 allow_mpi_as_root
 step "configure $folder/"
 logged .deps/log/configure-$folder.log cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \
-  -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=OFF "-DMAGISTER_SANITIZE=$sanitizers" "-DMAGISTER_SANITIZE_FLAGS=$flags"
+  -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=OFF -DMAGISTER_UNITY=OFF "-DMAGISTER_SANITIZE=$sanitizers" "-DMAGISTER_SANITIZE_FLAGS=$flags"
 step "build $folder/"
 mapfile -t targets < <(ninja -C "$folder" -t targets all | sed -nE "s/^(test_($modules)_[a-z0-9_]+|[a-z_]+_probe): phony$/\1/p")
 ninja -C "$folder" magister parallel_endings own_task nfs_client "${targets[@]}" || die 70 "the build failed (its messages stand above); fix the code and run the same command again"
@@ -30,12 +30,19 @@ export TSAN_OPTIONS="suppressions=$support/thread_sanitizer.supp:ignore_noninstr
 # Address space randomisation with more bits than the thread sanitizer's shadow can take ends a program before main().
 launcher=()
 [ "$folder" != build-tsan ] || launcher=(setarch "$(uname -m)" -R)
+# The threads of an emulated GPU block are fibers of one thread (src/device/host_block.cpp): the thread sanitizer does not know their
+# stacks and would have nothing to find. What runs kernels on the host is left out of its lane, unit test by unit test.
+exclude='^$'
+if [ "$folder" = build-tsan ]; then
+  exclude='_on_gpu$|gpu_sampler$'
+  export GTEST_FILTER='-GpuHead.*:*/Head.*/1:*/TopK.*/1:*/TopK.*/3:*/TopK.*/5:*/TopK.*/7:*/TopK.*/9:*/TopK.*/11'
+fi
 report=$MAGISTER_ROOT/$folder/tests.xml
 rm -f "$report"
 [ $# -gt 0 ] || set -- -R "^($modules)/|^end_to_end/whole_job$"
 step "ctest $*"
 status=0
 "${launcher[@]}" ctest --test-dir "$folder" --parallel "$(nproc)" --timeout 1800 --output-on-failure --no-tests=error \
-  --output-junit "$report" --test-output-size-passed 200000 "$@" || status=$?
+  --output-junit "$report" --test-output-size-passed 200000 -E "$exclude" "$@" || status=$?
 step_done
 .deps/venv/bin/python scripts/count_tests.py "$report" "$status"

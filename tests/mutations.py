@@ -130,7 +130,8 @@ def copy_tree():
 
 
 def configure():
-    return sh(["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DMAGISTER_TESTS=ON"], WORK / "configure.log")
+    return sh(["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DMAGISTER_TESTS=ON",
+               "-DMAGISTER_UNITY=OFF"], WORK / "configure.log")
 
 
 def build(targets, log):

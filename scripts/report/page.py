@@ -134,15 +134,17 @@ def draw_task(places, one):
 
 
 def draw_rates(axes, log):
-    rows = [(start, one) for start in log["starts"] for one in start["tasks"] if one["tokens_per_second_by_rank"] is not None][-12:]
+    rows = [(start, one) for start in log["starts"] for one in start["tasks"] if one["tokens_per_second_by_rank"]][-12:]
     if not rows:
         return empty(axes, "tokens/s by rank", "no task came to its end")
     for place, (start, one) in enumerate(rows):
-        axes.barh(place, one["tokens_per_second_by_rank"], color=BLUE)
-        axes.text(one["tokens_per_second_by_rank"], place, f" {short(one['tokens_per_second'])} on {start['ranks']}", va="center", fontsize=7)
+        rates = [rank["tokens_per_second"] for rank in one["tokens_per_second_by_rank"]]
+        height = 0.8 / len(rates)  # a bar for each rank that leads a group, in their order
+        axes.barh([place - 0.4 + (index + 0.5) * height for index in range(len(rates))], rates, height * (0.9 if len(rates) < 16 else 1), color=BLUE)
+        axes.text(max(rates), place, f" {short(one['tokens_per_second'])} on {start['ranks']}", va="center", fontsize=7)
     axes.set_yticks(range(len(rows)), [printable(one["task"], 16) for _, one in rows])
     axes.margins(x=0.35)
-    axes.set_xlabel("mean of the ranks; beside it: all together")
+    axes.set_xlabel("a bar for each rank (the first of its group); beside them: all together")
     axes.set_ylim(max(len(rows), 3) - 0.5, -0.5)  # one bar is no wall
     axes.set_title("tokens/s by rank (generate: of prompts)")
 

@@ -43,14 +43,17 @@ def new_start(when, event):
 
 
 def task_rates(event):
-    """Of one `phases` event. The log has the tokens of all ranks together; by rank it has each phase's least and greatest time."""
-    rate, ranks = number(event.get("tokens_per_second")), number(event.get("ranks"))
-    phases = []
+    """Of one `phases` event: rates of all ranks together and of each group, by the rank that leads it, and times by phase."""
+    seconds = number(event.get("wall_seconds"))
+    by_rank, phases = [], []
+    for one in event.get("groups") if isinstance(event.get("groups"), list) else []:
+        if seconds and isinstance(one, dict) and all(number(one.get(key)) is not None for key in ("rank", "tokens")):
+            by_rank.append({"rank": one["rank"], "tokens_per_second": one["tokens"] / seconds})
     for one in event.get("phases") if isinstance(event.get("phases"), list) else []:
         if isinstance(one, dict) and all(number(one.get(key)) is not None for key in ("min", "mean", "max")):
             phases.append({"phase": str(one.get("phase")), **{key: one[key] for key in ("min", "mean", "max")}})
-    return {"task": str(event.get("task")), "tokens": number(event.get("tokens")), "seconds": number(event.get("wall_seconds")),
-            "tokens_per_second": rate, "tokens_per_second_by_rank": rate / ranks if rate is not None and ranks else None,
+    return {"task": str(event.get("task")), "tokens": number(event.get("tokens")), "seconds": seconds,
+            "tokens_per_second": number(event.get("tokens_per_second")), "tokens_per_second_by_rank": by_rank,
             "imbalance": number(event.get("imbalance")), "phases": phases}
 
 

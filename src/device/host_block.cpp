@@ -40,12 +40,12 @@ magister_switch_fiber:
 
 std::atomic<HostOrder> host_order{HostOrder::kAscending};
 
+}  // namespace
+
 struct Barrier {
   int expected = 0, arrived = 0;
   std::uint64_t generation = 0;
 };
-
-}  // namespace
 
 void set_host_order(HostOrder order) { host_order = order; }
 

@@ -2,12 +2,9 @@
 #include "magister/engine/logits_processor.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace magister {
 namespace {
-
-constexpr float kOut = -std::numeric_limits<float>::infinity();
 
 class LogitBias final : public LogitsProcessor {
  public:
@@ -42,7 +39,7 @@ class AllowedTokens final : public LogitsProcessor {
   bool applies_to(const DecodingState& state) const override { return !state.allowed.empty(); }
   void apply(std::span<float> logits_V, const DecodingState& state) const override {
     for (std::size_t i = 0; i < logits_V.size(); ++i) {
-      if ((state.allowed[i / 64] >> (i % 64) & 1) == 0) logits_V[i] = kOut;
+      if ((state.allowed[i / 64] >> (i % 64) & 1) == 0) logits_V[i] = kExcluded;
     }
   }
 };

@@ -14,8 +14,6 @@
 namespace magister {
 namespace {
 
-constexpr float kOut = -std::numeric_limits<float>::infinity();
-
 std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -39,7 +37,7 @@ std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingPa
   const float top = *std::max_element(logits.begin(), logits.end());
   const double least = params.min_p > 0 ? top + std::log(params.min_p) : -std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] != kOut && logits[i] >= least) ids.push_back(static_cast<TokenId>(i));
+    if (logits[i] != kExcluded && logits[i] >= least) ids.push_back(static_cast<TokenId>(i));
   }
   const auto better = [&](TokenId a, TokenId b) {
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];

@@ -192,20 +192,25 @@ std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens,
   return table;
 }
 
-void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task, std::uint64_t tokens,
-                   double wall_seconds, RunLog& log) {
+void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task,
+                   const Computed& computed, RunLog& log) {
   const std::vector<PhaseRow> rows = gather_phases(world, times);
   if (world.rank() != 0) return;
-  log_info("{}: time by phase\n{}", task, phase_table(rows, tokens, wall_seconds));
+  log_info("{}: time by phase\n{}", task, phase_table(rows, computed.tokens, computed.wall_seconds));
   nlohmann::ordered_json phases = nlohmann::ordered_json::array();
   for (const PhaseRow& row : rows) {
     phases.push_back({{"phase", row.phase}, {"min", row.min}, {"mean", row.mean}, {"max", row.max}});
   }
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  for (std::size_t group = 0; group < computed.tokens_by_group.size(); ++group) {
+    groups.push_back({{"rank", computed.leaders[group]}, {"tokens", computed.tokens_by_group[group]}});
+  }
   log.event("phases", {{"task", task},
                        {"ranks", world.size()},
-                       {"tokens", tokens},
-                       {"wall_seconds", wall_seconds},
-                       {"tokens_per_second", rate(tokens, wall_seconds)},
+                       {"tokens", computed.tokens},
+                       {"wall_seconds", computed.wall_seconds},
+                       {"tokens_per_second", rate(computed.tokens, computed.wall_seconds)},
+                       {"groups", groups},
                        {"imbalance", imbalance(rows)},
                        {"phases", phases}});
 }

@@ -104,13 +104,14 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
   }
   wait_for_the_others(loop, tickets, watchdog, tell);
   const UnitTickets::Progress done = tickets.progress();
+  Computed computed{done.tokens_done, 0, leaders, speaks ? tickets.tokens_by_group() : std::vector<std::uint64_t>()};
   tickets.free();
   watchdog.leave();
   progress.end();
   const bool finished = context.world.min(done.units_done) == num_pending;
   if (finished) loop.file.reopen();  // rows of other hosts are read next: a summary, the packing of texts
-  const double wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report_phases(context.world, loop.times, loop.task, done.tokens_done, wall_seconds, context.log);
+  computed.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report_phases(context.world, loop.times, loop.task, computed, context.log);
   if (finished) return ExitCode::kDone;
   log_info("{}: stopped cleanly, {} of {} units to do; run the same command again", loop.task,
            num_pending - done.units_done, loop.file.num_units());

@@ -225,8 +225,10 @@ class Report(unittest.TestCase):
         rates = [one for start in log["starts"] for one in start["tasks"]]
         self.assertEqual([one["task"] for one in rates], [event["task"] for event in phases])
         for one, event in zip(rates, phases):
-            rate = event["tokens"] / event["wall_seconds"]
-            self.assertAlmostEqual(one["tokens_per_second_by_rank"] * event["ranks"], rate, delta=1e-6 * rate)
+            by_rank = one["tokens_per_second_by_rank"]
+            self.assertEqual([rank["rank"] for rank in by_rank], list(range(event["ranks"])))  # a group is one rank here
+            self.assertAlmostEqual(sum(rank["tokens_per_second"] for rank in by_rank), event["tokens"] / event["wall_seconds"])
+            self.assertEqual(sum(group["tokens"] for group in event["groups"]), event["tokens"])
         self.assertEqual(log["starts"][2]["seconds"], events[-1]["seconds"])
         # A stop, a failure, a cut line and another task's start, as the program writes them.
         def line(second, event, **fields):

@@ -31,8 +31,6 @@ class MemoryTensorFile : public TensorFile {
   }
   at::Tensor& values(const std::string& name) { return values_.at(name); }
   Metadata& mutable_metadata() { return metadata_; }
-  // Largest number of elements that one read asked for.
-  mutable std::int64_t largest_read = 0;
 
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
   const Metadata& metadata() const override { return metadata_; }
@@ -44,7 +42,6 @@ class MemoryTensorFile : public TensorFile {
     const at::Tensor part = all.slice(0, row_begin, row_end).slice(1, column_begin, column_end);
     TORCH_CHECK(part.sizes() == out.sizes(), name, ": asked for ", out.sizes(), ", the range has ", part.sizes());
     TORCH_CHECK(out.stride(1) == 1 || out.size(1) == 1, name, ": last dimension is not contiguous");
-    largest_read = std::max(largest_read, part.numel());
     out.copy_(part);
   }
 

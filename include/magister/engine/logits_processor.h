@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,6 +19,9 @@ struct DecodingState {
   std::span<const std::uint64_t>
       allowed;  // empty, or a bit per token (bit i of word i / 64): nothing else may come out
 };
+
+// The logit of a token that may not come out.
+constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
 class LogitsProcessor {
  public:

@@ -97,8 +97,16 @@ std::vector<PhaseRow> gather_phases(const Communicator& world, const PhaseTimes&
 // The closing table and the event "phases". `tokens` computed in this run over the whole world in wall_seconds.
 // Imbalance: how much longer the slowest rank computed than the mean (max / mean - 1 of the phases named "compute...").
 std::string phase_table(const std::vector<PhaseRow>& rows, std::uint64_t tokens, double wall_seconds);
+// What a whole loop computed in this run.
+struct Computed {
+  std::uint64_t tokens = 0;  // of all groups
+  double wall_seconds = 0;
+  std::vector<std::uint64_t> leaders,
+      tokens_by_group;  // [groups]: world rank of each group's leader, tokens of its units; on rank 0
+};
+
 // gather_phases, then on rank 0 log_info the table and write the event. Collective over world.
-void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task, std::uint64_t tokens,
-                   double wall_seconds, RunLog& log);
+void report_phases(const Communicator& world, const PhaseTimes& times, const std::string& task,
+                   const Computed& computed, RunLog& log);
 
 }  // namespace magister

@@ -11,7 +11,7 @@
 namespace magister {
 namespace {
 
-constexpr std::uint32_t kMaxDimensions = 4;
+constexpr std::uint32_t kGgufMaxDimensions = 4;
 constexpr std::int64_t kMaxAlignment = 1 << 20;
 
 StorageType storage_type(std::uint32_t type, const std::string& path, const std::string& name) {
@@ -67,9 +67,9 @@ Entry read_entry(GgufCursor& cursor, const std::string& path) {
   Entry entry;
   entry.info.name = cursor.text("a tensor's name");
   const auto num_dimensions = cursor.value<std::uint32_t>("a tensor's number of dimensions");
-  MAGISTER_CHECK(num_dimensions >= 1 && num_dimensions <= kMaxDimensions, ExitCode::kData,
+  MAGISTER_CHECK(num_dimensions >= 1 && num_dimensions <= kGgufMaxDimensions, ExitCode::kData,
                  "{}: tensor {} has {} dimensions (1 to {} are allowed; the header is damaged); fetch the file again",
-                 printable(path), printable(entry.info.name), num_dimensions, kMaxDimensions);
+                 printable(path), printable(entry.info.name), num_dimensions, kGgufMaxDimensions);
   for (std::uint32_t d = 0; d < num_dimensions; ++d) {
     const auto size = cursor.value<std::uint64_t>("a tensor's dimension");
     MAGISTER_CHECK(size <= (1ull << 40), ExitCode::kData,

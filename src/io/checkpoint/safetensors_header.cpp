@@ -12,7 +12,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kMaxDimensions = 8;
+constexpr std::size_t kSafetensorsMaxDimensions = 8;
 constexpr std::size_t kMaxIndexEntries = 1 << 20;
 
 struct DtypeName {
@@ -84,9 +84,9 @@ class HeaderReader final : public StrictJson {
         "file again",
         where(), printable(entry.info.name), text.empty() ? name_of(kind) : printable(text, 40));
     if (in_shape_) {
-      MAGISTER_CHECK(entry.info.shape.size() < kMaxDimensions, ExitCode::kData,
+      MAGISTER_CHECK(entry.info.shape.size() < kSafetensorsMaxDimensions, ExitCode::kData,
                      "{}: tensor {} has more than {} dimensions (no model's has); fetch the file again", where(),
-                     printable(entry.info.name), kMaxDimensions);
+                     printable(entry.info.name), kSafetensorsMaxDimensions);
       entry.info.shape.push_back(static_cast<std::int64_t>(value));
     } else {
       MAGISTER_CHECK(num_offsets_ < 2, ExitCode::kData,

@@ -20,8 +20,6 @@ namespace {
 constexpr std::int64_t kPieceBytes = 4 << 20;
 constexpr std::int64_t kPieceColumns = 1 << 20;  // a multiple of every block; only vectors are longer
 
-using Window = TensorWindow;
-
 }  // namespace
 
 FloatType float_type(const at::Tensor& out) {
@@ -50,7 +48,7 @@ namespace {
 
 // One piece: rows that fit kPieceBytes, at most kPieceColumns wide.
 void read_piece(const MappedFile& file, const std::byte* base, std::int64_t row_bytes, StorageType type,
-                const Window& window, FloatType to, std::byte* out, std::int64_t out_row_bytes) {
+                const TensorWindow& window, FloatType to, std::byte* out, std::int64_t out_row_bytes) {
   const StorageLayout layout = layout_of(type);
   const std::int64_t first_byte = window.column_begin / layout.block_elements * layout.block_bytes;
   const std::int64_t last_byte =
@@ -261,7 +259,8 @@ void MappedTensors::read(const std::string& name, std::int64_t row_begin, std::i
   const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / row_bytes);
   for (std::int64_t row = row_begin; row < row_end; row += step) {
     for (std::int64_t column = column_begin; column < column_end; column += kPieceColumns) {
-      const Window window{row, std::min(row + step, row_end), column, std::min(column + kPieceColumns, column_end)};
+      const TensorWindow window{row, std::min(row + step, row_end), column,
+                                std::min(column + kPieceColumns, column_end)};
       read_piece(file, base, row_bytes, info->type, window, to,
                  to_bytes + (row - row_begin) * out_row_bytes + (column - column_begin) * element_bytes, out_row_bytes);
     }

@@ -6,12 +6,12 @@
 
 #include "magister/core/error.h"
 #include "magister/engine/regex_syntax.h"
+#include "tasks/generate/schema_keywords.h"
 
 namespace magister {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kMaxDepth = 100;
 
 // A list or an object with something in it: the library would write it without spaces.
 bool has_parts(const Json& value) { return value.is_structured() && !value.empty(); }
@@ -87,8 +87,8 @@ class Rewriter {
   }
 
   Json exactly(const Json& value, int depth) const {
-    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig,
-                   "{}: a const or enum {} levels deep (too deep); write it flatter", name_, kMaxDepth);
+    MAGISTER_CHECK(depth < kMaxSchemaDepth, ExitCode::kConfig,
+                   "{}: a const or enum {} levels deep (too deep); write it flatter", name_, kMaxSchemaDepth);
     if (!has_parts(value)) return {{"const", value}};
     Json parts = value;
     for (Json& inner : parts) inner = exactly(inner, depth + 1);

@@ -42,7 +42,6 @@ constexpr std::array kRead = {"type",
                               "exclusiveMinimum",
                               "exclusiveMaximum",
                               "multipleOf"};
-constexpr int kMaxDepth = 100;  // people write five levels; a walk that calls itself needs a bound
 
 template <typename Names>
 bool has(const Names& names, const std::string& key) {
@@ -59,8 +58,8 @@ class Walk {
   explicit Walk(const std::string& name) : name_(name) {}
 
   void schema(const json& value, const std::string& place, int depth) const {
-    MAGISTER_CHECK(depth < kMaxDepth, ExitCode::kConfig,
-                   "{}: schemas inside schemas {} deep (too deep); write it flatter", name_, kMaxDepth);
+    MAGISTER_CHECK(depth < kMaxSchemaDepth, ExitCode::kConfig,
+                   "{}: schemas inside schemas {} deep (too deep); write it flatter", name_, kMaxSchemaDepth);
     if (value.is_boolean()) return;
     MAGISTER_CHECK(value.is_object(), ExitCode::kConfig,
                    "{}: {} is not a schema (an object is one, or true or false); fix it", name_, shown(place));

@@ -10,4 +10,7 @@ namespace magister {
 // Throws Error(kConfig) naming the keyword and its place as a JSON pointer. `name` begins the message. Local.
 void check_schema_keywords(std::string_view schema, const std::string& name);
 
+// How deep schemas, and the values of const and enum, may lie in each other: people write five levels; a walk that calls itself needs a bound.
+constexpr int kMaxSchemaDepth = 100;
+
 }  // namespace magister

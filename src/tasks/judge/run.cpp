@@ -82,9 +82,9 @@ std::vector<ColumnBytes> judge_rows(const JudgeRun& run, const Unit& unit, const
 
 constexpr const char* kCue = "Verdict:";
 
-class Judge final : public GeneratorShard {
+class JudgeShard final : public GeneratorShard {
  public:
-  Judge(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+  JudgeShard(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first)
       : GeneratorShard(run.base, std::move(group), first), run_(run) {
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences),
                                  static_cast<std::int64_t>(run_.config.token_budget), run_.num_pages,
@@ -276,8 +276,9 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
 }
 
 void run_judge_units(const JudgeRun& run) {
-  run_shards(run.base.group,
-             [&](std::unique_ptr<ProcessGroup> group, bool first) { Judge(run, std::move(group), first).run_units(); });
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+    JudgeShard(run, std::move(group), first).run_units();
+  });
 }
 
 }  // namespace magister

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Two builds of magister beside each other, for a change that should cost no speed: prints a table of new over old.
+
+usage: .deps/venv/bin/python tests/bench/two_builds.py OLD NEW [--core 0] [--rounds 6]
+       OLD, NEW: two programs, for example of two commits built by the same compiler
+The programs run in turn on one pinned core, and the one that begins changes from round to round. A ratio is taken
+inside a round; the table shows the median over the rounds with the smallest and the largest. On a shared machine whose minutes differ
+by 30 % that is not fine enough: --instructions counts them under valgrind instead, on the AVX2 paths, which it knows.
+"""
+import argparse
+import pathlib
+import statistics
+import sys
+
+import peers
+
+# What is measured, and the arguments of `magister bench` for it: the fast paths of all three tasks.
+FIGURES = {
+    "prefill, 512 tokens, f32": ("prefill", 512, "f32"),
+    "teacher logits, 512 tokens, f32": ("teacher", 512, "f32"),
+    "decode, one text, f32": ("decode", 64, "f32"),
+    "decode, one text, f16": ("decode", 64, "f16"),
+    "decode, one text, int8": ("decode", 64, "f16", ("--format", "int8", "--group", 32)),
+    "decode, one text, int4": ("decode", 64, "f16", ("--format", "int4", "--group", 32)),
+    "decode, 32 texts, f32": ("decode", 32, "f32", ("--sequences", 32)),
+}
+
+
+def measure(program, what, tokens, dtype, extra=()):
+    return program.bench(what, tokens, dtype, ("--repeats", 1, *extra))["tokens_per_second"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=pathlib.Path)
+    parser.add_argument("new", type=pathlib.Path)
+    parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=6)
+    arguments = parser.parse_args()
+    old, new = (peers.Magister(path.resolve(), arguments.core) for path in (arguments.old, arguments.new))
+    speeds = {name: [] for name in FIGURES}
+    for index in range(arguments.rounds):
+        for name, figure in FIGURES.items():
+            order = (old, new) if index % 2 == 0 else (new, old)
+            speed = {program: measure(program, *figure) for program in order}
+            speeds[name].append((speed[old], speed[new]))
+            print(f"round {index + 1}: {name}: {speed[old]:.1f} and {speed[new]:.1f} tokens/s", file=sys.stderr)
+    print(f"CPU features: {' '.join(peers.cpu_words())}; one core pinned; {arguments.rounds} rounds\n")
+    print("| what | new over old | spread | best over best |\n|---|---|---|---|")
+    for name, pairs in speeds.items():
+        ratios = [of_new / of_old for of_old, of_new in pairs]
+        best = max(of_new for _, of_new in pairs) / max(of_old for of_old, _ in pairs)
+        print(f"| {name} | {statistics.median(ratios):.3f} | {min(ratios):.3f} - {max(ratios):.3f} | {best:.3f} |")
+
+
+if __name__ == "__main__":
+    main()
