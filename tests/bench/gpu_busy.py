@@ -64,7 +64,7 @@ def model_in(folder, shape, root, limit, device="cuda"):
     if (folder / "tokenizer.json").exists():
         return None
     peer = pathlib.Path(__file__).with_name("hf_gpu.py")
-    save = [sys.executable, peer, "save", shape, folder, "--tokenizer", tokenizer_in(root), "--device", device]
+    save = [sys.executable, peer, "save", shape, folder, "--root", root, "--device", device]
     saved = subprocess.run(list(map(str, save)), capture_output=True, text=True, check=False, timeout=limit)
     return None if saved.returncode == 0 else f"no model was made: {(saved.stderr.strip().splitlines() or ['?'])[-1][:300]}"
 

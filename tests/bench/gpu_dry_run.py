@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 
-SHAPE = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
          "vocab_size": 384, "bos_token_id": 0, "eos_token_id": 0}
 
 # Fields of nvidia-smi --help-query-gpu that have a number or a name.

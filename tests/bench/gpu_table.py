@@ -38,7 +38,7 @@ class Sizes:
 
 
 # What tells whether every command line works, in seconds: MAGISTER_GPU_CODE_ON_HOST=1 emulates every thread.
-TINY = Sizes(unit=32, text=16, uneven=50, uneven_texts=3, long=24, four=24, cached=5, written=2, few_written=2, prompt=3, many=(2, 3, 4),
+TINY = Sizes(unit=16, text=8, uneven=24, uneven_texts=3, long=9, four=8, cached=4, written=1, few_written=1, prompt=3, many=(2, 3, 4),
              judge_prompt=4, judges=2, top_k=4, layers=1, repeats=1)
 
 

@@ -2,7 +2,7 @@
 """Hugging Face transformers on a GPU as a peer: a model of a config.json's shape with random weights, made on the device.
 
 usage: hf_gpu.py teacher FOLDER [--tokens 16384] [--sequences 8] [--top-k 64] [--repeats 3] [--chunk 1024]
-       hf_gpu.py save FOLDER OUT --tokenizer tokenizer.json     a model folder that magister reads, for whole runs
+       hf_gpu.py save FOLDER OUT --root ROOT     a model folder that magister reads, for whole runs
 `teacher`: bf16, sdpa attention, log_softmax in fp32 over the whole vocabulary, top k, the kept numbers on the host: what
 `magister bench teacher` does with the same batch. Twice: with all logits at once, and with the head and what follows in chunks of rows
 (chunked_tokens_per_second), as who knows the library would do it. Prints one JSON object.
@@ -11,7 +11,11 @@ import argparse
 import json
 import pathlib
 import statistics
+import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import gpu_busy
 
 
 def make_model(folder, device):
@@ -80,7 +84,8 @@ def save(arguments):
     folder = pathlib.Path(arguments.out)
     make_model(arguments.folder, arguments.device).save_pretrained(folder, safe_serialization=True)
     size = json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
-    (folder / "tokenizer.json").write_text(padded(arguments.tokenizer, size), encoding="utf-8")
+    tokenizer = gpu_busy.tokenizer_in(pathlib.Path(arguments.root))
+    (folder / "tokenizer.json").write_text(padded(tokenizer, size), encoding="utf-8")
     print(json.dumps({"bench": "hf_save", "bytes": sum(path.stat().st_size for path in folder.iterdir())}))
 
 
@@ -89,7 +94,7 @@ def main():
     parser.add_argument("what", choices=("teacher", "save"))
     parser.add_argument("folder")
     parser.add_argument("out", nargs="?")
-    parser.add_argument("--tokenizer")
+    parser.add_argument("--root", default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--sequences", type=int, default=8)

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests/bench"))
 import gpu_table
 
 
-class DryRun(unittest.TestCase):
+class Check(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
@@ -32,25 +32,41 @@ class DryRun(unittest.TestCase):
         print(f"   {' '.join(map(str, options)) or 'all'}: {time.time() - begin:.0f} s", flush=True)
         return done, json.loads(report.with_suffix(".json").read_text()), report.read_text()
 
-    def test_everything_runs(self):
-        done, data, text = self.check()
+
+class DryRun(Check):
+    def passes(self, part):
+        """-> report of a whole part, every step of which has passed."""
+        done, data, text = self.check("--only", part)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        steps = {step["name"]: step for step in data["steps"]}
-        self.assertEqual([name for name, step in steps.items() if step["outcome"] != "passed"], [])
-        for name in ("layer", "table", "nccl_one_rank", "nccl_two_ranks", "chain", "tasks", "memcheck_kernels", "synccheck_model", "racecheck_model",
-                     "model_GpuGraphs", "kernels_Head", "kernels_All_Products"):
-            self.assertIn(name, steps)
-        self.assertLess(list(steps).index("table"), list(steps).index("chain"))
-        names = {measurement.name for part in ("table", "layer") for measurement in gpu_table.measurements(part, gpu_table.TINY)}
-        self.assertEqual({result["name"] for result in data["measurements"]}, names)
-        self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
+        self.assertEqual([step["name"] for step in data["steps"] if step["outcome"] != "passed"], [])
+        return [step["name"] for step in data["steps"]], data, text
+
+    def measured(self, part, data):
+        names = [measurement.name for measurement in gpu_table.measurements(part, gpu_table.TINY)]
+        self.assertEqual([result["name"] for result in data["measurements"]], names)
+
+    def test_layer(self):
+        _, data, text = self.passes("layer")
+        self.measured("layer", data)
         self.assertIn("SM clock", text)
         self.assertIn("### layer_decode_many", text)
-        below = [row for row in data["rows"] if row["verdict"].startswith("below the floor")]
-        self.assertTrue(below)  # a CPU's figures
-        self.assertTrue(all(row["explanation"] for row in below))
-        self.assertIn("of the time lost here", text)
 
+    def test_table(self):
+        _, data, _ = self.passes("table")
+        self.measured("table", data)
+        self.assertEqual([row["what"] for row in data["rows"] if "value" not in row], [])
+
+    def test_tests(self):
+        steps, _, _ = self.passes("tests")
+        for name in ("nccl_one_rank", "nccl_two_ranks", "chain", "tasks", "model_GpuGraphs", "kernels_Head", "kernels_All_Products"):
+            self.assertIn(name, steps)
+
+    def test_sanitizer(self):
+        steps, _, _ = self.passes("sanitizer")
+        self.assertEqual(steps, [f"{tool}_{part}" for tool in ("memcheck", "racecheck", "synccheck") for part in ("kernels", "model")])
+
+
+class Broken(Check):
     def copy(self):
         """A tree of the check's own files, to break one of them."""
         root = self.folder / "tree"
@@ -66,15 +82,34 @@ class DryRun(unittest.TestCase):
         return self.check(*options, root=root)
 
     def test_a_broken_option_fails(self):
-        done, data, _ = self.broken("tests/bench/gpu_table.py", '"--lengths", "uneven")\n    yield decode("decode_bf16"',
-                                    '"--lenghts", "uneven")\n    yield decode("decode_bf16"', "--only", "table")
+        first = '    yield layer("layer_bf16", "{8b}", *BF16, *whole)\n'
+        done, data, _ = self.broken("tests/bench/gpu_table.py", first,
+                                    '    yield layer("layer_bf16", "{8b}", *BF16, "--lenghts", "uneven")\n    return\n', "--only", "layer")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertIn("prefill_uneven", done.stdout)
+        self.assertIn("no number of layer_bf16", done.stdout)
+        self.assertIn("--lenghts", next(result["reason"] for result in data["measurements"] if result["name"] == "layer_bf16"))
+
+    def test_a_broken_row_fails(self):
+        """A row that asks for a number that no measurement has."""
+        work = self.folder / "work"
+        work.mkdir()
+        with open(work / "measurements.jsonl", "w", encoding="utf-8") as file:
+            for name in ("gemm", "gemm_after"):
+                file.write(json.dumps({"name": name, "command": "bench gemm", "wall_seconds": 1, "values": {"tflop": 1.0}}) + "\n")
+        done = subprocess.run([sys.executable, str(ROOT / "tests/bench/gpu_report.py"), "write", "--tiny", "--complete", "--work", str(work),
+                               "--report", str(self.folder / "report.md")], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("the GEMM after the table over the GEMM before", done.stderr)
 
     def test_a_broken_step_fails(self):
         done, _, _ = self.broken("scripts/gpu_check.sh", "--kernel-name kernel_substring", "--kernel-names kernel_substring", "--only", "sanitizer")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("unrecognised option '--kernel-names'", done.stdout)
+
+    def test_a_pattern_that_fits_no_test_fails(self):
+        done, _, _ = self.broken("scripts/gpu_check.sh", ":GpuGraphs.*:", ":GpuGraph.*:", "--only", "sanitizer")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("GpuGraph.* fits no test", done.stdout)
 
 
 if __name__ == "__main__":

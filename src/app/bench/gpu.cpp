@@ -207,14 +207,15 @@ class GpuBench {
 
   // Steps after the prompts, while all texts are being written; a step reads all layers and the head once.
   nlohmann::ordered_json decode() {
-    constexpr std::int64_t kWarm = 4, kPass = 8192;  // the first steps record the graph
+    constexpr std::int64_t kPass = 8192;
+    const std::int64_t warm = queue_.on_host() ? 1 : 4;  // the first steps record the graph
     const std::int64_t prompt = options_.past > 0 ? options_.past : 16, all = prompt * options_.sequences;
     const std::int64_t prefills = (all + kPass - 1) / kPass;
     const std::unique_ptr<Generator> generator =
-        make_generator(prompt, options_.tokens + kWarm + 2 * prefills + 2, std::min(all, std::max(kPass, prompt)));
+        make_generator(prompt, options_.tokens + warm + 2 * prefills + 2, std::min(all, std::max(kPass, prompt)));
     const auto written = [&] { return static_cast<std::int64_t>(generator->counts().written_tokens); };
     while (written() < options_.sequences) generator->step();
-    for (std::int64_t i = 0; i < kWarm; ++i) generator->step();
+    for (std::int64_t i = 0; i < warm; ++i) generator->step();
     const std::uint64_t before = generator->counts().written_tokens, passes = generator->counts().passes;
     const std::int64_t enough = written() + options_.tokens * options_.sequences;
     const auto start = std::chrono::steady_clock::now();
@@ -239,18 +240,19 @@ class GpuBench {
   }
 
   nlohmann::ordered_json judge() {
-    constexpr std::int64_t kWritten = 128, kFew = 8;  // few prompts: a model that leaves no memory for long passes
+    constexpr std::int64_t kFew = 8;  // so few prompts: a model that leaves no memory for long passes
+    const std::int64_t written = queue_.on_host() ? 2 : 128;
     const std::unique_ptr<Generator> generator =
-        make_generator(options_.tokens, kWritten,
+        make_generator(options_.tokens, written,
                        options_.sequences <= kFew ? options_.tokens : std::max<std::int64_t>(options_.tokens, 8192));
     const auto start = std::chrono::steady_clock::now();
     while (!generator->idle()) generator->step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {{"bench", "judge"},
-            {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + kWritten)) / seconds},
+            {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + written)) / seconds},
             {"seconds", seconds},
             {"prompt_tokens", options_.tokens},
-            {"new_tokens", kWritten},
+            {"new_tokens", written},
             {"sequences", options_.sequences},
             {"weight_bytes", model_->weight_bytes()}};
   }
