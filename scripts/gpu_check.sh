@@ -5,7 +5,7 @@
 #                             [--small SHAPE] [--dry-run]
 # layer: a pass part by part (bench layer). table: ratios with floors and aims. tests: every suite in a process of its own, NCCL, whole
 # runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each alone fits into 8 minutes; together they
-# share --seconds, numbers first. The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B.
+# share --seconds, numbers first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B.
 # --dry-run: every step with tiny shapes and the GPU's code on the host; it fails where a step fails, is cut off or has no number.
 # MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU.
 set -uo pipefail

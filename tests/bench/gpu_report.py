@@ -4,6 +4,7 @@
 usage: gpu_report.py machine --work DIR --program P
        gpu_report.py measure --part table|layer --work DIR --program P --root DIR --deadline SECONDS [--only NAME,...] [--small SHAPE]
        gpu_report.py write --work DIR --report gpu_report.md
+       gpu_report.py join --report whole.md PART.json ...    one report of those of several parts (--only), the later one wins
 DIR is where the check keeps steps.tsv (name, exit code, seconds, limit, command) and a log a step; every measurement is written
 there when it ends, so a check that is cut off loses only what had not ended. --small takes another shape for the 8B one. --shapes DIR,
 --device host and --tiny are the dry run's: tiny shapes, the GPU's code on the CPU; `measure` then ends with 1 when a number is missing.
@@ -190,19 +191,34 @@ def steps_of(work):
                "limit": float(limit), "command": command, "tests": tests, "notes": notes, "log_end": text[-3000:]}
 
 
-def gathered(arguments):
-    work, measured = arguments.work, {}
-    path = work / "measurements.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        result = json.loads(line)
-        measured[result["name"]] = result
-    machine_path = work / "machine.json"
-    rows = list(rows_of(measured, sizes_of(work, arguments.tiny)))
+def explained(machine, steps, measured, sizes):
+    """A report's contents: the rows are made anew of the measurements, and a missed floor is explained."""
+    rows = list(rows_of(measured, sizes))
     for row in rows:
         if row.get("verdict", "").startswith("below the floor"):
             row["explanation"] = gpu_layer.explanation(measured, row["layer"]) if row["layer"] else ["no pass is looked into for this row"]
-    return {"machine": json.loads(machine_path.read_text()) if machine_path.exists() else {}, "steps": list(steps_of(work)),
-            "rows": rows, "measurements": list(measured.values())}
+    return {"machine": machine, "steps": steps, "rows": rows, "measurements": list(measured.values())}
+
+
+def gathered(arguments):
+    work = arguments.work
+    path, machine_path = work / "measurements.jsonl", work / "machine.json"
+    results = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    machine_is = json.loads(machine_path.read_text()) if machine_path.exists() else {}
+    return explained(machine_is, list(steps_of(work)), {result["name"]: result for result in results}, sizes_of(work, arguments.tiny))
+
+
+def join(arguments):
+    """A measurement without numbers does not hide an earlier one that has them."""
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.parts]
+    measured, steps, machine_is = {}, {}, {}
+    for part in parts:
+        machine_is.update(part["machine"])
+        steps.update({step["name"]: step for step in part["steps"]})
+        measured.update({result["name"]: result for result in part["measurements"] if "values" in result or result["name"] not in measured})
+    memory = machine_is.get("memory GiB")
+    report = explained(machine_is, list(steps.values()), measured, sizes_for(memory if isinstance(memory, float) else None))
+    return put(arguments, report)
 
 
 def table_lines(report):
@@ -249,7 +265,10 @@ def markdown(report):
 
 
 def write(arguments):
-    report = gathered(arguments)
+    return put(arguments, gathered(arguments))
+
+
+def put(arguments, report):
     text = markdown(report)
     for path, content in ((arguments.report, text), (arguments.report.with_suffix(".json"), json.dumps(report, indent=1))):
         new = path.with_name(path.name + ".new")  # whole or not at all
@@ -265,8 +284,9 @@ def write(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("machine", "measure", "write"))
-    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("what", choices=("machine", "measure", "write", "join"))
+    parser.add_argument("parts", nargs="*", type=pathlib.Path, help="join: reports in JSON")
+    parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--program", default="magister")
     parser.add_argument("--part", choices=("table", "layer"), default="table")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
@@ -279,8 +299,8 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--complete", action="store_true", help="write: with --tiny, every row must have its number")
-    arguments = parser.parse_args()
-    sys.exit({"machine": machine, "measure": measure, "write": write}[arguments.what](arguments))
+    arguments = parser.parse_intermixed_args()
+    sys.exit({"machine": machine, "measure": measure, "write": write, "join": join}[arguments.what](arguments))
 
 
 if __name__ == "__main__":

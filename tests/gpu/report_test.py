@@ -125,6 +125,26 @@ class Report(unittest.TestCase):
         self.assertIn("no floor", self.row(rows, "decode of one sequence, 8B, bf16: bytes/s over what")["verdict"])
         self.assertNotIn("explanation", self.row(rows, "decode of one sequence, 8B, bf16: bytes/s over the copy"))
 
+    def test_reports_of_parts_are_joined(self):
+        self.call("measure", "--only", "gemm,prefill_bf16,copy")
+        path = self.work / "measurements.jsonl"
+        path.write_text(path.read_text().replace('"tflops": 560.0', '"tflops": 400.0'))
+        (self.work / "steps.tsv").write_text("table\t0\t4\t60\tgpu_report.py\n")
+        rows, _, _ = self.report()
+        self.assertEqual(self.row(rows, "teacher's unit")["explanation"], ["layer_bf16: not run"])
+        (self.work / "gpu_report.json").rename(self.work / "table.json")
+        path.unlink()
+        (self.work / "steps.tsv").unlink()
+        self.call("measure", "--part", "layer", "--only", "layer_bf16")
+        self.report()
+        (self.work / "gpu_report.json").rename(self.work / "layer.json")
+        self.call("join", self.work / "layer.json", self.work / "table.json", "--report", self.work / "whole.md")
+        data = json.loads((self.work / "whole.json").read_text())
+        self.assertEqual([step["name"] for step in data["steps"]], ["table"])
+        found = self.row({row["what"]: row for row in data["rows"]}, "teacher's unit")
+        self.assertIn("gate_up_proj (aten::mm 2048 x 28672 x 4096): 60.0% of the time", found["explanation"][0])
+        self.assertIn("the GEMM before the table alone", found["verdict"])
+
     def test_an_h100_gets_sizes_that_fit(self):
         self.assertEqual([gpu_table.sizes_for(memory).judges for memory in (79.6, 140.4, None)], [4, 32, 32])
         for part in ("table", "layer"):
