@@ -2,8 +2,8 @@
 # Makes a folder that runs on a machine with nothing but a C library, the NVIDIA driver and a Python with the torch wheel: the
 # program, the GPU tests, their libraries, Open MPI, a tiny model with its data, and scripts/gpu_check.sh. usage:
 #   scripts/bundle.sh [DIR]      DIR: dist/gpu-bundle unless given; BUILD=folder names another build than build/
-# DIR.tar.gz is the same, for carrying. There: DIR/bin/mpirun -np 2 DIR/bin/magister run ..., DIR/scripts/gpu_check.sh;
-# MAGISTER_PYTHON names another interpreter than python3.
+# What is left is DIR.tar.gz alone, the one file to carry; the folder itself is removed. There, unpacked: DIR/scripts/gpu_check.sh,
+# DIR/bin/mpirun -np 2 DIR/bin/magister run ...; MAGISTER_PYTHON names another interpreter than python3.
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 target=${1:-dist/gpu-bundle}
 build=${BUILD:-build}
@@ -20,13 +20,13 @@ place_programs() {
   step "program and tests"
   mkdir -p "$target"/{bin,libexec,lib/gcc}
   local program
-  for program in "$build/magister" "$build/tests/gpu/test_gpu_kernels" "$build/tests/gpu/test_gpu_model"; do
+  for program in "$build/magister" "$build/tests/gpu/test_gpu_kernels" "$build/tests/gpu/test_gpu_model" "$build/tests/gpu/test_gpu_nccl"; do
     [ -x "$program" ] || die 74 "$program is not there (the bundle holds what was built); run scripts/build.sh first"
     cp "$program" "$target/libexec/"
   done
   cp scripts/bundle/* "$target/bin/"
   # Copies: a link may stay behind when a folder is carried elsewhere.
-  for program in test_gpu_kernels test_gpu_model; do cp "$target/bin/magister" "$target/bin/$program"; done
+  for program in test_gpu_kernels test_gpu_model test_gpu_nccl; do cp "$target/bin/magister" "$target/bin/$program"; done
 }
 
 # Where OPAL_PREFIX replaces /usr everything keeps its place below it.
@@ -72,8 +72,8 @@ place_libraries() {
 place_checks() {
   step "checks, tiny model and data"
   local file
-  for file in scripts/gpu_check.sh tests/gpu/tasks_test.py tests/end_to_end/tiny_world.py tests/bench/gpu_report.py \
-    tests/bench/gpu_table.py tests/bench/gpu_busy.py tests/bench/hf_gpu.py configs/shapes/*/config.json; do
+  for file in scripts/gpu_check.sh tests/gpu/tasks_test.py tests/end_to_end/tiny_world.py tests/bench/gpu_*.py tests/bench/hf_gpu.py \
+    configs/shapes/*/config.json; do
     install -D "$file" "$target/$file"
   done
   MAGISTER=$build/magister MAGISTER_SOURCE_DIR=$MAGISTER_ROOT "$python" - "$target/tiny" >/dev/null <<'PYTHON'
@@ -102,9 +102,12 @@ step_done
 archive=$target.tar.gz
 rm -f "$archive" "$archive".part-*
 tar -C "$(dirname "$target")" -czf "$archive" "$(basename "$target")"
+unpacked_bytes=$(du -sb --apparent-size "$target" | cut -f1)
+rm -rf "$target"
 size_of() { du -sb --apparent-size "$1" | cut -f1; }
-mebibytes() { awk -v b="$(size_of "$1")" 'BEGIN { printf "%.1f MiB", b / 1048576 }'; }
-printf '== %s: %s; %s: %s\n' "$target" "$(mebibytes "$target")" "$archive" "$(mebibytes "$archive")"
+mebibytes() { awk -v b="$1" 'BEGIN { printf "%.1f MiB", b / 1048576 }'; }
+printf '== %s: %s, unpacked %s; there: tar xzf %s && %s/scripts/gpu_check.sh\n' "$archive" "$(mebibytes "$(size_of "$archive")")" \
+  "$(mebibytes "$unpacked_bytes")" "$(basename "$archive")" "$(basename "$target")"
 if [ "$(size_of "$archive")" -gt "$most_bytes" ]; then
   split -b 60M -d "$archive" "$archive.part-"
   printf '   over 64 MiB: carry the parts one by one and join them there: cat %s.part-* | tar xz\n' "$(basename "$archive")"

@@ -1,44 +1,88 @@
 #!/usr/bin/env bash
-# Tests and measures the GPU path on this machine, in a bundle (scripts/bundle.sh) or beside a build folder, and writes ONE
-# report, gpu_report.md with gpu_report.json beside it, anew after every step: what is cut off loses nothing that had ended.
-# usage: scripts/gpu_check.sh [--only tests|sanitizer|table] [--seconds 470] [--build build] [--report gpu_report.md] [--small SHAPE]
-# The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B. MAGISTER_PYTHON: the
-# Python with torch, transformers, h5py. Exit code: 0 when no test failed, 1 when one did, 77 when there is no GPU.
+# Measures and tests the GPU path on this machine, in a bundle (scripts/bundle.sh) or beside a build folder, and writes ONE report,
+# gpu_report.md with gpu_report.json beside it, anew after every step: what is cut off loses nothing that had ended.
+# usage: scripts/gpu_check.sh [--only layer|table|tests|sanitizer] [--seconds 470] [--build build] [--report gpu_report.md]
+#                             [--small SHAPE] [--dry-run]
+# layer: a pass part by part (bench layer). table: ratios with floors and aims. tests: every suite in a process of its own, NCCL, whole
+# runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each alone fits into 8 minutes; together they
+# share --seconds, numbers first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B.
+# --dry-run: every step with tiny shapes and the GPU's code on the host; it fails where a step fails, is cut off or has no number.
+# MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-only=all seconds=470 build=$root/build report=${OUT:-.}/gpu_report.md small=
+only=all seconds=470 build=$root/build report=${OUT:-.}/gpu_report.md small='' dry=''
+usage_error() {
+  printf 'gpu_check.sh: %s (%s); see the head of the script\n' "$1" "$2" >&2
+  exit 64
+}
 while [ $# -gt 0 ]; do
   case $1 in
+    --dry-run)
+      dry=yes
+      shift
+      continue
+      ;;
+    --only | --seconds | --build | --report | --small) [ $# -ge 2 ] || usage_error "$1 has no value" "it takes one" ;;&
     --only) only=$2 ;;
     --seconds) seconds=$2 ;;
     --build) build=$2 ;;
     --report) report=$2 ;;
     --small) small=$2 ;;
-    *) printf 'gpu_check.sh: %s is not an option (a check measures what its options say); see the head of the script\n' "$1" >&2; exit 64 ;;
+    *) usage_error "$1 is not an option" "a check measures what its options say" ;;
   esac
-  shift 2 || { printf 'gpu_check.sh: an option has no value (each takes one); see the head of the script\n' >&2; exit 64; }
+  shift 2
 done
-deadline=$(($(date +%s) + seconds))
+case $only in all | layer | table | tests | sanitizer) ;; *) usage_error "--only $only" "layer, table, tests or sanitizer" ;; esac
+begin_all=$(date +%s)
+deadline=$((begin_all + seconds))
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python=${MAGISTER_PYTHON:-python3}
 if [ -d "$root/libexec" ]; then
   bin=$root/bin
   export PATH="$bin:$PATH" MAGISTER=$bin/magister MAGISTER_SOURCE_DIR=$root
-  kernels=$bin/test_gpu_kernels model=$bin/test_gpu_model
+  tests=$bin
 else
   [ -n "${MAGISTER_PYTHON:-}" ] || [ ! -x "$root/.deps/venv/bin/python" ] || python=$root/.deps/venv/bin/python
   export MAGISTER=$build/magister MAGISTER_SOURCE_DIR=$root
-  kernels=$build/tests/gpu/test_gpu_kernels model=$build/tests/gpu/test_gpu_model
+  tests=$build/tests/gpu
 fi
+kernels=$tests/test_gpu_kernels model=$tests/test_gpu_model nccl=$tests/test_gpu_nccl
 export MAGISTER_PYTHON=$python PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-reporter=$root/tests/bench/gpu_report.py
+[ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+bench=$root/tests/bench
+options=()  # of the reporter
+if [ -n "$dry" ]; then
+  "$python" "$bench/gpu_dry_run.py" "$work/dry" || exit 1
+  export PATH="$work/dry/bin:$PATH" MAGISTER_GPU_CODE_ON_HOST=1 OMP_NUM_THREADS=1
+  options=(--shapes "$work/dry/shapes" --device host --tiny)
+fi
 worst=0
 
-write_report() { "$python" "$reporter" write --work "$work" --report "$report"; }
+reporter() {  # reporter WHAT OPTION...
+  "$python" "$bench/gpu_report.py" "$1" --work "$work" "${@:2}" ${options[@]+"${options[@]}"}
+}
+write_report() {  # a dry run writes it once, at the end
+  [ -n "$dry" ] || reporter write --report "$report"
+}
 
 record() {  # record NAME CODE SECONDS LIMIT COMMAND
   printf '%s\t%s\t%s\t%s\t%s\n' "$@" >>"$work/steps.tsv"
+}
+
+count() {  # count CODE [LOG]: into the script's own; a dry run must do everything
+  case $1 in
+    0) ;;
+    77)
+      if [ -n "$dry" ]; then
+        worst=1
+      elif [ "$worst" -eq 0 ] && grep -qx 'skipped: no GPU' "${2:-/dev/null}"; then
+        worst=77
+      fi
+      ;;
+    124 | 137 | 200) [ -z "$dry" ] || worst=1 ;;
+    *) worst=1 ;;
+  esac
 }
 
 step() {  # step NAME LIMIT COMMAND...: at most LIMIT seconds, and never past the deadline
@@ -49,66 +93,142 @@ step() {  # step NAME LIMIT COMMAND...: at most LIMIT seconds, and never past th
   [ "$limit" -le "$left" ] || limit=$left
   if [ "$limit" -lt 3 ]; then
     printf 'no time left\n' >"$work/$name.log"
+    code=200
     record "$name" 200 0 "$limit" "$*"
   else
     timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 || code=$?
+    ! grep -q '^\[=*\] Running 0 tests' "$work/$name.log" || code=1  # a filter that fits nothing
     record "$name" "$code" "$(($(date +%s) - begin))" "$limit" "$*"
     printf '== %s: exit code %s, %s s\n' "$name" "$code" "$(($(date +%s) - begin))"
-    tail -n 3 "$work/$name.log" | sed 's/^/   /'
-    case $code in 0) ;; 77) [ "$worst" -ne 0 ] || worst=77 ;; *) worst=1 ;; esac
+    if [ "$code" -eq 0 ]; then tail -n 3 "$work/$name.log"; else tail -n 30 "$work/$name.log"; fi | sed 's/^/   /'
+    case $code in 124 | 137) worst=1 ;; esac
   fi
+  count "$code" "$work/$name.log"
   write_report
 }
 
-# Few and small cases: a sanitizer makes a kernel 10 to 100 times slower. ATen's allocator would hide accesses beyond a tensor.
-sanitize() {  # sanitize TOOL LIMIT
-  if ! command -v compute-sanitizer >/dev/null; then
-    printf 'not measured: compute-sanitizer is not installed\n' >"$work/$1.log"
-    record "$1" 200 0 "$2" "compute-sanitizer --tool $1"
-    write_report
-    return
-  fi
-  local filter='Elementwise*:Head.*:*Products.*_k72_*:*Products.*_k77_*:*Products.*_k96_*:*Products.*_k107_*:*Products.*_k160_*'
-  filter+=':*Attention.*h6_k2_e80_w0:*Attention.*h5_k1_e256_w0:*Attention.*h3_k1_e6_w0:*Attention.*h4_k1_e64_w100'
-  step "$1" "$2" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all "$kernels" \
-    --gtest_filter="$filter"
-}
+has_gpu() { [ -n "$dry" ] || "$MAGISTER" doctor --json 2>/dev/null | grep -q '"uuid"'; }
 
 # Its rows say themselves what has no number; the report is written again after every one.
-measure() {
+measure() {  # measure PART SHARE: per cent of the time that is left, where other parts follow
   local begin left code=200
   begin=$(date +%s)
   left=$((deadline - begin))
-  if [ "$left" -gt 10 ]; then
-    timeout -k 5 "$left" "$python" "$reporter" measure --work "$work" --program "$MAGISTER" --root "$root" --report "$report" \
-      --deadline $((deadline - 5)) ${small:+--small "$small"} 2>&1 | tee "$work/table.log"
+  [ "$only" != all ] || left=$((left * $2 / 100))
+  if ! has_gpu; then
+    printf 'skipped: no GPU\n' >"$work/$1.log"
+    code=77
+  elif [ "$left" -gt 10 ]; then
+    timeout -k 5 "$left" "$python" "$bench/gpu_report.py" measure --part "$1" --work "$work" --program "$MAGISTER" --root "$root" \
+      --report "$report" --deadline $((begin + left - 5)) ${small:+--small "$small"} ${options[@]+"${options[@]}"} 2>&1 | tee "$work/$1.log"
     code=${PIPESTATUS[0]}
-    case $code in 0 | 124 | 137) ;; *) worst=1 ;; esac
   fi
-  record table "$code" "$(($(date +%s) - begin))" "$left" "gpu_report.py measure"
+  record "$1" "$code" "$(($(date +%s) - begin))" "$left" "gpu_report.py measure --part $1"
+  count "$code" "$work/$1.log"
+  write_report
 }
 
-"$python" "$reporter" machine --work "$work" --program "$MAGISTER"
-case $only in
-  all | tests)
-    step kernels 60 "$kernels"
-    step model 90 "$model"
-    step tasks 200 "$python" "$root/tests/gpu/tasks_test.py"
-    ;;&
-  all | sanitizer)
-    sanitize memcheck 60
-    sanitize racecheck 60
-    ;;&
-  all | table)
-    if "$MAGISTER" doctor --json 2>/dev/null | grep -q '"uuid"'; then
-      measure
+# A suite is a process: after a fault CUDA answers every later call of the process with it. A dry run takes the first test of a suite, and
+# of those that emulate whole models for minutes only its name: gpu/model_on_host runs them.
+suites() {  # suites NAME LIMIT PROGRAM
+  local name=$1 limit=$2 program=$3 listed=0 suite filter only_names
+  "$program" --gtest_list_tests >"$work/$name.list" 2>&1 || listed=$?
+  if [ "$listed" -ne 0 ] || ! grep -q '^[^ ]*\.' "$work/$name.list"; then
+    step "$name" 30 "$program" --gtest_list_tests
+    return
+  fi
+  for suite in $(sed -n 's/^\([^ ]*\)\..*/\1/p' "$work/$name.list"); do
+    filter="$suite.*"
+    [ -z "$dry" ] || filter=$suite.$(awk -v suite="$suite." '$1 == suite { found = 1; next } found { print $1; exit }' "$work/$name.list")
+    only_names=
+    [ -z "$dry" ] || [[ $suite != Gpu* ]] || only_names=--gtest_list_tests
+    step "${name}_${suite//\//_}" "$limit" "$program" --gtest_filter="$filter" $only_names
+  done
+}
+
+# What the tiny steps of a dry run are in full.
+run_tests() {
+  local few=()
+  [ -z "$dry" ] || few=(Teacher.test_two_ranks_on_one_gpu_are_refused)  # the CPU's run before it, and the imports
+  suites kernels 60 "$kernels"
+  suites model 90 "$model"
+  step nccl_one_rank 40 mpirun --bind-to none -np 1 "$nccl"
+  step nccl_two_ranks 60 mpirun --oversubscribe --bind-to none -np 2 "$nccl"
+  if has_gpu; then
+    step chain 150 "$python" "$bench/gpu_chain.py" --program "$MAGISTER" --root "$root" --work "$work" \
+      ${dry:+--tiny --shape "$work/dry/shapes/llama-3.2-1b"}
+  fi
+  step tasks 200 "$python" "$root/tests/gpu/tasks_test.py" ${few[@]+"${few[@]}"}
+}
+
+# In PATH, in a toolkit's folders, or in NVIDIA's wheel.
+find_sanitizer() {
+  local folder place
+  command -v compute-sanitizer && return
+  for folder in "${CUDA_HOME:-/usr/local/cuda}" "${CUDA_PATH:-/usr/local/cuda}" /usr/local/cuda* /opt/cuda* \
+    "$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"/nvidia/*; do
+    for place in "$folder/bin/compute-sanitizer" "$folder/compute-sanitizer/compute-sanitizer"; do
+      if [ -x "$place" ]; then
+        printf '%s\n' "$place"
+        return
+      fi
+    done
+  done
+  return 1
+}
+
+# A dry run's: a pattern that fits no test would leave out what it was written for.
+every_pattern_fits() {  # every_pattern_fits PROGRAM FILTER
+  local names patterns pattern name fits
+  names=$("$1" --gtest_list_tests | awk '/^[^ ]/ { suite = $1; next } { print suite $1 }')
+  IFS=: read -ra patterns <<<"$2"
+  for pattern in "${patterns[@]}"; do
+    fits=
+    for name in $names; do
+      # shellcheck disable=SC2053  # a pattern it is
+      [[ $name != $pattern ]] || { fits=yes && break; }
+    done
+    [ -n "$fits" ] || { printf 'gpu_check.sh: %s fits no test (a dry run looks); correct the filter\n' "$pattern" && worst=1; }
+  done
+}
+
+# Only our kernels are looked into (run_kernel<...> is what they all are): a sanitizer makes a kernel 10 to 100 times slower. Few and small
+# cases, and the decoder, its graph and the head through a small model. ATen's allocator would hide accesses beyond a tensor.
+sanitize() {  # sanitize TOOL
+  local sanitizer command part filter limit
+  if ! sanitizer=$(find_sanitizer); then
+    printf 'not measured: compute-sanitizer is not installed\n' >"$work/$1.log"
+    record "$1" 200 0 150 "compute-sanitizer --tool $1"
+    count 200
+    write_report
+    return
+  fi
+  command=(env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$sanitizer" --tool "$1" --error-exitcode 9 --target-processes all
+    --kernel-name kernel_substring=run_kernel)
+  for part in kernels model; do
+    if [ "$part" = kernels ]; then
+      limit=90
+      filter='Elementwise*:Head.*:Sampler.*:*Products.*_k72_*:*Products.*_k77_*:*Products.*_k96_*:*Products.*_k107_*:*Products.*_k160_*'
+      filter+=':*Attention.*h6_k2_e80_w0:*Attention.*h5_k1_e256_w0:*Attention.*h3_k1_e6_w0:*Attention.*h4_k1_e64_w100'
     else
-      printf 'skipped: no GPU\n' >"$work/table.log"
-      record table 77 0 0 "gpu_report.py measure"
-      [ "$worst" -ne 0 ] || worst=77
+      limit=60
+      filter='*CachedDecodingIsTheWholePass/llama_bf16:GpuGraphs.*:GpuHead.*'
     fi
-    ;;
-esac
-write_report
-printf '== report: %s\n' "$report"
+    if [ -n "$dry" ]; then
+      every_pattern_fits "${!part}" "$filter"
+      if [ "$part" = model ]; then filter='*.SelfTestPasses/llama_bf16'; else filter='Elementwise/1.EmbedRows*'; fi
+    fi
+    step "$1_$part" "$limit" "${command[@]}" "${!part}" --gtest_filter="$filter"
+  done
+}
+
+reporter machine --program "$MAGISTER" || count 1
+case $only in all | layer) measure layer 30 ;; esac
+case $only in all | table) measure table 70 ;; esac
+case $only in all | tests) run_tests ;; esac
+case $only in all | sanitizer) for tool in memcheck racecheck synccheck; do sanitize "$tool"; done ;; esac
+complete=
+[ "$only" != all ] && [ "$only" != table ] || complete=--complete
+reporter write --report "$report" $complete || count 1
+printf '== report: %s, %s s\n' "$report" "$(($(date +%s) - begin_all))"
 exit "$worst"

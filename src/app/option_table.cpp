@@ -55,8 +55,10 @@ constexpr OptionEntry kDoctorOptions[] = {
 };
 constexpr PositionalEntry kBench[] = {
     {"WHAT", Count::kOne,
-     "sgemm, product, prefill, teacher, decode or prefix; on a GPU gemm, copy, prefill, teacher, decode or judge"},
-    {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm, product, gemm and copy"},
+     "sgemm, product, prefill, teacher, decode or prefix; on a GPU gemm, copy, read, prefill, teacher, decode, judge "
+     "or "
+     "layer (a pass part by part)"},
+    {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm, product, gemm, copy and read"},
 };
 constexpr OptionEntry kBenchOptions[] = {
     {"--tokens", "N", "packed tokens of a unit; decode: new tokens per text; prefix: tokens of a prompt (default 512)"},
@@ -67,7 +69,11 @@ constexpr OptionEntry kBenchOptions[] = {
      "weights of product: f32, bf16, f16, int8, int4, int8-kept or int4-kept (default f32); int8 and int4 quantise a "
      "model, too"},
     {"--group", "N", "inputs a scale of int8 and int4: 32, 64, 128 or 0 (default 128)"},
-    {"--rows", "N", "rows of product (default 1: one decoding sequence)"},
+    {"--rows", "N", "rows of product (default 1: one decoding sequence); layer: a decoding pass of N texts"},
+    {"--past", "N",
+     "on a GPU: tokens of each text that stand in the cache before (decode: of the prompts, default 16)"},
+    {"--lengths", "KIND", "on a GPU: even, or uneven texts of a unit, from one part to eight (default even)"},
+    {"--layers", "N", "on a GPU with --random: only N layers are made; layer computes the whole model from them"},
     {"--threads", "N", "compute threads (default 1)"},
     {"--device", "NAME", "cpu, cuda:N, or host (the GPU's code on the CPU, for tests; default cpu)"},
     {"--random", nullptr, "on a GPU: random weights of the shapes in MODEL's config.json"},

@@ -96,13 +96,19 @@ ExitCode bench_command(Invocation& call) {
     options.what = line.positional("WHAT");
     options.model = find_model(line.positional("MODEL"));
     options.tokens = line.number("--tokens", options.tokens, 1, 1 << 24);
-    options.sequences = line.number("--sequences", options.sequences, 1, options.tokens);
+    options.sequences = line.number("--sequences", options.sequences, 1, 1 << 24);
     options.top_k = line.number("--top-k", options.top_k, 1, 1 << 24);
     options.dtype = line.option("--dtype", options.dtype);
     options.threads = static_cast<int>(line.number("--threads", options.threads, 1, 4096));
     options.format = line.option("--format", options.format);
     options.group = line.number("--group", options.group, 0, 128);
     options.rows = line.number("--rows", options.rows, 1, 4096);
+    options.past = line.number("--past", options.past, 0, 1 << 20);
+    options.layers = line.number("--layers", options.layers, 0, 1 << 12);
+    const std::string lengths = line.option("--lengths", "even");
+    MAGISTER_CHECK(lengths == "even" || lengths == "uneven", ExitCode::kUsage,
+                   "--lengths {} (texts of a unit are alike or not); write even or uneven", printable(lengths));
+    options.uneven = lengths == "uneven";
     options.repeats = static_cast<int>(line.number("--repeats", options.repeats, 1, 1'000'000));
     options.device = line.option("--device", options.device);
     options.random = line.has("--random");

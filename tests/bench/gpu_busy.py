@@ -1,4 +1,4 @@
-"""The share of time that a GPU computes in a whole teacher run: from the run's own report where it has a line for it, else
+"""The share of time in which some kernel ran in a whole teacher run: from the run's own report where it has a line for it, else
 sampled by nvidia-smi (the share of its last sample period in which a kernel ran) between the first and the last busy sample.
 """
 import json
@@ -8,12 +8,16 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from gpu_clocks import sample_command
+
 WORDS = "a teacher tells its student what else could have followed, and how likely each of these tokens was before the next one"
 RECORDS, LENGTH = 1600, 2000  # about 1.5 million tokens: ten seconds or more of a 1B model
 
 EXPERIMENT = """name: busy
 output: {{directory: {folder}}}
 model: {{path: {model}, dtype: bf16}}
+layout: {{devices: {devices}}}
 tasks:
   - task: teacher_logits
     dataset: {{path: {folder}/data.jsonl}}
@@ -24,11 +28,11 @@ tasks:
 """
 
 
-def write_data(path):
+def write_data(path, records=RECORDS, length=LENGTH):
     words = WORDS.split()
     with open(path, "w", encoding="utf-8") as file:
-        for record in range(RECORDS):
-            text = " ".join(words[(record * 7 + i * 3) % len(words)] for i in range(LENGTH // 4))
+        for record in range(records):
+            text = " ".join(words[(record * 7 + i * 3) % len(words)] for i in range(length // 4))
             file.write(json.dumps({"text": text}) + "\n")
 
 
@@ -55,25 +59,34 @@ def tokenizer_in(root):
     return root / "tiny/model/tokenizer.json"
 
 
-def measure(program, shape, root, limit):
+def model_in(folder, shape, root, limit, device="cuda"):
+    """A model of random weights in `folder`, made unless it is there. -> None, or why there is none."""
+    if (folder / "tokenizer.json").exists():
+        return None
+    peer = pathlib.Path(__file__).with_name("hf_gpu.py")
+    save = [sys.executable, peer, "save", shape, folder, "--root", root, "--device", device]
+    saved = subprocess.run(list(map(str, save)), capture_output=True, text=True, check=False, timeout=limit)
+    return None if saved.returncode == 0 else f"no model was made: {(saved.stderr.strip().splitlines() or ['?'])[-1][:300]}"
+
+
+def measure(program, model, limit, devices="auto", records=RECORDS, length=LENGTH):
     """-> numbers, or a text that says why there are none."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        peer = pathlib.Path(__file__).with_name("hf_gpu.py")
-        save = [sys.executable, peer, "save", shape, folder / "model", "--tokenizer", tokenizer_in(root)]
-        saved = subprocess.run(list(map(str, save)), capture_output=True, text=True, check=False, timeout=limit)
-        if saved.returncode != 0:
-            return f"no model was made: {(saved.stderr.strip().splitlines() or ['?'])[-1][:300]}"
-        write_data(folder / "data.jsonl")
-        (folder / "busy.yaml").write_text(EXPERIMENT.format(folder=folder, model=folder / "model"))
-        sample = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-i", "0", "-lms", "200"]
-        sampler = subprocess.Popen(sample, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        write_data(folder / "data.jsonl", records, length)
+        (folder / "busy.yaml").write_text(EXPERIMENT.format(folder=folder, model=model, devices=devices))
+        try:
+            sampler = subprocess.Popen(sample_command(["utilization.gpu"]), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            sampler = None
         try:
             run = subprocess.run([str(program), "run", str(folder / "busy.yaml")], capture_output=True, text=True, check=False,
                                  timeout=limit)
         finally:
-            sampler.terminate()
-            lines = sampler.communicate()[0].splitlines()
+            lines = []
+            if sampler is not None:
+                sampler.terminate()
+                lines = sampler.communicate()[0].splitlines()
     said = run.stdout + run.stderr
     if run.returncode != 0:
         return f"the run ended with {run.returncode}: {(said.strip().splitlines() or ['?'])[-1][:300]}"

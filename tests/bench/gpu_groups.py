@@ -64,11 +64,12 @@ def measure(arguments):
         return 77
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        peer = pathlib.Path(__file__).with_name("hf_gpu.py")
-        subprocess.run([sys.executable, peer, "save", arguments.shape, folder / "model", "--tokenizer", gpu_busy.tokenizer_in(ROOT)], check=True)
+        problem = gpu_busy.model_in(folder / "model", arguments.shape, ROOT, 600)
+        if problem:
+            sys.exit(f"gpu_groups.py: {problem}")
         gpu_busy.write_data(folder / "data.jsonl")
         experiment = folder / "groups.yaml"
-        experiment.write_text(gpu_busy.EXPERIMENT.format(folder=folder, model=folder / "model"))
+        experiment.write_text(gpu_busy.EXPERIMENT.format(folder=folder, model=folder / "model", devices="auto"))
         alone = tokens_a_second(program, experiment, folder, 1, 1, "reproducible")
         copies = tokens_a_second(program, experiment, folder, 2, 1, "reproducible")
         print(f"two copies on two GPUs over one: {copies / alone:.3f}")

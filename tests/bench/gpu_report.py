@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The report of scripts/gpu_check.sh: machine, steps, the table of ratios. What was not run or failed says so.
+"""The report of scripts/gpu_check.sh: machine, steps, the table of ratios, the passes part by part. What was not run or failed says so.
 
 usage: gpu_report.py machine --work DIR --program P
-       gpu_report.py measure --work DIR --program P --root DIR --deadline SECONDS [--only NAME,...] [--small SHAPE]
+       gpu_report.py measure --part table|layer --work DIR --program P --root DIR --deadline SECONDS [--only NAME,...] [--small SHAPE]
        gpu_report.py write --work DIR --report gpu_report.md
+       gpu_report.py join --report whole.md PART.json ...    one report of those of several parts (--only), the later one wins
 DIR is where the check keeps steps.tsv (name, exit code, seconds, limit, command) and a log a step; every measurement is written
-there when it ends, so a check that is cut off loses only what had not ended. --small takes another shape for the 8B one.
+there when it ends, so a check that is cut off loses only what had not ended. --small takes another shape for the 8B one. --shapes DIR,
+--device host and --tiny are the dry run's: tiny shapes, the GPU's code on the CPU; `measure` then ends with 1 when a number is missing.
 """
 import argparse
 import importlib.metadata
@@ -20,12 +22,13 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import gpu_busy
-from gpu_table import MEASUREMENTS, rows_of
+import gpu_layer
+from gpu_clocks import Clocks
+from gpu_table import TINY, measurements, rows_of, sizes_for
 
-USAGE_ERROR = 64
 # "test_x (module.Class.test_x)", perhaps a line of its docstring, " ... ", what it printed, "ok"
 UNITTEST = r"^(test_\w+) \([\w.]+\)(?:\n[^\n]*)? \.\.\.(.*?)(?=^test_\w+ \(|^=====|^-----|\Z)"
-OUTCOMES = {0: "passed", 77: "skipped: no GPU", 124: "timed out", 137: "timed out", 200: "not run"}
+OUTCOMES = {0: "passed", 77: "skipped", 124: "timed out", 137: "timed out", 200: "not run"}
 
 
 def said_by(command, limit=60):
@@ -40,6 +43,8 @@ def machine(arguments):
     found = {}
     query = "name,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit,compute_cap"
     found["nvidia-smi"] = said_by(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
+    memory = said_by(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", "-i", "0"]).splitlines()
+    found["memory GiB"] = round(float(memory[0]) / 1024, 1) if memory and re.fullmatch(r"[\d.]+", memory[0]) else "not measured"
     for package in ("torch", "transformers", "nvidia-nccl-cu13", "nvidia-cuda-runtime", "numpy", "h5py"):
         try:
             found[package] = importlib.metadata.version(package)
@@ -47,6 +52,8 @@ def machine(arguments):
             found[package] = "not installed"
     found["magister"] = said_by([arguments.program, "--version"])
     (arguments.work / "machine.json").write_text(json.dumps(found, indent=1))
+    missing = [key for key, value in found.items() if str(value).startswith("not measured")]
+    return 1 if arguments.tiny and missing else 0
 
 
 def last_line(text):
@@ -54,77 +61,104 @@ def last_line(text):
 
 
 def run_json(command, limit):
-    """-> (exit code, numbers or the reason why there are none)."""
+    """-> numbers, or the reason why there are none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired:
-        return 124, f"timed out after {limit:.0f} s"
+        return f"timed out after {limit:.0f} s"
     except OSError as problem:
-        return 127, str(problem)
+        return str(problem)
     if done.returncode != 0:
-        return done.returncode, f"ended with {done.returncode}: {last_line(done.stderr)}"
+        return f"ended with {done.returncode}: {last_line(done.stderr)}"
     try:
         values = json.loads(last_line_whole(done.stdout))
-        return 0, values if isinstance(values, dict) else "printed no JSON object"
+        return values if isinstance(values, dict) else "printed no JSON object"
     except ValueError:
-        return 0, f"printed no JSON: {last_line(done.stdout)}"
+        return f"printed no JSON: {last_line(done.stdout)}"
 
 
 def last_line_whole(text):
     return (text.strip().splitlines() or [""])[-1]
 
 
+def sizes_of(work, tiny):
+    if tiny:
+        return TINY
+    path = work / "machine.json"
+    memory = json.loads(path.read_text()).get("memory GiB") if path.exists() else None
+    return sizes_for(memory if isinstance(memory, float) else None)
+
+
 class Measurer:
-    def __init__(self, arguments):
-        self.program, self.root, self.deadline = arguments.program, arguments.root, arguments.deadline
-        self.least = arguments.least
-        shapes = arguments.root / "configs/shapes"
+    def __init__(self, arguments, clocks):
+        self.arguments, self.clocks = arguments, clocks
+        shapes = arguments.shapes or arguments.root / "configs/shapes"
         self.folders = {"{8b}": shapes / (arguments.small or "llama-3.1-8b"), "{70b}": shapes / "llama-3.1-70b",
                         "{1b}": shapes / "llama-3.2-1b"}
 
     def command(self, measurement):
         words = [str(self.folders.get(word, word)) for word in measurement.arguments]
+        on_host = self.arguments.device == "host"
         if measurement.runner == "bench":
-            return [str(self.program), "bench", *words, "--threads", str(min(16, os.cpu_count() or 1)), "--device", "cuda:0",
-                    "--random", "--json"]
+            threads = 1 if on_host else min(16, os.cpu_count() or 1)
+            return [str(self.arguments.program), "bench", *words, "--threads", str(threads), "--device", self.arguments.device,
+                    *(["--random"] if measurement.random else []), "--json"]
         here = pathlib.Path(__file__).resolve().parent
         if measurement.runner == "hf":
-            return [sys.executable, str(here / "hf_gpu.py"), *words]
-        return [str(self.program), "run", "busy.yaml"]
+            return [sys.executable, str(here / "hf_gpu.py"), *words, *(["--device", "cpu", "--repeats", "1"] if on_host else [])]
+        return [str(self.arguments.program), "run", "busy.yaml"]
+
+    def busy(self, limit):
+        arguments, model = self.arguments, self.arguments.work / "model-1b"
+        on_host = arguments.device == "host"
+        begin = time.time()
+        problem = gpu_busy.model_in(model, self.folders["{1b}"], arguments.root, limit, "cpu" if on_host else "cuda")
+        if problem:
+            return problem
+        few = {"devices": "cpu", "records": 4, "length": 40} if on_host else {}
+        return gpu_busy.measure(arguments.program, model, limit - (time.time() - begin), **few)
 
     def measure(self, measurement):
         command = self.command(measurement)
-        left = self.deadline - time.time()
+        left = self.arguments.deadline - time.time()
         begin = time.time()
-        if left < min(self.least, measurement.limit):
+        if left < min(self.arguments.least, measurement.limit):
             values = f"no time left ({max(left, 0):.0f} s of the budget)"
         elif measurement.runner == "busy":
             try:
-                values = gpu_busy.measure(self.program, self.folders["{1b}"], self.root, min(left, measurement.limit))
+                values = self.busy(min(left, measurement.limit))
             except (OSError, subprocess.TimeoutExpired) as problem:
                 values = str(problem)[:300]
         else:
-            code, values = run_json(command, min(left, measurement.limit))
-            if code == USAGE_ERROR and not measurement.model:  # a program that wants a model's folder in every bench
-                command.insert(3, str(self.folders["{8b}"]))
-                code, values = run_json(command, min(self.deadline - time.time(), measurement.limit))
+            values = run_json(command, min(left, measurement.limit))
         result = {"name": measurement.name, "command": shlex.join(command), "wall_seconds": round(time.time() - begin, 2)}
         result["values" if isinstance(values, dict) else "reason"] = values
+        if clocks := self.clocks.between(begin, time.time()):
+            result["clocks"] = clocks
         return result
 
 
 def measure(arguments):
-    measurer = Measurer(arguments)
     wanted = set(arguments.only.split(",")) if arguments.only else None
-    for measurement in MEASUREMENTS:
-        if wanted is not None and measurement.name not in wanted:
-            continue
-        result = measurer.measure(measurement)
-        with open(arguments.work / "measurements.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(result) + "\n")
-        if arguments.report:
-            write(arguments)
-        print(f"{result['name']}: {json.dumps(result.get('values')) if 'values' in result else result['reason']}", flush=True)
+    missing = []
+    with Clocks() as clocks:
+        measurer = Measurer(arguments, clocks)
+        for measurement in measurements(arguments.part, sizes_of(arguments.work, arguments.tiny)):
+            if wanted is not None and measurement.name not in wanted:
+                continue
+            result = measurer.measure(measurement)
+            with open(arguments.work / "measurements.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(result) + "\n")
+            if arguments.report and not arguments.tiny:
+                write(arguments)
+            if "reason" in result:
+                missing.append(result["name"])
+            shown = {key: value for key, value in result.get("values", {}).items() if key != "parts"}
+            print(f"{result['name']}: {json.dumps(shown) if shown else result['reason']}", flush=True)
+    if arguments.tiny and missing:
+        print(f"gpu_report.py: no number of {', '.join(missing)} (a dry run has all of them); see the reasons above", file=sys.stderr)
+        return 1
+    return 0
 
 
 def tests_in(log):
@@ -140,6 +174,12 @@ def tests_in(log):
     return outcomes, re.findall(r"^(?:(?:.*\.\.\. )?   |={9} (?=.*SUMMARY))(\S.*)$", log, re.MULTILINE)
 
 
+def outcome_of(code, log):
+    if code == 77 and (said := re.search(r"^skipped: .*$", log, re.MULTILINE)):
+        return said.group(0)
+    return OUTCOMES.get(code, "failed")
+
+
 def steps_of(work):
     path = work / "steps.tsv"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -147,25 +187,55 @@ def steps_of(work):
         log = work / f"{name}.log"
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         tests, notes = tests_in(text)
-        yield {"name": name, "exit_code": int(code), "outcome": OUTCOMES.get(int(code), "failed"), "seconds": float(seconds),
+        yield {"name": name, "exit_code": int(code), "outcome": outcome_of(int(code), text), "seconds": float(seconds),
                "limit": float(limit), "command": command, "tests": tests, "notes": notes, "log_end": text[-3000:]}
 
 
-def gathered(work):
-    measured = {}
-    path = work / "measurements.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        result = json.loads(line)
-        measured[result["name"]] = result
-    machine_path = work / "machine.json"
-    return {"machine": json.loads(machine_path.read_text()) if machine_path.exists() else {}, "steps": list(steps_of(work)),
-            "rows": list(rows_of(measured)), "measurements": list(measured.values())}
+def explained(machine, steps, measured, sizes):
+    """A report's contents: the rows are made anew of the measurements, and a missed floor is explained."""
+    rows = list(rows_of(measured, sizes))
+    for row in rows:
+        if row.get("verdict", "").startswith("below the floor"):
+            row["explanation"] = gpu_layer.explanation(measured, row["layer"]) if row["layer"] else ["no pass is looked into for this row"]
+    return {"machine": machine, "steps": steps, "rows": rows, "measurements": list(measured.values())}
 
 
-def markdown(report):
-    lines = ["# GPU check", "", "## Machine", ""]
-    lines += [f"- {key}: {value}".replace("\n", "; ") for key, value in report["machine"].items()] or ["- not measured"]
-    lines += ["", "## Steps", "", "| step | outcome | tests ok | failed | seconds | command |", "|---|---|---|---|---|---|"]
+def gathered(arguments):
+    work = arguments.work
+    path, machine_path = work / "measurements.jsonl", work / "machine.json"
+    results = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    machine_is = json.loads(machine_path.read_text()) if machine_path.exists() else {}
+    return explained(machine_is, list(steps_of(work)), {result["name"]: result for result in results}, sizes_of(work, arguments.tiny))
+
+
+def join(arguments):
+    """A measurement without numbers does not hide an earlier one that has them."""
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.parts]
+    measured, steps, machine_is = {}, {}, {}
+    for part in parts:
+        machine_is.update(part["machine"])
+        steps.update({step["name"]: step for step in part["steps"]})
+        measured.update({result["name"]: result for result in part["measurements"] if "values" in result or result["name"] not in measured})
+    memory = machine_is.get("memory GiB")
+    report = explained(machine_is, list(steps.values()), measured, sizes_for(memory if isinstance(memory, float) else None))
+    return put(arguments, report)
+
+
+def table_lines(report):
+    lines = ["", "## Ratios", "", "| what | floor | aim | measured | verdict |", "|---|---|---|---|---|"]
+    for row in report["rows"]:
+        value = f"{row['value']:.3g}" if "value" in row else "not measured"
+        floor, aim = ("" if row[key] is None else row[key] for key in ("floor", "aim"))
+        lines.append(f"| {row['what']} | {floor} | {aim} | {value} | {row.get('verdict') or row['reason']} |")
+    for row in report["rows"]:
+        if "explanation" in row:
+            lines += ["", f"Below the floor ({row['value']:.3g} of {row['floor']}): {row['what']}; {row['layer'] or 'no pass'}:"]
+            lines += [f"- {sentence}" for sentence in row["explanation"]]
+    return lines
+
+
+def step_lines(report):
+    lines = ["", "## Steps", "", "| step | outcome | tests ok | failed | seconds | command |", "|---|---|---|---|---|---|"]
     for step in report["steps"]:
         ok = sum(outcome == "ok" for outcome in step["tests"].values())
         failed = sum(outcome in ("failed", "cut off") for outcome in step["tests"].values())
@@ -173,42 +243,64 @@ def markdown(report):
     for step in report["steps"]:
         bad = [name for name, outcome in step["tests"].items() if outcome in ("failed", "cut off")]
         lines += [f"- {step['name']}: {note}" for note in step["notes"][:20]]
-        if step["outcome"] not in ("passed", "skipped: no GPU"):
+        if step["outcome"] != "passed" and not step["outcome"].startswith("skipped"):
             lines += ["", f"### {step['name']}: {step['outcome']}", *[f"- {name}" for name in bad[:50]]]
             lines += ["", "```", step["log_end"].strip(), "```"]
-    lines += ["", "## Ratios", "", "| what | floor | aim | measured | verdict |", "|---|---|---|---|---|"]
-    for entry in report["rows"]:
-        value = f"{entry['value']:.3g}" if "value" in entry else "not measured"
-        lines.append(f"| {entry['what']} | {entry['floor']} | {entry['aim']} | {value} | {entry.get('verdict') or entry['reason']} |")
-    lines += ["", "## Measurements", "", "| name | numbers | seconds in all | command |", "|---|---|---|---|"]
+    return lines
+
+
+def markdown(report):
+    lines = ["# GPU check", "", "## Machine", ""]
+    lines += [f"- {key}: {value}".replace("\n", "; ") for key, value in report["machine"].items()] or ["- not measured"]
+    lines += table_lines(report) + step_lines(report)
+    measured = {result["name"]: result for result in report["measurements"]}
+    lines += ["", "## Passes, part by part", *(gpu_layer.markdown(measured) or ["", "not measured"])]
+    lines += ["", "## Measurements", "", "| name | numbers | clocks | seconds in all | command |", "|---|---|---|---|---|"]
     for result in report["measurements"]:
-        numbers = json.dumps(result["values"]) if "values" in result else f"not measured: {result['reason']}"
-        lines.append(f"| {result['name']} | {numbers} | {result['wall_seconds']} | `{result['command']}` |".replace("\n", " "))
+        numbers = {key: value for key, value in result.get("values", {}).items() if key != "parts"}
+        said = json.dumps(numbers) if numbers else f"not measured: {result['reason']}"
+        clocks = ", ".join(f"{key} {value:g}" for key, value in result.get("clocks", {}).items())
+        lines.append(f"| {result['name']} | {said} | {clocks} | {result['wall_seconds']} | `{result['command']}` |".replace("\n", " "))
     return "\n".join([*lines, ""])
 
 
 def write(arguments):
-    report = gathered(arguments.work)
+    return put(arguments, gathered(arguments))
+
+
+def put(arguments, report):
     text = markdown(report)
     for path, content in ((arguments.report, text), (arguments.report.with_suffix(".json"), json.dumps(report, indent=1))):
         new = path.with_name(path.name + ".new")  # whole or not at all
         new.write_text(content, encoding="utf-8")
         new.replace(path)
+    if arguments.tiny and arguments.complete:
+        missing = [row["what"] for row in report["rows"] if "value" not in row]
+        if missing:
+            print(f"gpu_report.py: rows without a number (a dry run has all of them): {'; '.join(missing)}", file=sys.stderr)
+            return 1
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("machine", "measure", "write"))
-    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("what", choices=("machine", "measure", "write", "join"))
+    parser.add_argument("parts", nargs="*", type=pathlib.Path, help="join: reports in JSON")
+    parser.add_argument("--work", type=pathlib.Path)
     parser.add_argument("--program", default="magister")
+    parser.add_argument("--part", choices=("table", "layer"), default="table")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--deadline", type=float, default=float("inf"))
     parser.add_argument("--least", type=float, default=15, help="seconds that must be left for a measurement to begin")
     parser.add_argument("--only")
     parser.add_argument("--small")
     parser.add_argument("--report", type=pathlib.Path)
-    arguments = parser.parse_args()
-    {"machine": machine, "measure": measure, "write": write}[arguments.what](arguments)
+    parser.add_argument("--shapes", type=pathlib.Path)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--complete", action="store_true", help="write: with --tiny, every row must have its number")
+    arguments = parser.parse_intermixed_args()
+    sys.exit({"machine": machine, "measure": measure, "write": write, "join": join}[arguments.what](arguments))
 
 
 if __name__ == "__main__":

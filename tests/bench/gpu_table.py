@@ -5,13 +5,46 @@ A row that lacks one of its measurements has no value and says why; nothing is e
 import dataclasses
 import typing
 
-UNIT = 16384           # tokens of the teacher's unit, in texts of 2,048
 VOCABULARY = 128256    # of the Llama-3 shapes
 JUDGE_AIM = 7500  # tokens/s, 70B, 2,048 in and 128 out on one H200, input and output counted: a round figure to compare with
+# Written tokens/s of an 8B in bf16 at 256 texts on one GPU. A round figure for vLLM's class, not one that its authors print: third parties
+# give 12,500 for one H100 (morphllm.com/vllm-benchmarks, April 2026, Llama 3.1 8B, bf16), and an H200 reads 1.4 times as fast.
+DECODE_AIM = 20000
 
 
 class NotMeasured(Exception):
     """Why there is no number."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Tokens and texts of the measurements. The unit is what a teacher of 16,384 tokens computes at once, in texts of 2,048."""
+    unit: int = 16384
+    text: int = 2048
+    uneven: int = 15100      # tokens in texts of one to eight parts, no multiple of anything
+    uneven_texts: int = 12
+    long: int = 8192         # one text
+    four: int = 4096
+    cached: int = 1024       # tokens a text before the pass, and in it
+    written: int = 128
+    few_written: int = 64
+    prompt: int = 512        # before decoding of many
+    many: tuple = (32, 64, 256)
+    judge_prompt: int = 2048
+    judges: int = 32
+    top_k: int = 64
+    layers: int = 4          # that `bench layer` makes; the whole model is computed from them
+    repeats: int = 5
+
+
+# What tells whether every command line works, in seconds: MAGISTER_GPU_CODE_ON_HOST=1 emulates every thread.
+TINY = Sizes(unit=16, text=8, uneven=24, uneven_texts=3, long=9, four=8, cached=4, written=1, few_written=1, prompt=3, many=(2, 3, 4),
+             judge_prompt=4, judges=2, top_k=4, layers=1, repeats=1)
+
+
+def sizes_for(memory_gib):
+    """70B in 8 bits is 74 GB: an H100 of 80 GB has memory for four prompts beside it, not for 32."""
+    return Sizes() if memory_gib is None or memory_gib > 100 else dataclasses.replace(Sizes(), judges=4)
 
 
 @dataclasses.dataclass
@@ -19,50 +52,109 @@ class Measurement:
     name: str
     arguments: list       # of `magister bench`; {8b} and {70b} become folders. Other programs: see `runner`
     limit: int            # seconds that it may take
-    runner: str = "bench"  # bench | hf | busy
-    model: bool = True    # whether the folder belongs to the command
+    runner: str = "bench"  # bench | hf | busy | chain
+    part: str = "table"    # table | layer
+    random: bool = True    # of bench: whether a model is made
 
 
-def bench(name, what, model, limit, *options):
-    return Measurement(name, [what, model, *options], limit)
+INT8, INT4 = ["--format", "int8", "--group", 128], ["--format", "int4", "--group", 128]
+BF16, FP8 = ["--dtype", "bf16"], ["--dtype", "fp8"]
 
 
-DECODE = ["--tokens", 128, "--sequences", 1]
-WHOLE = ["--tokens", UNIT, "--sequences", UNIT // 2048, "--repeats", 5]
-FOUR = ["--tokens", 4096, "--sequences", 2, "--repeats", 5]
-# In the order of running: what most rows need first, what takes long last.
-MEASUREMENTS = [
-    Measurement("gemm", ["gemm", "--dtype", "bf16"], 40, model=False),
-    Measurement("copy", ["copy"], 40, model=False),
-    bench("prefill_bf16", "prefill", "{8b}", 60, "--dtype", "bf16", *WHOLE),
-    bench("teacher_bf16", "teacher", "{8b}", 60, "--dtype", "bf16", *WHOLE, "--top-k", 64),
-    bench("decode_bf16", "decode", "{8b}", 45, "--dtype", "bf16", *DECODE, "--graph", "on"),
-    bench("decode_int8", "decode", "{8b}", 45, "--format", "int8", "--group", 128, *DECODE, "--graph", "on"),
-    bench("decode_int4", "decode", "{8b}", 45, "--format", "int4", "--group", 128, *DECODE, "--graph", "on"),
-    bench("decode_eager", "decode", "{8b}", 45, "--dtype", "bf16", *DECODE, "--graph", "off"),
-    Measurement("hf_teacher", ["teacher", "{8b}", "--tokens", UNIT, "--sequences", UNIT // 2048, "--top-k", 64], 90, "hf"),
-    bench("prefill_4k_bf16", "prefill", "{8b}", 45, "--dtype", "bf16", *FOUR),
-    bench("prefill_4k_int8", "prefill", "{8b}", 45, "--format", "int8", "--group", 128, *FOUR),
-    bench("prefill_4k_int4", "prefill", "{8b}", 45, "--format", "int4", "--group", 128, *FOUR),
-    bench("prefill_fp8", "prefill", "{8b}", 60, "--dtype", "fp8", *WHOLE),
-    Measurement("busy", ["{1b}"], 90, "busy"),
-    bench("decode_70b_int8", "decode", "{70b}", 90, "--format", "int8", "--group", 128, "--tokens", 64, "--sequences", 1, "--graph", "on"),
-    bench("decode_70b_int4", "decode", "{70b}", 90, "--format", "int4", "--group", 128, "--tokens", 64, "--sequences", 1, "--graph", "on"),
-    bench("judge_70b_fp8", "judge", "{70b}", 120, "--dtype", "fp8", "--tokens", 2048, "--sequences", 32, "--repeats", 1),
-    bench("judge_70b", "judge", "{70b}", 120, "--format", "int8", "--group", 128, "--tokens", 2048, "--sequences", 32, "--repeats", 1),
-]
+def table_of(sizes):
+    """In the order of running: what most rows need first, what takes long last, and the bounds again at the end."""
+    def bench(name, what, model, limit, *options):
+        return Measurement(name, [what, model, *options, "--repeats", sizes.repeats], limit)
+
+    def limit_of(name, what):
+        return Measurement(name, [what, "--dtype", "bf16", "--repeats", sizes.repeats], 40, random=False)
+
+    def decode(name, model, kind, written=sizes.written, texts=1, limit=60, graph="on"):
+        return bench(name, "decode", model, limit, *kind, "--tokens", written, "--sequences", texts, "--graph", graph,
+                     *(["--past", sizes.prompt] if texts > 1 else []))
+
+    texts = sizes.unit // sizes.text
+    whole = ["--tokens", sizes.unit, "--sequences", texts]
+    four = ["--tokens", sizes.four, "--sequences", 2]
+    yield limit_of("gemm", "gemm")
+    yield limit_of("copy", "copy")
+    yield limit_of("read", "read")
+    yield bench("prefill_bf16", "prefill", "{8b}", 60, *BF16, *whole)
+    yield bench("teacher_bf16", "teacher", "{8b}", 60, *BF16, *whole, "--top-k", sizes.top_k)
+    yield bench("prefill_uneven", "prefill", "{8b}", 60, *BF16, "--tokens", sizes.uneven, "--sequences", sizes.uneven_texts,
+                "--lengths", "uneven")
+    yield decode("decode_bf16", "{8b}", BF16)
+    yield decode("decode_int8", "{8b}", INT8)
+    yield decode("decode_int4", "{8b}", INT4)
+    yield decode("decode_eager", "{8b}", BF16, graph="off")
+    for many in sizes.many:
+        yield decode(f"decode_{('some', 'more', 'many')[sizes.many.index(many)]}", "{8b}", BF16, sizes.few_written, many, 60)
+    yield Measurement("hf_teacher", ["teacher", "{8b}", "--tokens", sizes.unit, "--sequences", texts, "--top-k", sizes.top_k], 120, "hf")
+    yield bench("prefill_cached", "prefill", "{8b}", 60, *BF16, "--tokens", texts * sizes.cached, "--sequences", texts,
+                "--past", sizes.cached)
+    yield bench("prefill_plain", "prefill", "{8b}", 60, *BF16, "--tokens", texts * sizes.cached, "--sequences", texts)
+    yield bench("prefill_fp8", "prefill", "{8b}", 60, *FP8, *whole)
+    yield bench("prefill_4k_bf16", "prefill", "{8b}", 45, *BF16, *four)
+    yield bench("prefill_4k_int8", "prefill", "{8b}", 45, *INT8, *four)
+    yield bench("prefill_4k_int4", "prefill", "{8b}", 45, *INT4, *four)
+    yield bench("prefill_long", "prefill", "{8b}", 60, *BF16, "--tokens", sizes.long, "--sequences", 1)
+    yield Measurement("gemm_after", ["gemm", "--dtype", "bf16", "--repeats", sizes.repeats], 40, random=False)
+    yield Measurement("busy", ["{1b}"], 90, "busy")
+    yield decode("decode_70b_int8", "{70b}", INT8, sizes.few_written, limit=90)
+    yield decode("decode_70b_int4", "{70b}", INT4, sizes.few_written, limit=90)
+    judges = ["--tokens", sizes.judge_prompt, "--sequences", sizes.judges]
+    yield bench("judge_70b_fp8", "judge", "{70b}", 120, *FP8, *judges)
+    yield bench("judge_70b", "judge", "{70b}", 120, *INT8, *judges)
+
+
+def layers_of(sizes):
+    def layer(name, model, *options):
+        options = [*options, "--layers", sizes.layers, "--repeats", sizes.repeats]
+        return Measurement(name, ["layer", model, *options], 60, part="layer")
+
+    texts = sizes.unit // sizes.text
+    whole = ["--tokens", sizes.unit, "--sequences", texts, "--top-k", sizes.top_k]
+    four = ["--tokens", sizes.four, "--sequences", 2]
+    few = ["--past", sizes.prompt]
+    # The bounds that parts are held against.
+    for name in ("gemm", "copy"):
+        yield Measurement(f"{name}_of_layers", [name, "--dtype", "bf16", "--repeats", sizes.repeats], 40, part="layer", random=False)
+    yield layer("layer_bf16", "{8b}", *BF16, *whole)
+    yield layer("layer_decode_bf16", "{8b}", *BF16, "--rows", 1, *few)
+    yield layer("layer_fp8", "{8b}", *FP8, *whole)
+    yield layer("layer_uneven", "{8b}", *BF16, "--tokens", sizes.uneven, "--sequences", sizes.uneven_texts, "--lengths", "uneven")
+    yield layer("layer_decode_many", "{8b}", *BF16, "--rows", sizes.many[-1], *few)
+    yield layer("layer_decode_more", "{8b}", *BF16, "--rows", sizes.many[-2], *few)
+    yield layer("layer_cached", "{8b}", *BF16, "--tokens", texts * sizes.cached, "--sequences", texts, "--past", sizes.cached)
+    yield layer("layer_long", "{8b}", *BF16, "--tokens", sizes.long, "--sequences", 1)
+    yield layer("layer_decode_int8", "{8b}", *INT8, "--rows", 1, *few)
+    yield layer("layer_decode_int4", "{8b}", *INT4, "--rows", 1, *few)
+    yield layer("layer_int8", "{8b}", *INT8, *four)
+    yield layer("layer_int4", "{8b}", *INT4, *four)
+    yield layer("layer_70b_decode_int8", "{70b}", *INT8, "--rows", 1, *few)
+    yield layer("layer_70b_decode_int4", "{70b}", *INT4, "--rows", 1, *few)
+    yield layer("layer_70b_fp8", "{70b}", *FP8, "--tokens", sizes.four, "--sequences", 2)
+    yield layer("layer_1b", "{1b}", *BF16, *whole)
+
+
+def measurements(part, sizes):
+    return list({"table": table_of, "layer": layers_of}[part](sizes))
 
 
 @dataclasses.dataclass
 class Row:
     what: str
-    floor: float
-    aim: float
+    floor: float | None
+    aim: float | None
     value: typing.Callable  # of get(name) -> the measurement's numbers
     uses: tuple
     less_is_better: bool = False
+    layer: str = ""         # the part-by-part measurement that explains it
 
     def verdict(self, value):
+        if self.floor is None:
+            return "no floor: a figure beside the others"
+
         def met(bound):
             return value <= bound if self.less_is_better else value >= bound
         return "aim met" if met(self.aim) else "floor met" if met(self.floor) else "below the floor"
@@ -72,39 +164,84 @@ def ratio(upper, lower, key="tokens_per_second"):
     return (lambda get: get(upper)[key] / get(lower)[key]), (upper, lower)
 
 
-def over_copy(name):
-    return (lambda get: get(name)["gbs"] / get("copy")["gbs"]), (name, "copy")
+def gemm_rate(get):
+    """The mean of before and after: the clock may fall under load. Without the second one, the first alone."""
+    try:
+        return (get("gemm")["tflops"] + get("gemm_after")["tflops"]) / 2
+    except NotMeasured:
+        return get("gemm")["tflops"]
 
 
-def row(what, floor, aim, value_and_uses, **options):
-    return Row(what, floor, aim, value_and_uses[0], value_and_uses[1], **options)
+def over_gemm(name):
+    return (lambda get: get(name)["tflops"] / gemm_rate(get)), (name, "gemm", "gemm_after")
 
 
-ROWS = [
-    row("teacher's unit of 16,384 tokens, 8B, bf16: prefill FLOP/s over an 8192^3 bf16 GEMM", 0.60, 0.75,
-        ratio("prefill_bf16", "gemm", "tflops")),
-    row("teacher over plain prefill, the head's FLOPs charged: FLOP/s", 0.93, 0.97, ratio("teacher_bf16", "prefill_bf16", "tflops")),
-    row("teacher tokens/s over transformers (sdpa, bf16, topk of fp32 log_softmax)", 1.5, 2.0, ratio("teacher_bf16", "hf_teacher")),
-    row("fp8 over bf16 prefill: tokens/s", 1.4, 1.6, ratio("prefill_fp8", "prefill_bf16")),
-    row("extra memory for logits over rows x vocabulary x 4 bytes", 0.125, 0.03,
-        ((lambda get: get("teacher_bf16")["head_bytes"] / (UNIT * VOCABULARY * 4)), ("teacher_bf16",)), less_is_better=True),
-    row("decode of one sequence, 8B, bf16: bytes/s over the copy bandwidth", 0.75, 0.85, over_copy("decode_bf16")),
-    row("decode of one sequence, 8B, int8: bytes/s over the copy bandwidth", 0.60, 0.72, over_copy("decode_int8")),
-    row("decode of one sequence, 8B, int4: bytes/s over the copy bandwidth", 0.45, 0.60, over_copy("decode_int4")),
-    row("CUDA graph over eager decoding, 8B, bf16: tokens/s", 1.1, 1.25, ratio("decode_bf16", "decode_eager")),
-    row("70B on one GPU, int8: decode bytes/s over the copy bandwidth", 0.60, 0.75, over_copy("decode_70b_int8")),
-    row("70B on one GPU, int4: decode bytes/s over the copy bandwidth", 0.45, 0.60, over_copy("decode_70b_int4")),
-    row("70B judge (fp8), 2,048 in and 128 out: tokens/s over 7,500", 0.4, 0.7,
-        ((lambda get: get("judge_70b_fp8")["tokens_per_second"] / JUDGE_AIM), ("judge_70b_fp8",))),
-    row("70B judge (int8), 2,048 in and 128 out: tokens/s over 7,500", 0.4, 0.7,
-        ((lambda get: get("judge_70b")["tokens_per_second"] / JUDGE_AIM), ("judge_70b",))),
-    row("int8 over bf16 prefill of 4,096 tokens: tokens/s", 0.85, 0.95, ratio("prefill_4k_int8", "prefill_4k_bf16")),
-    row("int4 over bf16 prefill of 4,096 tokens: tokens/s", 0.85, 0.95, ratio("prefill_4k_int4", "prefill_4k_bf16")),
-    row("GPU busy share in a teacher run of a 1B model", 0.90, 0.97, ((lambda get: get("busy")["share"]), ("busy",))),
-]
+def over(name, bound):
+    return (lambda get: get(name)["gbs"] / get(bound)["gbs"]), (name, bound)
 
 
-def rows_of(measured):
+def over_figure(name, figure):
+    return (lambda get: get(name)["tokens_per_second"] / figure), (name,)
+
+
+def row(what, floor, aim, value_and_uses, layer="", **options):
+    return Row(what, floor, aim, value_and_uses[0], value_and_uses[1], layer=layer, **options)
+
+
+def over_transformers(get):
+    """The faster of its two ways: all logits at once, or in chunks of rows."""
+    hf = get("hf_teacher")
+    return get("teacher_bf16")["tokens_per_second"] / max(hf["tokens_per_second"], hf["chunked_tokens_per_second"])
+
+
+def kept_memory(sizes):
+    return lambda get: get("teacher_bf16")["head_bytes"] / (sizes.unit * VOCABULARY * 4)
+
+
+def rows(sizes):
+    bf16 = "decode of one sequence, 8B, bf16"
+    some, more, many = sizes.many
+    return [
+        row("teacher's unit of 16,384 tokens, 8B, bf16: prefill FLOP/s over an 8192^3 bf16 GEMM", 0.60, 0.75,
+            over_gemm("prefill_bf16"), "layer_bf16"),
+        row("teacher over plain prefill, the head's FLOPs charged: FLOP/s", 0.93, 0.97, ratio("teacher_bf16", "prefill_bf16", "tflops"),
+            "layer_bf16"),
+        row("teacher tokens/s over the faster of transformers whole and in chunks of rows (sdpa, bf16, topk of fp32 log_softmax)", 1.5, 2.0,
+            (over_transformers, ("teacher_bf16", "hf_teacher")), "layer_bf16"),
+        row("uneven lengths (15,100 tokens in 12 texts) over even ones: prefill FLOP/s", 0.93, 0.98,
+            ratio("prefill_uneven", "prefill_bf16", "tflops"), "layer_uneven"),
+        row("prefill behind a cached prefix (8 texts, 1,024 tokens cached, 1,024 new) over the same without: FLOP/s", 0.85, 0.95,
+            ratio("prefill_cached", "prefill_plain", "tflops"), "layer_cached"),
+        row("one text of 8,192 tokens, 8B, bf16: prefill FLOP/s over the GEMM", None, None, over_gemm("prefill_long"), "layer_long"),
+        row("fp8 over bf16 prefill: tokens/s", 1.4, 1.6, ratio("prefill_fp8", "prefill_bf16"), "layer_fp8"),
+        row("extra memory for logits over rows x vocabulary x 4 bytes", 0.125, 0.03, (kept_memory(sizes), ("teacher_bf16",)),
+            less_is_better=True),
+        row(f"{bf16}: bytes/s over the copy bandwidth", 0.75, 0.85, over("decode_bf16", "copy"), "layer_decode_bf16"),
+        row("decode of one sequence, 8B, int8: bytes/s over the copy bandwidth", 0.60, 0.72, over("decode_int8", "copy"), "layer_decode_int8"),
+        row("decode of one sequence, 8B, int4: bytes/s over the copy bandwidth", 0.45, 0.60, over("decode_int4", "copy"), "layer_decode_int4"),
+        row(f"{bf16}: bytes/s over what the GPU reads when it only reads", None, None, over("decode_bf16", "read"), "layer_decode_bf16"),
+        row("CUDA graph over eager decoding, 8B, bf16: tokens/s", 1.1, 1.25, ratio("decode_bf16", "decode_eager"), "layer_decode_bf16"),
+        row(f"decode of {many} sequences, 8B, bf16: tokens/s over 20,000 (vLLM's class)", 0.6, 1.0, over_figure("decode_many", DECODE_AIM),
+            "layer_decode_many"),
+        row(f"decode of {more} sequences, 8B, bf16: tokens/s over one sequence's", None, None, ratio("decode_more", "decode_bf16"),
+            "layer_decode_more"),
+        row(f"decode of {some} sequences, 8B, bf16: tokens/s over one sequence's", None, None, ratio("decode_some", "decode_bf16"),
+            "layer_decode_more"),
+        row("70B on one GPU, int8: decode bytes/s over the copy bandwidth", 0.60, 0.75, over("decode_70b_int8", "copy"),
+            "layer_70b_decode_int8"),
+        row("70B on one GPU, int4: decode bytes/s over the copy bandwidth", 0.45, 0.60, over("decode_70b_int4", "copy"),
+            "layer_70b_decode_int4"),
+        row("70B judge (fp8), 2,048 in and 128 out: tokens/s over 7,500", 0.4, 0.7, over_figure("judge_70b_fp8", JUDGE_AIM), "layer_70b_fp8"),
+        row("70B judge (int8), 2,048 in and 128 out: tokens/s over 7,500", 0.4, 0.7, over_figure("judge_70b", JUDGE_AIM),
+            "layer_70b_decode_int8"),
+        row("int8 over bf16 prefill of 4,096 tokens: tokens/s", 0.85, 0.95, ratio("prefill_4k_int8", "prefill_4k_bf16"), "layer_int8"),
+        row("int4 over bf16 prefill of 4,096 tokens: tokens/s", 0.85, 0.95, ratio("prefill_4k_int4", "prefill_4k_bf16"), "layer_int4"),
+        row("share of a 1B teacher run in which some kernel ran", 0.90, 0.97, ((lambda get: get("busy")["share"]), ("busy",)), "layer_1b"),
+        row("the GEMM after the table over the GEMM before", None, None, ratio("gemm_after", "gemm", "tflops")),
+    ]
+
+
+def rows_of(measured, sizes=Sizes()):
     """measured: {name: {"command", "values" or "reason"}} -> one dictionary a row."""
     def get(name):
         found = measured.get(name)
@@ -114,15 +251,17 @@ def rows_of(measured):
             raise NotMeasured(f"{name}: {found['reason']}")
         return found["values"]
 
-    for entry in ROWS:
-        result = {"what": entry.what, "floor": entry.floor, "aim": entry.aim,
+    for entry in rows(sizes):
+        result = {"what": entry.what, "floor": entry.floor, "aim": entry.aim, "layer": entry.layer,
                   "commands": [measured[name]["command"] for name in entry.uses if name in measured]}
         try:
             value = entry.value(get)
             result.update(value=value, verdict=entry.verdict(value))
-            sources = [measured[name]["values"]["from"] for name in entry.uses if "from" in measured[name]["values"]]
+            sources = [measured[name]["values"]["from"] for name in entry.uses if "from" in measured.get(name, {}).get("values", {})]
             if sources:
                 result["verdict"] += f"; {' and '.join(sources)}"
+            if "gemm_after" in entry.uses and "values" not in measured.get("gemm_after", {}):
+                result["verdict"] += "; the GEMM before the table alone"
         except NotMeasured as problem:
             result["reason"] = str(problem)
         except (KeyError, TypeError, ZeroDivisionError) as problem:

@@ -35,6 +35,8 @@ class Bundle(unittest.TestCase):
                               env={**os.environ, "BUILD": os.environ["MAGISTER_BUILD_DIR"]})
         assert made.returncode == 0, made.stdout + made.stderr
         cls.said = made.stdout
+        assert not cls.bundle.exists(), "the folder would be carried beside its archive"
+        subprocess.run(["tar", "-C", str(cls.folder), "-xzf", f"{cls.bundle}.tar.gz"], check=True)
         cls.environment = {"PATH": "/usr/bin:/bin", "HOME": str(cls.folder), "MAGISTER_PYTHON": sys.executable}
 
     def run_there(self, *command, seconds=1200, **environment):
@@ -82,6 +84,8 @@ class Bundle(unittest.TestCase):
     def test_tests_say_that_there_is_no_gpu(self):
         done = self.run_there(self.bundle / "bin/test_gpu_kernels", CUDA_VISIBLE_DEVICES="")
         self.assertEqual((done.returncode, done.stdout), (77, "skipped: no GPU\n"))
+        done = self.run_there(self.bundle / "bin/mpirun", "-np", 1, self.bundle / "bin/test_gpu_nccl", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual((done.returncode, done.stdout.splitlines()[0]), (77, "skipped: no GPU"))
 
 
 if __name__ == "__main__":

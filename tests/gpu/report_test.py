@@ -24,18 +24,22 @@ value = lambda name, default: words[words.index(name) + 1] if name in words else
 if words[0] == "--version":
     print("magister 9.9")
     sys.exit(0)
-assert words[0] == "bench" and ("--random" in words and "--json" in words and value("--device", "") == "cuda:0")
+assert words[0] == "bench" and "--json" in words and value("--device", "") == "cuda:0"
+assert ("--random" in words) == (words[1] not in ("gemm", "copy", "read"))
 what, kind = words[1], value("--format", value("--dtype", "bf16"))
 if kind == "fp8":
     sys.exit("magister: dtype fp8 is not there (a reason); do without")
-if what == "copy" and words[2].startswith("--"):
-    sys.exit(64)  # this one wants a folder everywhere
 if what == "judge":
     time.sleep(60)
 if what == "decode" and "70b" in words[2] and kind == "int4":
     print("nonsense")
     sys.exit(0)
-numbers = dict(gemm=dict(tflops=800.0), copy=dict(gbs=4000.0), prefill=dict(tflops=560.0, tokens_per_second=40000.0),
+parts = [dict(part="gate_up_proj", call="aten::mm", calls=4, rows=2048, outputs=28672, inputs=4096, ms=60.0, share=0.6, tflops=400.0, gbs=300.0),
+         dict(part="activation", call="gate_multiply", calls=4, ms=20.0, share=0.2, gbs=3600.0),
+         dict(part="attention", call="aten::_flash_attention_forward", calls=4, ms=15.0, share=0.15, tflops=320.0, gbs=40.0)]
+numbers = dict(gemm=dict(tflops=800.0), copy=dict(gbs=4000.0), read=dict(gbs=4400.0),
+               layer=dict(ms=100.0, gaps_ms=5.0, gaps_share=0.05, layers=32, layers_measured=4, pass_ms=12.5, tokens_per_second=9.0, parts=parts),
+               prefill=dict(tflops=560.0, tokens_per_second=40000.0),
                teacher=dict(tflops=540.0, tokens_per_second=30000.0, head_bytes=16384 * 128256 * 4 // 32),
                decode=dict(gbs=3200.0, tokens_per_second=200.0 if value("--graph", "") == "on" else 160.0))[what]
 print("a line before")
@@ -81,10 +85,11 @@ class Report(unittest.TestCase):
         return next(row for what, row in rows.items() if what.startswith(start))
 
     def test_ratios_and_their_absence(self):
-        names = [entry.name for entry in gpu_table.MEASUREMENTS if entry.name not in ("hf_teacher", "busy", "judge_70b")]
+        names = [entry.name for entry in gpu_table.measurements("table", gpu_table.Sizes())
+                 if entry.name not in ("hf_teacher", "busy", "judge_70b")]
         self.call("measure", "--only", ",".join(names))
         rows, data, text = self.report()
-        self.assertEqual(len(rows), len(gpu_table.ROWS))
+        self.assertEqual(len(rows), len(gpu_table.rows(gpu_table.Sizes())))
         for start, value, verdict in (("teacher's unit", 0.7, "floor met"), ("teacher over plain", 540 / 560, "floor met"),
                                       ("extra memory", 1 / 32, "floor met"), ("decode of one sequence, 8B, bf16", 0.8, "floor met"),
                                       ("decode of one sequence, 8B, int4", 0.8, "aim met"), ("CUDA graph", 1.25, "aim met"),
@@ -95,20 +100,66 @@ class Report(unittest.TestCase):
             self.assertTrue(all(" bench " in command for command in found["commands"]) and found["commands"], start)
         for start, reason in (("fp8 over", "fp8 is not there"), ("70B on one GPU, int4", "printed no JSON"),
                               ("teacher tokens/s", "hf_teacher: not run"), ("70B judge (int8)", "judge_70b: not run"),
-                              ("GPU busy", "busy: not run")):
+                              ("share of a 1B", "busy: not run")):
             found = self.row(rows, start)
             self.assertNotIn("value", found)
             self.assertIn(reason, found["reason"])
             self.assertRegex(text, re.escape(found["what"]) + r" \| [\d.]+ \| [\d.]+ \| not measured \|")
-        folder = next(result["command"] for result in data["measurements"] if result["name"] == "copy")
-        self.assertIn("configs/shapes", folder)
+
+    def test_a_missed_floor_names_the_parts_that_explain_it(self):
+        self.call("measure", "--only", "gemm,prefill_bf16,gemm_after,decode_bf16,copy,read")
+        self.call("measure", "--part", "layer", "--only", "layer_bf16,gemm_of_layers,copy_of_layers")
+        path = self.work / "measurements.jsonl"
+        path.write_text(path.read_text().replace('"tflops": 560.0', '"tflops": 400.0'))
+        rows, data, text = self.report()
+        found = self.row(rows, "teacher's unit")
+        self.assertEqual((found["value"], found["verdict"]), (0.5, "below the floor"))
+        # 60 ms at half the GEMM's rate lose 30 of 100 ms, attention at 0.4 loses 9, the gaps 5, silu at 0.9 of the copy 2.
+        self.assertEqual([sentence.split(":")[0] for sentence in found["explanation"]][0], "gate_up_proj (aten")
+        self.assertEqual([re.search(r"([\d.]+)% of the time lost", sentence).group(1) for sentence in found["explanation"]],
+                         ["30.0", "9.0", "5.0", "2.0"])
+        self.assertIn("60.0% of the time, at 0.50 of the GEMM", text)
+        self.assertIn("### layer_bf16", text)
+        self.assertIn("| gate_up_proj | aten::mm | 4 | 2048 x 28672 x 4096 | 60.000 | 60.0% | 400.0 | 300.0 |", text)
+        self.assertEqual(self.row(rows, "one text of 8,192")["reason"], "prefill_long: not run")
+        self.assertIn("no floor", self.row(rows, "decode of one sequence, 8B, bf16: bytes/s over what")["verdict"])
+        self.assertNotIn("explanation", self.row(rows, "decode of one sequence, 8B, bf16: bytes/s over the copy"))
+
+    def test_reports_of_parts_are_joined(self):
+        self.call("measure", "--only", "gemm,prefill_bf16,copy")
+        path = self.work / "measurements.jsonl"
+        path.write_text(path.read_text().replace('"tflops": 560.0', '"tflops": 400.0'))
+        (self.work / "steps.tsv").write_text("table\t0\t4\t60\tgpu_report.py\n")
+        rows, _, _ = self.report()
+        self.assertEqual(self.row(rows, "teacher's unit")["explanation"], ["layer_bf16: not run"])
+        (self.work / "gpu_report.json").rename(self.work / "table.json")
+        path.unlink()
+        (self.work / "steps.tsv").unlink()
+        self.call("measure", "--part", "layer", "--only", "layer_bf16")
+        self.report()
+        (self.work / "gpu_report.json").rename(self.work / "layer.json")
+        self.call("join", self.work / "layer.json", self.work / "table.json", "--report", self.work / "whole.md")
+        data = json.loads((self.work / "whole.json").read_text())
+        self.assertEqual([step["name"] for step in data["steps"]], ["table"])
+        found = self.row({row["what"]: row for row in data["rows"]}, "teacher's unit")
+        self.assertIn("gate_up_proj (aten::mm 2048 x 28672 x 4096): 60.0% of the time", found["explanation"][0])
+        self.assertIn("the GEMM before the table alone", found["verdict"])
+
+    def test_an_h100_gets_sizes_that_fit(self):
+        self.assertEqual([gpu_table.sizes_for(memory).judges for memory in (79.6, 140.4, None)], [4, 32, 32])
+        for part in ("table", "layer"):
+            for memory in (79.6, 140.4):
+                found = gpu_table.measurements(part, gpu_table.sizes_for(memory))
+                self.assertEqual(len(found), len({measurement.name for measurement in found}))
+        known = {measurement.name for measurement in gpu_table.measurements("layer", gpu_table.Sizes())}
+        self.assertLessEqual({row.layer for row in gpu_table.rows(gpu_table.Sizes())} - {""}, known)
 
     def test_a_row_names_its_source(self):
         with open(self.work / "measurements.jsonl", "w", encoding="utf-8") as file:
             file.write(json.dumps({"name": "busy", "command": "magister run busy.yaml", "wall_seconds": 9,
                                    "values": {"share": 0.95, "from": "40 samples of nvidia-smi"}}) + "\n")
         rows, _, _ = self.report()
-        self.assertEqual(self.row(rows, "GPU busy")["verdict"], "floor met; 40 samples of nvidia-smi")
+        self.assertEqual(self.row(rows, "share of a 1B")["verdict"], "floor met; 40 samples of nvidia-smi")
 
     def test_time_ends(self):
         self.call("measure", "--only", "judge_70b,gemm", "--least", 1, "--deadline", time.time() + 12)

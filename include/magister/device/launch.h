@@ -4,6 +4,7 @@
 #include "magister/core/error.h"
 #include "magister/device/device_code.h"
 #include "magister/device/host_block.h"
+#include "magister/device/launch_watch.h"
 
 namespace magister::gpu {
 
@@ -31,6 +32,7 @@ int launch_cuda(const Kernel&, const LaunchShape&, void*) {
 template <typename Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
+  const WatchedLaunch watched(Kernel::kName, shape);
   if (queue.on_host()) {
     run_on_host(shape, [&kernel](HostThread& thread) { kernel(thread); });
     return;

@@ -4,12 +4,12 @@
 #include <ATen/ATen.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "app/bench/gpu.h"
+#include "app/bench/layer_parts.h"
 #include "app/bench/product.h"
 #include "app/bench/units.h"
 #include "magister/core/error.h"
@@ -23,28 +23,6 @@
 #include "magister/parallel/thread_pool.h"
 
 namespace magister {
-
-double median_seconds(int repeats, const std::function<void()>& body) {
-  body();  // warm caches and pages
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(repeats) / 2];
-}
-
-PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
-  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(options.sequences));
-  for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto sequence = static_cast<std::size_t>(i * options.sequences / options.tokens);
-    sequences[sequence].push_back(
-        static_cast<TokenId>((i * 2654435761u + 97u) % static_cast<std::uint64_t>(vocab_size)));
-  }
-  return pack_sequences(sequences);
-}
 
 namespace {
 
@@ -144,17 +122,22 @@ nlohmann::ordered_json bench_model(const BenchOptions& options, ThreadPool& pool
 }  // namespace
 
 std::string run_bench(const BenchOptions& options) {
-  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 &&
-                     (options.sequences <= options.tokens || options.what == "decode") && options.repeats >= 1 &&
-                     options.threads >= 1,
+  MAGISTER_CHECK(options.tokens >= 1 && options.sequences >= 1 && options.repeats >= 1 && options.threads >= 1,
                  ExitCode::kUsage,
                  "bench needs at least one token, sequence, thread and repeat (got {}, {}, {}, {}); "
                  "give positive numbers",
                  options.tokens, options.sequences, options.threads, options.repeats);
+  const bool divides = options.what == "prefill" || options.what == "teacher" || options.what == "layer";
+  MAGISTER_CHECK(!divides || options.rows > 0 || options.sequences <= options.tokens, ExitCode::kUsage,
+                 "--sequences {} of --tokens {} (a sequence would be empty); give fewer sequences or more tokens",
+                 options.sequences, options.tokens);
   ThreadPool pool(options.threads);
   nlohmann::ordered_json result;
-  MAGISTER_CHECK(options.device != "cpu" || (!options.random && options.graphs), ExitCode::kUsage,
-                 "--random and --graph off are for GPUs (on a CPU they would change nothing); name one by --device");
+  const bool for_gpus = options.random || !options.graphs || options.layers > 0 || options.past > 0 || options.uneven;
+  MAGISTER_CHECK(
+      options.device != "cpu" || !for_gpus, ExitCode::kUsage,
+      "--random, --graph off, --layers, --past and --lengths uneven are for GPUs (on a CPU they would change "
+      "nothing); name one by --device");
   if (options.device != "cpu") {
     result = run_gpu_bench(options);
   } else if (options.what == "sgemm") {
@@ -175,6 +158,7 @@ std::string run_bench(const BenchOptions& options) {
   result["cpu_features"] = cpu_features();
   result["peak_bytes"] = peak_bytes();
   if (options.json) return result.dump();
+  if (options.what == "layer") return layer_table(result);
   std::string line;
   for (const auto& [key, value] : result.items()) {
     line += fmt::format("{}{}: {}", line.empty() ? "" : "  ", key,

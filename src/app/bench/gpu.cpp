@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 
+#include "app/bench/layer.h"
 #include "app/bench/units.h"
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
@@ -45,11 +46,14 @@ class GpuBench {
     const std::string& what = options_.what;
     if (what == "gemm") return gemm();
     if (what == "copy") return copy();
-    MAGISTER_CHECK(what == "prefill" || what == "teacher" || what == "decode" || what == "judge", ExitCode::kUsage,
-                   "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, prefill, "
-                   "teacher, decode or judge",
+    if (what == "read") return read();
+    MAGISTER_CHECK(what == "prefill" || what == "teacher" || what == "decode" || what == "judge" || what == "layer",
+                   ExitCode::kUsage,
+                   "there is no bench named \"{}\" on a GPU (nothing was measured); choose gemm, copy, read, prefill, "
+                   "teacher, decode, judge or layer",
                    printable(what));
     load();
+    if (what == "layer") return bench_layer(options_, *model_, *group_, all_layers_);
     return what == "decode" ? decode() : what == "judge" ? judge() : unit(what == "teacher");
   }
 
@@ -93,6 +97,17 @@ class GpuBench {
             {"seconds", seconds}};
   }
 
+  // Decoding only reads: sums of a tensor that no cache holds, which write next to nothing.
+  nlohmann::ordered_json read() const {
+    const std::int64_t bytes = queue_.on_host() ? 1 << 20 : std::int64_t{4} << 30;
+    const at::Tensor from = at::ones({bytes / 4}, at::TensorOptions().dtype(at::kFloat).device(device_));
+    const double seconds = seconds_of([&] { from.sum(); });
+    return {{"bench", "read"},
+            {"bytes", bytes},
+            {"gbs", 1e-9 * static_cast<double>(bytes) / seconds},
+            {"seconds", seconds}};
+  }
+
   void load() {
     const bool quantized = options_.format.starts_with("int");
     const QuantScheme scheme = quant_scheme(quantized ? options_.format : "none", quantized ? options_.group : 0);
@@ -100,13 +115,19 @@ class GpuBench {
     if (options_.random) {
       namespace fs = std::filesystem;
       const fs::path path(options_.model);
-      const ModelDescription description =
-          describe_config((fs::is_directory(path) ? path / "config.json" : path).string());
+      ModelDescription description = describe_config((fs::is_directory(path) ? path / "config.json" : path).string());
+      std::int64_t& layers = description.config.num_hidden_layers;
+      all_layers_ = layers;
+      if (options_.layers > 0) layers = std::min(layers, options_.layers);
       model_.emplace(description.config, *group_, pool_, dtype, scheme, queue_);
     } else {
+      MAGISTER_CHECK(options_.layers == 0, ExitCode::kUsage,
+                     "--layers {} without --random (a file's model has all of its layers); leave one of them out",
+                     options_.layers);
       file_ = TensorFile::open(options_.model);
       model_.emplace(describe_model(options_.model, *file_), *file_, *group_, pool_, dtype, scheme, queue_);
     }
+    if (!options_.random) all_layers_ = model_->config().num_hidden_layers;
     model_->self_test();
     model_->use_cuda_graphs(options_.graphs);
   }
@@ -121,12 +142,16 @@ class GpuBench {
 
   // Units one after the other as a teacher run has them: the next one is queued before the rows of the last are made.
   nlohmann::ordered_json unit(bool with_head) {
-    const PackedBatch batch = probe_unit(options_, model_->config().vocab_size);
+    MAGISTER_CHECK(!with_head || options_.past == 0, ExitCode::kUsage,
+                   "bench teacher --past {} (a teacher's units have no cache); measure prefill with it", options_.past);
+    const ModelConfig& config = model_->config();
+    CachedUnit cached = cached_unit(*model_, probe_unit(options_, config.vocab_size), options_.past);
+    const PackedBatch& batch = cached.batch;
     const std::vector<TokenId> targets(static_cast<std::size_t>(options_.tokens), 0);
     const LogitReducer reducer(model_->lm_head(), *group_, pool_, options_.top_k);
     std::optional<LogitReducer::Started> last;
     const auto one = [&] {
-      const at::Tensor hidden_TD = model_->forward(batch);
+      const at::Tensor hidden_TD = cached.forward(*model_);
       if (!with_head) return;
       LogitReducer::Started next = reducer.start(hidden_TD, targets);
       if (last) reducer.finish(*last);
@@ -135,7 +160,7 @@ class GpuBench {
     one();
     finish();
     const std::uint64_t before = peak_device_bytes(true);
-    at::Tensor hidden_TD = model_->forward(batch);
+    at::Tensor hidden_TD = cached.forward(*model_);
     finish();
     const std::uint64_t work = peak_device_bytes(false) - before, with_hidden = peak_device_bytes(true);
     if (with_head) {
@@ -144,13 +169,21 @@ class GpuBench {
     const std::uint64_t head = with_head ? peak_device_bytes(false) - with_hidden : 0;
     hidden_TD.reset();
     const double seconds = seconds_of(one);
-    const double flops = model_->forward_flops(batch) + (with_head ? model_->head_flops(options_.tokens) : 0.0);
+    double flops = model_->forward_flops(batch) + (with_head ? model_->head_flops(options_.tokens) : 0.0);
+    for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {  // attention's share of what the cache holds
+      const std::int64_t rows = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+      const double more =
+          visible_keys(rows, options_.past, config.sliding_window) - visible_keys(rows, 0, config.sliding_window);
+      flops += 4 * more * static_cast<double>(config.num_attention_heads * config.head_dim * config.num_hidden_layers);
+    }
     nlohmann::ordered_json result = {{"bench", options_.what},
                                      {"tokens_per_second", static_cast<double>(options_.tokens) / seconds},
                                      {"tflops", flops / seconds * 1e-12},
                                      {"seconds", seconds},
                                      {"tokens", options_.tokens},
                                      {"sequences", options_.sequences},
+                                     {"past", options_.past},
+                                     {"lengths", options_.uneven ? "uneven" : "even"},
                                      {"weight_bytes", model_->weight_bytes()},
                                      {"work_bytes", work}};
     if (with_head) result.update({{"head_bytes", head}, {"top_k", options_.top_k}});
@@ -172,15 +205,21 @@ class GpuBench {
     return generator;
   }
 
-  // Steps after the prompts; a step reads all layers and the head once.
+  // Steps after the prompts, while all texts are being written; a step reads all layers and the head once.
   nlohmann::ordered_json decode() {
-    constexpr std::int64_t kPrompt = 16, kWarm = 4;  // the first steps record the graph
+    constexpr std::int64_t kPass = 8192;
+    const std::int64_t warm = queue_.on_host() ? 1 : 4;  // the first steps record the graph
+    const std::int64_t prompt = options_.past > 0 ? options_.past : 16, all = prompt * options_.sequences;
+    const std::int64_t prefills = (all + kPass - 1) / kPass;
     const std::unique_ptr<Generator> generator =
-        make_generator(kPrompt, options_.tokens + kWarm, kPrompt * options_.sequences);
-    for (std::int64_t i = 0; i <= kWarm; ++i) generator->step();
+        make_generator(prompt, options_.tokens + warm + 2 * prefills + 2, std::min(all, std::max(kPass, prompt)));
+    const auto written = [&] { return static_cast<std::int64_t>(generator->counts().written_tokens); };
+    while (written() < options_.sequences) generator->step();
+    for (std::int64_t i = 0; i < warm; ++i) generator->step();
     const std::uint64_t before = generator->counts().written_tokens, passes = generator->counts().passes;
+    const std::int64_t enough = written() + options_.tokens * options_.sequences;
     const auto start = std::chrono::steady_clock::now();
-    while (!generator->idle()) generator->step();
+    while (written() < enough && !generator->idle()) generator->step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const auto tokens = static_cast<double>(generator->counts().written_tokens - before);
     const double a_step = seconds / std::max<double>(1, static_cast<double>(generator->counts().passes - passes));
@@ -196,21 +235,24 @@ class GpuBench {
             {"bytes_a_step", read},
             {"gbs", 1e-9 * static_cast<double>(read) / a_step},
             {"sequences", options_.sequences},
+            {"prompt_tokens", prompt},
             {"graphs", options_.graphs}};
   }
 
   nlohmann::ordered_json judge() {
-    constexpr std::int64_t kWritten = 128;
+    constexpr std::int64_t kFew = 8;  // so few prompts: a model that leaves no memory for long passes
+    const std::int64_t written = queue_.on_host() ? 2 : 128;
     const std::unique_ptr<Generator> generator =
-        make_generator(options_.tokens, kWritten, std::max<std::int64_t>(options_.tokens, 8192));
+        make_generator(options_.tokens, written,
+                       options_.sequences <= kFew ? options_.tokens : std::max<std::int64_t>(options_.tokens, 8192));
     const auto start = std::chrono::steady_clock::now();
     while (!generator->idle()) generator->step();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {{"bench", "judge"},
-            {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + kWritten)) / seconds},
+            {"tokens_per_second", static_cast<double>(options_.sequences * (options_.tokens + written)) / seconds},
             {"seconds", seconds},
             {"prompt_tokens", options_.tokens},
-            {"new_tokens", kWritten},
+            {"new_tokens", written},
             {"sequences", options_.sequences},
             {"weight_bytes", model_->weight_bytes()}};
   }
@@ -222,6 +264,7 @@ class GpuBench {
   at::Device device_;
   std::unique_ptr<TensorFile> file_;
   std::optional<Transformer> model_;
+  std::int64_t all_layers_ = 0;  // of the whole model, where only some are made
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace magister {
 
-// gemm, copy, prefill, teacher, decode, judge, with the fields that BenchOptions' file names. Throws Error(kUsage) on another `what`.
+// gemm, copy, read, prefill, teacher, decode, judge, layer, with the fields that BenchOptions' file names. Throws Error(kUsage) on another `what`.
 nlohmann::ordered_json run_gpu_bench(const BenchOptions& options);
 
 }  // namespace magister

@@ -1,0 +1,34 @@
+// Who is told of every kernel that this thread starts: benches that time them. Work that starts otherwise (a library called by hand) tells
+// of itself by a WatchedLaunch around it. Nobody is told unless a watch is set, and then a start costs the reading of a pointer.
+#pragma once
+
+#include "magister/device/device_code.h"
+
+namespace magister::gpu {
+
+class LaunchWatch {
+ public:
+  virtual ~LaunchWatch() = default;
+  // Before the start, by the kernel's kName, and after it. Not nested.
+  virtual void begin(const char* name, const LaunchShape& shape) = 0;
+  virtual void end() = 0;
+};
+
+inline thread_local LaunchWatch* launch_watch = nullptr;
+
+class WatchedLaunch {
+ public:
+  WatchedLaunch(const char* name, const LaunchShape& shape) {
+    if (watch_ != nullptr) watch_->begin(name, shape);
+  }
+  ~WatchedLaunch() {
+    if (watch_ != nullptr) watch_->end();
+  }
+  WatchedLaunch(const WatchedLaunch&) = delete;
+  WatchedLaunch& operator=(const WatchedLaunch&) = delete;
+
+ private:
+  LaunchWatch* watch_ = launch_watch;
+};
+
+}  // namespace magister::gpu

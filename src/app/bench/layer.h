@@ -1,0 +1,18 @@
+// bench layer: a pass of a model on a GPU, part by part.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "app/bench/bench.h"
+#include "magister/model/transformer.h"
+#include "magister/parallel/process_group.h"
+
+namespace magister {
+
+// `all_layers`: of the model whose first layers `model` has. With options.rows a decoding pass of as many texts after options.past tokens
+// each, with the logits of its rows; else a unit of options.tokens, with the teacher's head, or, after options.past cached tokens
+// a text, with the logits of the last rows. parts: what layer_parts.h says; pass_ms: the same pass without stamps, as many layers.
+nlohmann::ordered_json bench_layer(const BenchOptions& options, Transformer& model, ProcessGroup& group,
+                                   std::int64_t all_layers);
+
+}  // namespace magister

@@ -1,0 +1,83 @@
+// Units of benches: ids that repeat nothing, lengths as they are asked for.
+#include "app/bench/units.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+// Parts of the tokens that the sequences have: all alike, or 1, 6, 3, 8, 5, 2, 7, 4, 1, 6 ...
+std::vector<std::int64_t> parts_of(const BenchOptions& options) {
+  std::vector<std::int64_t> parts;
+  for (std::int64_t s = 0; s < options.sequences; ++s) parts.push_back(options.uneven ? 1 + s * 5 % 8 : 1);
+  return parts;
+}
+
+}  // namespace
+
+double median_seconds(int repeats, const std::function<void()>& body) {
+  body();  // warm caches and pages
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
+  return seconds[static_cast<std::size_t>(repeats) / 2];
+}
+
+PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
+  MAGISTER_CHECK(
+      !options.uneven || options.tokens >= 8 * options.sequences, ExitCode::kUsage,
+      "--lengths uneven with {} tokens in {} sequences (the shortest would be empty); give at least {} tokens",
+      options.tokens, options.sequences, 8 * options.sequences);
+  const std::vector<std::int64_t> parts = parts_of(options);
+  std::int64_t all = 0, before = 0;
+  for (const std::int64_t part : parts) all += part;
+  std::vector<std::vector<TokenId>> sequences;
+  for (const std::int64_t part : parts) {
+    // The borders that i * sequences / tokens had: the first token of a sequence is the first at or behind its share.
+    const std::int64_t begin = (before * options.tokens + all - 1) / all;
+    before += part;
+    const std::int64_t end = (before * options.tokens + all - 1) / all;
+    sequences.emplace_back();
+    for (std::int64_t i = begin; i < end; ++i) {
+      sequences.back().push_back(static_cast<TokenId>((static_cast<std::uint64_t>(i) * 2654435761u + 97u) %
+                                                      static_cast<std::uint64_t>(vocab_size)));
+    }
+  }
+  return pack_sequences(sequences);
+}
+
+CachedUnit cached_unit(const Transformer& model, PackedBatch batch, std::int64_t past) {
+  CachedUnit unit;
+  unit.batch = std::move(batch);
+  if (past == 0) return unit;
+  const std::int64_t S = unit.batch.num_sequences();
+  std::int32_t num_pages = 0;
+  for (std::int64_t s = 0; s < S; ++s) {
+    const std::int64_t tokens = past + unit.batch.cu_seqlens[s + 1] - unit.batch.cu_seqlens[s];
+    unit.pages.emplace_back();
+    for (std::int64_t j = 0; j < tokens; j += KvPages::kSlots) unit.pages.back().push_back(num_pages++);
+  }
+  unit.batch.past_S.assign(static_cast<std::size_t>(S), past);
+  auto* positions = unit.batch.positions_T.data_ptr<std::int32_t>();
+  for (std::int64_t t = 0; t < unit.batch.num_tokens(); ++t) positions[t] += static_cast<std::int32_t>(past);
+  for (const std::vector<std::int32_t>& pages : unit.pages) unit.slots.push_back({pages.data(), 0});
+  unit.cache = model.make_cache(num_pages);
+  return unit;
+}
+
+double visible_keys(std::int64_t rows, std::int64_t past, std::int64_t window) {
+  double visible = 0;
+  for (std::int64_t i = 1; i <= rows; ++i)
+    visible += static_cast<double>(window > 0 ? std::min(past + i, window) : past + i);
+  return visible;
+}
+
+}  // namespace magister

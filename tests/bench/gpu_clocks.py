@@ -1,0 +1,49 @@
+"""The GPU's clocks while something is measured, by one nvidia-smi that samples all the time: a rate means little without them."""
+import statistics
+import subprocess
+import threading
+import time
+
+FIELDS = {"clocks.sm": "SM clock, MHz", "clocks.mem": "memory clock, MHz", "power.draw": "power, W", "temperature.gpu": "temperature, C",
+          "utilization.gpu": "busy, %"}
+PERIOD_MS = 200
+
+
+def sample_command(fields, period_ms=PERIOD_MS):
+    return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", "0", "-lms", str(period_ms)]
+
+
+class Clocks:
+    """with Clocks() as clocks: ...; clocks.between(begin, end) -> {field: median over the busy samples}, {} where there are none."""
+
+    def __enter__(self):
+        self.samples = []
+        try:
+            self.process = subprocess.Popen(sample_command(FIELDS), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            self.process = None
+            return self
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+        return self
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                values = [float(word) for word in line.split(",")]
+            except ValueError:
+                continue  # "[N/A]" and the like
+            if len(values) == len(FIELDS):
+                self.samples.append((time.time(), dict(zip(FIELDS, values))))
+
+    def between(self, begin, end):
+        busy = [values for moment, values in self.samples if begin <= moment <= end and values["utilization.gpu"] > 0]
+        if not busy:
+            return {}
+        return {FIELDS[field]: statistics.median(values[field] for values in busy) for field in FIELDS if field != "utilization.gpu"}
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.reader.join()
