@@ -17,10 +17,6 @@ at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
   return upload(at::tensor(numbers, at::kLong).to(at::kInt), device);
 }
 
-bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
-  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
-}
-
 // q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU in double: there a product's order of sums depends on the number of
 // queries, and after rounding from double nothing of that is left, so that a prompt may be cut anywhere.
 at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
@@ -61,6 +57,10 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
       places.emplace_back();
     }
     cached_before = cached;
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
+  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
+}
+
     AttentionRun& run = plan.runs.back();
     run.num_rows += rows;
     run.cu_queries.push_back(run.num_rows);
@@ -85,12 +85,11 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
 }
 
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
-                  const at::Tensor& values, const Queue& queue) {
+                  const at::Tensor& values, bool flash, const Queue& queue) {
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   const at::Tensor qkv_TAE = qkv_TQ.view({T, H + 2 * K, E});
-  const bool flash = flash_takes(shape, qkv_TQ.scalar_type(), queue), even = groups_are_even(shape);
   at::Tensor kv_of_head;
-  if (!flash || !even) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
+  if (!flash || !groups_are_even(shape)) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
   std::vector<at::Tensor> outputs;
   for (const AttentionRun& run : plan.runs) {
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
@@ -102,13 +101,12 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
       v = v.index_select(1, kv_of_head);
     }
     if (flash) {
-      const auto window =
-          shape.sliding_window > 0 ? std::optional<std::int64_t>(shape.sliding_window - 1) : std::nullopt;
-      outputs.push_back(
-          std::get<0>(at::_flash_attention_forward(q, k, v, run.cu_queries_device, run.cu_keys_device,
-                                                   run.longest_queries, run.longest_keys, 0.0, /*is_causal=*/true,
-                                                   /*return_debug_mask=*/false, shape.attention_scale, window,
-                                                   window ? std::optional<std::int64_t>(0) : std::nullopt)));
+      // A window always, be it wider than all keys. Without one ATen exchanges grouped heads with queries where the longest query is 1,
+      // and divides keys by how many sequences there are: a row's bits would depend on its neighbours.
+      const std::int64_t left = shape.sliding_window > 0 ? shape.sliding_window - 1 : run.longest_keys;
+      outputs.push_back(std::get<0>(at::_flash_attention_forward(
+          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, run.longest_keys, 0.0,
+          /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale, left, /*window_size_right=*/0)));
       continue;
     }
     for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {

@@ -34,10 +34,24 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
 
 // qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer, undefined without a cache. -> [T, H E].
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
-                  const at::Tensor& values, const Queue& queue);
+                  const at::Tensor& values, bool flash, const Queue& queue);
 
 // Whether heads 0 .. H-1 use KV heads 0, .., 0, 1, .., 1 in equal groups: what attention's kernels take for granted.
 bool groups_are_even(const LayerShape& shape);
+// Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
+std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
+                                                const at::Tensor& slots_N, const Queue& queue);
+
+// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has.
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
+
+// Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
+std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
+                                                const at::Tensor& slots_N, const Queue& queue);
+
+// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has.
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
+
 
 // Of the decode kernels: qkv_RQ [R, (H + 2K) E] rotated, pages [P, K, 48, E], table_RP, sequence_R and visible_R i32, partial f32 of
 // attention_scratch() numbers, out_RA [R, H E].

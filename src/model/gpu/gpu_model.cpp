@@ -150,7 +150,8 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
                                 shape.rms_norm_eps};
     launch(kernel, kernel.shape(qkv_TQ.size(0)), queue_);
   });
-  return multiply(layer.o_proj, pass, attend(pass.attention, shape, qkv_TQ, keys, values, queue_));
+  const bool flash = flash_takes(shape, weights_.dtype, queue_);
+  return multiply(layer.o_proj, pass, {attend(pass.attention, shape, qkv_TQ, keys, values, flash, queue_)});
 }
 
 at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD) const {
