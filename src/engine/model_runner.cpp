@@ -3,23 +3,35 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "magister/device/upload.h"
+#include "magister/model/partition.h"
 
 namespace magister {
 
-at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
+std::vector<std::int64_t> logit_widths(const ModelConfig& config, int tp_size) {
+  std::vector<std::int64_t> widths;
+  for (int shard = 0; shard < tp_size; ++shard)
+    widths.push_back(static_cast<std::int64_t>(partition_for(config, shard, tp_size).vocab.size()));
+  return widths;
+}
+
+at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64_t>& widths, ProcessGroup& group) {
   if (group.tp_size() == 1) return part_Rv;
-  at::Tensor width = at::tensor({part_Rv.size(1)}, at::kLong).to(part_Rv.device());
-  const at::Tensor widths = group.all_gather(width);
-  const std::int64_t widest = widths.max().item<std::int64_t>(), rows = part_Rv.size(0);
+  const std::int64_t widest = *std::max_element(widths.begin(), widths.end()), rows = part_Rv.size(0);
   const at::Tensor all_NRw = group.all_gather(at::constant_pad_nd(part_Rv, {0, widest - part_Rv.size(1)}).contiguous())
                                  .view({group.tp_size(), rows, widest});
   std::vector<at::Tensor> parts;
-  for (std::int64_t shard = 0; shard < group.tp_size(); ++shard) {
-    parts.push_back(all_NRw[shard].narrow(1, 0, widths[shard].item<std::int64_t>()));
-  }
-  return at::cat(parts, 1).contiguous();
+  for (std::size_t shard = 0; shard < widths.size(); ++shard)
+    parts.push_back(all_NRw[static_cast<std::int64_t>(shard)].narrow(1, 0, widths[shard]));
+  return at::cat(parts, 1);
 }
+
+ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages)
+    : model_(model),
+      cache_(model.make_cache(num_pages)),
+      logit_widths_(logit_widths(model.config(), model.group().tp_size())) {}
 
 at::Tensor ModelRunner::run(const Scheduler::Pass& pass) {
   cache_.copy_pages(pass.copy_from, pass.copy_to);
@@ -44,7 +56,7 @@ at::Tensor ModelRunner::run(const Scheduler::Pass& pass) {
   const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
   if (rows.empty()) return {};
   const at::Tensor hidden_RD = hidden_TD.index_select(0, upload(at::tensor(rows, at::kLong), hidden_TD.device()));
-  return gather_logits(model_.logits(hidden_RD), model_.group());
+  return gather_logits(model_.logits(hidden_RD), logit_widths_, model_.group());
 }
 
 }  // namespace magister

@@ -15,7 +15,7 @@ namespace magister {
 class ModelRunner {
  public:
   // model is kept by reference. Local.
-  ModelRunner(Transformer& model, std::int64_t num_pages) : model_(model), cache_(model.make_cache(num_pages)) {}
+  ModelRunner(Transformer& model, std::int64_t num_pages);
 
   // Copies the pages that the pass asks for, and computes it. [R, V] f32 where the model is, replicated: the last row of each sequence that
   // is computed to its end, in order; undefined when there is none. Collective over the model's group.
@@ -26,6 +26,7 @@ class ModelRunner {
  private:
   Transformer& model_;
   KvCache cache_;
+  std::vector<std::int64_t> logit_widths_;
   std::uint64_t computed_tokens_ = 0;
 };
 
