@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
@@ -32,8 +33,10 @@ void GpuModel::finish_loading() {
 
 KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   KvCache cache;
+  static std::atomic<std::uint64_t> caches{0};
   cache.num_pages = num_pages;
   const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
+  cache.generation = ++caches;
   for (const GpuLayer& layer : weights_.layers) {
     const std::vector<std::int64_t> sizes = {num_pages + 1, layer.shape.kv_heads, KvPages::kSlots,
                                              layer.shape.head_dim};
