@@ -36,12 +36,10 @@ std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int
 std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t requested) {
   const gpu::Queue* const queue = model.queue();
   if (queue == nullptr || queue->on_host() || requested <= kMany) return requested;
-  const std::uint64_t few = peak_of_pass(model, reducer, kFew, queue->device),
-                      many = peak_of_pass(model, reducer, kMany, queue->device);
-  const GpuAllocated allocated = gpu_allocated(queue->device);
-  const std::uint64_t idle = allocated.reserved_bytes - std::min(allocated.reserved_bytes, allocated.bytes);
+  const std::uint64_t few = peak_of_layers(model, kFew, queue->device),
+                      many = peak_of_layers(model, kMany, queue->device);
   const auto free =
-      static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(queue->device).free_bytes + idle));
+      static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(queue->device).free_bytes));
   ProcessGroup& group = model.group();
   const at::Tensor mine = at::tensor({token_budget_of(kFew, few, kMany, many, free)}, at::kLong).to(group.device());
   const std::int64_t budget = (group.tp_size() == 1 ? mine : group.all_gather(mine)).min().item<std::int64_t>();

@@ -4,15 +4,21 @@
 #include "magister/core/error.h"
 
 namespace magister {
+#include "magister/device/gpu.h"
 namespace gpu {
 
 GpuBackend::GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue)
-    : config_(config),
+    : at_the_end_{queue},
+      config_(config),
       partition_(partition_for(config, group.tp_rank(), group.tp_size())),
       model_(config_, partition_, dtype, queue, group) {}
 
 void GpuBackend::load(WeightSource& source, bool tied) {
   model_.load(source, tied);
+GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
+  if (!queue.on_host()) release_idle_gpu_memory();
+}
+
   take_head();
 }
 
