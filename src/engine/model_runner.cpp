@@ -4,7 +4,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
 #include "magister/device/upload.h"
 #include "magister/model/partition.h"
 
@@ -33,24 +37,84 @@ ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages)
       cache_(model.make_cache(num_pages)),
       logit_widths_(logit_widths(model.config(), model.group().tp_size())) {}
 
+namespace {
+
+std::int64_t tokens_of(const std::vector<ModelRunner::Piece>& pieces) {
+  std::int64_t tokens = 0;
+  for (const ModelRunner::Piece& piece : pieces) tokens += piece.count;
+  return tokens;
+}
+
+// Between two sequences, or within the only one. The later half may read pages that the earlier one fills, never the other way.
+std::pair<std::vector<ModelRunner::Piece>, std::vector<ModelRunner::Piece>> halves_of(
+    const std::vector<ModelRunner::Piece>& pieces) {
+  if (pieces.size() == 1) {
+    ModelRunner::Piece first = pieces.front(), second = first;
+    first.count /= 2;
+    second.first += first.count;
+    second.count -= first.count;
+    return {{first}, {second}};
+  }
+  const std::int64_t half = tokens_of(pieces) / 2;
+  std::size_t border = 1;
+  for (std::int64_t tokens = pieces[0].count; border + 1 < pieces.size() && tokens + pieces[border].count <= half;)
+    tokens += pieces[border++].count;
+  const auto middle = pieces.begin() + static_cast<std::ptrdiff_t>(border);
+  return {{pieces.begin(), middle}, {middle, pieces.end()}};
+}
+
+}  // namespace
+
 at::Tensor ModelRunner::run(const Scheduler::Pass& pass) {
   cache_.copy_pages(pass.copy_from, pass.copy_to);
   if (pass.computed.empty()) return {};
+  std::vector<Piece> pieces;
+  for (const Sequence* sequence : pass.computed) pieces.push_back({sequence, sequence->computed, sequence->scheduled});
+  computed_tokens_ += static_cast<std::uint64_t>(tokens_of(pieces));
+  std::vector<at::Tensor> logits;
+  compute(pieces, logits);
+  if (logits.empty()) return {};
+  return logits.size() == 1 ? logits.front() : at::cat(logits, 0);
+}
+
+void ModelRunner::compute(const std::vector<Piece>& pieces, std::vector<at::Tensor>& logits) {
+  const std::int64_t tokens = tokens_of(pieces);
+  if (tokens <= most_tokens_) {
+    try {
+      TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("generate.pass.memory"), "a test asked for it");
+      const at::Tensor rows = compute_at_once(pieces);
+      if (rows.defined()) logits.push_back(rows);
+      return;
+    } catch (const c10::OutOfMemoryError& error) {
+      MAGISTER_CHECK(tokens > 1 && model_.group().tp_size() == 1, ExitCode::kConfig,
+                     "no memory on the GPU for a pass of {} tokens: {} (shards of a group must do the same, and one "
+                     "token is the least); lower token_budget or max_sequences, use larger groups or a quantization",
+                     tokens, printable(error.msg(), 300));
+      most_tokens_ = tokens / 2;
+      log_warning("no memory on the GPU for a pass of {} tokens; passes of at most {} from here on", tokens,
+                  most_tokens_);
+    }
+  }
+  const auto [first, second] = halves_of(pieces);
+  compute(first, logits);
+  compute(second, logits);
+}
+
+at::Tensor ModelRunner::compute_at_once(const std::vector<Piece>& pieces) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past, rows;
   std::vector<BlockTable> slots;
   std::vector<std::uint8_t> is_decode;
   std::int64_t row = 0;
-  for (const Sequence* sequence : pass.computed) {
-    const auto begin = sequence->tokens.begin() + sequence->computed;
-    tokens.emplace_back(begin, begin + sequence->scheduled);
-    past.push_back(sequence->computed);
+  for (const auto& [sequence, first, count] : pieces) {
+    const auto begin = sequence->tokens.begin() + first;
+    tokens.emplace_back(begin, begin + count);
+    past.push_back(first);
     slots.push_back({sequence->pages.data(), 0});
-    is_decode.push_back(sequence->computed >= sequence->num_prompt_tokens());
-    row += sequence->scheduled;
-    if (sequence->computed + sequence->scheduled == sequence->num_tokens()) rows.push_back(row - 1);
+    is_decode.push_back(first >= sequence->num_prompt_tokens());
+    row += count;
+    if (first + count == sequence->num_tokens()) rows.push_back(row - 1);
   }
-  computed_tokens_ += static_cast<std::uint64_t>(row);
   PackedBatch batch = pack_sequences(tokens, std::move(past));
   batch.is_decode_S = std::move(is_decode);
   const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);

@@ -99,6 +99,56 @@ TEST_P(FlashAttention, RowsAttendToTheirKeysWhateverStandsBesideThem) {
   }
 }
 
+// Heads of whole words of 16 bytes by the kernel, others by plain indexing.
+TEST(GatheredKeys, AreThoseOfTheSlots) {
+  at::manual_seed(3);
+  for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+    for (const std::int64_t E : {8, 20, 128}) {
+      const at::Tensor keys = at::randn({7, 3, 48, E}).to(type), values = at::randn({7, 3, 48, E}).to(type);
+      const at::Tensor slots = at::randint(7 * 48, {501}, at::kLong);
+      const auto [k, v] = gathered_keys(keys, values, slots, Queue{});
+      const auto wanted = [&](const at::Tensor& pages) {
+        return pages.transpose(1, 2).reshape({7 * 48, 3, E}).index_select(0, slots);
+      };
+      EXPECT_TRUE(at::equal(k, wanted(keys))) << E;
+      EXPECT_TRUE(at::equal(v, wanted(values))) << E;
+    }
+  }
+}
+
+// What is gathered at once is bounded, whatever the pass holds: the memory plan counts on it.
+TEST(AttentionPlans, ACachedRunGathersNoMoreKeysThanArePlanned) {
+  const std::vector<std::int32_t> pages(1000, 3);
+  std::vector<std::vector<TokenId>> ids;
+  std::vector<std::int64_t> past;
+  std::vector<BlockTable> slots;
+  for (int s = 0; s < 12; ++s) {
+    ids.emplace_back(s + 1, 1);
+    past.push_back(s == 5 ? 40000 : 9000);
+    slots.push_back({pages.data(), 0});
+  }
+  const AttentionPlan plan = plan_attention(pack_sequences(ids, past), slots, at::kCPU);
+  std::int64_t rows = 0;
+  for (const AttentionRun& run : plan.runs) {
+    EXPECT_EQ(run.slots_N.size(0), run.cu_keys.back());
+    EXPECT_TRUE(run.cu_keys.back() <= kMostGatheredKeys || run.cu_keys.size() == 2) << run.cu_keys.back();
+    EXPECT_EQ(run.first_row, rows);
+    rows += run.num_rows;
+  }
+  EXPECT_EQ(rows, 78);
+  EXPECT_GE(plan.runs.size(), 4u);
+  ModelConfig config;
+  config.hidden_size = 64;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.vocab_size = 10;
+  config.intermediate_size = 16;
+  const std::uint64_t planned = gpu_gathered_bytes(config, partition_for(config, 0, 1), 78, 40006, at::kBFloat16);
+  EXPECT_EQ(planned, 40006u * (2 * 2 * 8 * 2 + 8));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FlashAttention,
                          testing::Values(AttentionCase{8, 2, 16}, AttentionCase{8, 2, 16, 33}, AttentionCase{4, 4, 8},
                                          AttentionCase{6, 2, 64, 1}),
