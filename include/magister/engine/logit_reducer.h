@@ -49,6 +49,10 @@ class LogitReducer {
 
   // Bytes of work memory a thread needs besides the result (for plan); on a GPU of the device.
   std::uint64_t scratch_bytes() const;
+  // Bytes of what is kept of a row until it is on the host, of all shards.
+  std::uint64_t bytes_of_row() const {
+    return static_cast<std::uint64_t>(common_width_ * group_.tp_size()) * sizeof(std::int64_t);
+  }
 
  private:
   at::Tensor shares_on_cpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;
