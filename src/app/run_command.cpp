@@ -211,7 +211,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
       const ModelSection& model = task->model_section();
       say(fmt::format(
           "task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-          plan_from_config(model, task->pass_shape(), config.layout.gpus_per_group, config.plan.device_memory)));
+          plan_from_config(model, task->pass_shape(false), config.layout.gpus_per_group, config.plan.device_memory)));
     }
     return ExitCode::kDone;
   });

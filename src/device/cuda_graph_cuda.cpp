@@ -29,7 +29,7 @@ class CaptureStream {
 
 }  // namespace
 
-CudaGraph CudaGraph::capture(int device, const std::function<void(const Queue&)>& queue_all) {
+CudaGraph CudaGraph::capture_on(int device, const std::function<void(const Queue&)>& queue_all) {
   const CaptureStream stream;
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t recorded = nullptr;
@@ -50,11 +50,11 @@ CudaGraph CudaGraph::capture(int device, const std::function<void(const Queue&)>
   return graph;
 }
 
-CudaGraph::~CudaGraph() {
+void CudaGraph::destroy() noexcept {
   if (executable_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
 }
 
-void CudaGraph::launch() const {
+void CudaGraph::launch_on_device() const {
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), nullptr), "cudaGraphLaunch");
 }
 

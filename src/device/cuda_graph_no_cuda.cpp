@@ -4,10 +4,10 @@
 
 namespace magister::gpu {
 
-CudaGraph CudaGraph::capture(int, const std::function<void(const Queue&)>&) {
+CudaGraph CudaGraph::capture_on(int, const std::function<void(const Queue&)>&) {
   fail(ExitCode::kInternal, "a CUDA graph in a build without CUDA (there is no device for it); report this");
 }
-CudaGraph::~CudaGraph() = default;
-void CudaGraph::launch() const {}
+void CudaGraph::destroy() noexcept {}
+void CudaGraph::launch_on_device() const {}
 
 }  // namespace magister::gpu

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
@@ -20,6 +21,12 @@ namespace magister {
 namespace {
 
 constexpr int kLeastCapability = 80;  // the oldest that scripts/cmake/Modules.cmake compiles for
+
+// nullptr before libtorch's GPU libraries are there, or before anything was asked of them.
+c10::DeviceAllocator* used_allocator() {
+  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::DeviceType::CUDA));
+  return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
+}
 
 }  // namespace
 
@@ -66,7 +73,26 @@ GpuMemory gpu_memory(int device_index) {
   MAGISTER_CHECK_CUDA(cudaSetDevice(device_index));
   std::size_t free = 0, total = 0;
   MAGISTER_CHECK_CUDA(cudaMemGetInfo(&free, &total));
-  return {total, free};
+  return {total, free + idle_gpu_bytes(device_index)};
+}
+
+std::uint64_t idle_gpu_bytes(int device_index) noexcept {
+  try {
+    if (used_allocator() == nullptr) return 0;
+    const GpuAllocated allocated = gpu_allocated(device_index);
+    return allocated.reserved_bytes - std::min(allocated.reserved_bytes, allocated.bytes);
+  } catch (const std::exception&) {  // a device that this process has not used
+    return 0;
+  }
+}
+
+void release_idle_gpu_memory() noexcept {
+  try {
+    if (c10::DeviceAllocator* const allocator = used_allocator()) allocator->emptyCache();
+  } catch (const std::exception& error) {
+    log_warning("the GPU's idle memory stays with this process (a later task may miss it): {}",
+                printable(error.what(), 300));
+  }
 }
 
 GpuAllocated gpu_allocated(int device_index) {

@@ -16,6 +16,8 @@ void load_gpu_libraries() { refuse(); }
 void open_gpu(int) { refuse(); }
 int gpu_compute_capability(int) { refuse(); }
 GpuMemory gpu_memory(int) { refuse(); }
+std::uint64_t idle_gpu_bytes(int) noexcept { return 0; }
+void release_idle_gpu_memory() noexcept {}
 GpuAllocated gpu_allocated(int) { refuse(); }
 void reset_gpu_peak(int) { refuse(); }
 GpuEvent GpuEvent::record() { refuse(); }

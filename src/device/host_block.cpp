@@ -47,6 +47,26 @@ struct Barrier {
   std::uint64_t generation = 0;
 };
 
+namespace {
+thread_local HostKernels* recording = nullptr;
+}  // namespace
+
+HostKernels* host_recording() { return recording; }
+
+HostKernels record_on_host(const std::function<void()>& queue_all) {
+  MAGISTER_ASSERT(recording == nullptr);
+  HostKernels kernels;
+  recording = &kernels;
+  try {
+    queue_all();
+  } catch (...) {
+    recording = nullptr;
+    throw;
+  }
+  recording = nullptr;
+  return kernels;
+}
+
 void set_host_order(HostOrder order) { host_order = order; }
 
 class HostBlock {

@@ -1,4 +1,4 @@
-// The head on a GPU: logits of 512 rows by cuBLAS in f32, then one pass of a kernel over them (gpu/head_kernel.h).
+// The head on a GPU: logits of 1,024 rows by cuBLAS in f32, then one pass of a kernel over them (gpu/head_kernel.h).
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -3,48 +3,124 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
 #include "magister/device/upload.h"
+#include "magister/model/partition.h"
 
 namespace magister {
 
-at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group) {
+std::vector<std::int64_t> logit_widths(const ModelConfig& config, int tp_size) {
+  std::vector<std::int64_t> widths;
+  for (int shard = 0; shard < tp_size; ++shard)
+    widths.push_back(static_cast<std::int64_t>(partition_for(config, shard, tp_size).vocab.size()));
+  return widths;
+}
+
+at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64_t>& widths, ProcessGroup& group) {
   if (group.tp_size() == 1) return part_Rv;
-  at::Tensor width = at::tensor({part_Rv.size(1)}, at::kLong).to(part_Rv.device());
-  const at::Tensor widths = group.all_gather(width);
-  const std::int64_t widest = widths.max().item<std::int64_t>(), rows = part_Rv.size(0);
+  const std::int64_t widest = *std::max_element(widths.begin(), widths.end()), rows = part_Rv.size(0);
   const at::Tensor all_NRw = group.all_gather(at::constant_pad_nd(part_Rv, {0, widest - part_Rv.size(1)}).contiguous())
                                  .view({group.tp_size(), rows, widest});
   std::vector<at::Tensor> parts;
-  for (std::int64_t shard = 0; shard < group.tp_size(); ++shard) {
-    parts.push_back(all_NRw[shard].narrow(1, 0, widths[shard].item<std::int64_t>()));
-  }
-  return at::cat(parts, 1).contiguous();
+  for (std::size_t shard = 0; shard < widths.size(); ++shard)
+    parts.push_back(all_NRw[static_cast<std::int64_t>(shard)].narrow(1, 0, widths[shard]));
+  return at::cat(parts, 1);
 }
+
+ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages)
+    : model_(model),
+      cache_(model.make_cache(num_pages)),
+      logit_widths_(logit_widths(model.config(), model.group().tp_size())) {}
+
+namespace {
+
+std::int64_t tokens_of(const std::vector<ModelRunner::Piece>& pieces) {
+  std::int64_t tokens = 0;
+  for (const ModelRunner::Piece& piece : pieces) tokens += piece.count;
+  return tokens;
+}
+
+// Between two sequences, or within the only one. The later half may read pages that the earlier one fills, never the other way.
+std::pair<std::vector<ModelRunner::Piece>, std::vector<ModelRunner::Piece>> halves_of(
+    const std::vector<ModelRunner::Piece>& pieces) {
+  if (pieces.size() == 1) {
+    ModelRunner::Piece first = pieces.front(), second = first;
+    first.count /= 2;
+    second.first += first.count;
+    second.count -= first.count;
+    return {{first}, {second}};
+  }
+  const std::int64_t half = tokens_of(pieces) / 2;
+  std::size_t border = 1;
+  for (std::int64_t tokens = pieces[0].count; border + 1 < pieces.size() && tokens + pieces[border].count <= half;)
+    tokens += pieces[border++].count;
+  const auto middle = pieces.begin() + static_cast<std::ptrdiff_t>(border);
+  return {{pieces.begin(), middle}, {middle, pieces.end()}};
+}
+
+}  // namespace
 
 at::Tensor ModelRunner::run(const Scheduler::Pass& pass) {
   cache_.copy_pages(pass.copy_from, pass.copy_to);
   if (pass.computed.empty()) return {};
+  std::vector<Piece> pieces;
+  for (const Sequence* sequence : pass.computed) pieces.push_back({sequence, sequence->computed, sequence->scheduled});
+  computed_tokens_ += static_cast<std::uint64_t>(tokens_of(pieces));
+  std::vector<at::Tensor> logits;
+  compute(pieces, logits);
+  if (logits.empty()) return {};
+  return logits.size() == 1 ? logits.front() : at::cat(logits, 0);
+}
+
+void ModelRunner::compute(const std::vector<Piece>& pieces, std::vector<at::Tensor>& logits) {
+  const std::int64_t tokens = tokens_of(pieces);
+  if (tokens <= most_tokens_) {
+    try {
+      TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("generate.pass.memory"), "a test asked for it");
+      const at::Tensor rows = compute_at_once(pieces);
+      if (rows.defined()) logits.push_back(rows);
+      return;
+    } catch (const c10::OutOfMemoryError& error) {
+      MAGISTER_CHECK(tokens > 1 && model_.group().tp_size() == 1, ExitCode::kConfig,
+                     "no memory on the GPU for a pass of {} tokens: {} (shards of a group must do the same, and one "
+                     "token is the least); lower token_budget or max_sequences, use larger groups or a quantization",
+                     tokens, printable(error.msg(), 300));
+      most_tokens_ = tokens / 2;
+      log_warning("no memory on the GPU for a pass of {} tokens; passes of at most {} from here on", tokens,
+                  most_tokens_);
+    }
+  }
+  const auto [first, second] = halves_of(pieces);
+  compute(first, logits);
+  compute(second, logits);
+}
+
+at::Tensor ModelRunner::compute_at_once(const std::vector<Piece>& pieces) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past, rows;
   std::vector<BlockTable> slots;
   std::vector<std::uint8_t> is_decode;
   std::int64_t row = 0;
-  for (const Sequence* sequence : pass.computed) {
-    const auto begin = sequence->tokens.begin() + sequence->computed;
-    tokens.emplace_back(begin, begin + sequence->scheduled);
-    past.push_back(sequence->computed);
+  for (const auto& [sequence, first, count] : pieces) {
+    const auto begin = sequence->tokens.begin() + first;
+    tokens.emplace_back(begin, begin + count);
+    past.push_back(first);
     slots.push_back({sequence->pages.data(), 0});
-    is_decode.push_back(sequence->computed >= sequence->num_prompt_tokens());
-    row += sequence->scheduled;
-    if (sequence->computed + sequence->scheduled == sequence->num_tokens()) rows.push_back(row - 1);
+    is_decode.push_back(first >= sequence->num_prompt_tokens());
+    row += count;
+    if (first + count == sequence->num_tokens()) rows.push_back(row - 1);
   }
-  computed_tokens_ += static_cast<std::uint64_t>(row);
   PackedBatch batch = pack_sequences(tokens, std::move(past));
   batch.is_decode_S = std::move(is_decode);
   const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
   if (rows.empty()) return {};
   const at::Tensor hidden_RD = hidden_TD.index_select(0, upload(at::tensor(rows, at::kLong), hidden_TD.device()));
-  return gather_logits(model_.logits(hidden_RD), model_.group());
+  return gather_logits(model_.logits(hidden_RD), logit_widths_, model_.group());
 }
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -15,18 +16,31 @@ namespace magister {
 class ModelRunner {
  public:
   // model is kept by reference. Local.
-  ModelRunner(Transformer& model, std::int64_t num_pages) : model_(model), cache_(model.make_cache(num_pages)) {}
+  ModelRunner(Transformer& model, std::int64_t num_pages);
 
   // Copies the pages that the pass asks for, and computes it. [R, V] f32 where the model is, replicated: the last row of each sequence that
-  // is computed to its end, in order; undefined when there is none. Collective over the model's group.
+  // is computed to its end, in order; undefined when there is none. In halves, one after the other, where the device has no memory for all
+  // at once: rows have the same bits. Collective over the model's group.
   at::Tensor run(const Scheduler::Pass& pass);
 
   std::uint64_t num_computed_tokens() const { return computed_tokens_; }
 
+  // Tokens of a sequence that are computed in one pass of the model.
+  struct Piece {
+    const Sequence* sequence = nullptr;
+    std::int64_t first = 0, count = 0;
+  };
+
  private:
+  // Appends the logits of the rows that are asked for.
+  void compute(const std::vector<Piece>& pieces, std::vector<at::Tensor>& logits);
+  at::Tensor compute_at_once(const std::vector<Piece>& pieces);
+
   Transformer& model_;
   KvCache cache_;
+  std::vector<std::int64_t> logit_widths_;
   std::uint64_t computed_tokens_ = 0;
+  std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // of a pass, as far as is known
 };
 
 }  // namespace magister

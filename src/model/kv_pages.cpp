@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/device/upload.h"
 
 namespace magister {
 
@@ -47,8 +48,9 @@ void KvCache::copy_pages(const std::vector<std::int64_t>& from, const std::vecto
     for (std::size_t i = 0; i < from.size(); ++i) layer.copy_page(from[i], to[i]);
   }
   if (keys.empty() || from.empty()) return;
-  const at::Tensor source = at::tensor(from, at::kLong).to(keys.front().device()),
-                   target = at::tensor(to, at::kLong).to(keys.front().device());
+  const at::Device device = keys.front().device();
+  const at::Tensor source = upload(at::tensor(from, at::kLong), device),
+                   target = upload(at::tensor(to, at::kLong), device);
   for (std::vector<at::Tensor>* all : {&keys, &values}) {
     for (at::Tensor& layer : *all) layer.index_copy_(0, target, layer.index_select(0, source));
   }

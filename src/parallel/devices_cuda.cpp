@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "magister/core/error.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/layout.h"
 
 namespace magister {
@@ -99,7 +101,9 @@ std::vector<GpuDevice> discover_gpus() {
                      properties.totalGlobalMem,
                      0,
                      properties.major * 10 + properties.minor};
-    device.free_bytes = nvml.free_bytes(device.uuid, device.total_bytes);
+    // What the task before has freed stands in the allocator's reserve.
+    device.free_bytes =
+        std::min(device.total_bytes, nvml.free_bytes(device.uuid, device.total_bytes) + idle_gpu_bytes(index));
     devices.push_back(std::move(device));
   }
   return devices;

@@ -1,38 +1,27 @@
-// The GPU group: one GPU a rank, NCCL between them. Communicators are non-blocking, so that a fault or a missing peer
-// ends in ncclCommAbort and an exception instead of a hang. Source: NCCL 2.28 user guide ("Fault Tolerance",
-// "Environment").
+// The GPU group: one GPU a rank, NCCL between them. A fault or a missing peer ends in ncclCommAbort and an exception instead of a hang
+// (communicator_nccl.h). Source: NCCL 2.28 user guide ("Fault Tolerance", "Environment").
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "magister/core/error.h"
-#include "magister/core/host_name.h"
-#include "magister/core/log.h"
 #include "magister/device/check_cuda.cuh"
 #include "magister/device/gpu.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/process_group.h"
+#include "parallel/communicator_nccl.h"
 
 namespace magister {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Ring with a fixed number of channels adds in one order whenever the message and the machine are the same; 8 channels
 // carry most of what NVLink has.
 constexpr int kChannels = 8;
-
-Clock::duration patience() {
-  const char* text = std::getenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
-  const double seconds = text == nullptr ? 600 : std::strtod(text, nullptr);
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds > 0 ? seconds : 600));
-}
 
 // The user's environment wins.
 void set_reproducible_defaults() {
@@ -91,16 +80,12 @@ class NcclProcessGroup final : public ProcessGroup {
       : ProcessGroup(members.rank(), members.size()),
         members_(members.split(0, members.rank())),
         device_(device),
-        fast_(fast),
-        patience_(patience()) {
+        fast_(fast) {
     MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
     MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
     try {
       MAGISTER_CHECK_CUDA(cudaMemset(flag_, 0, sizeof(float)));
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;
-      if (!fast) config.minCTAs = config.maxCTAs = kChannels;
-      settle(ncclCommInitRankConfig(&comm_, tp_size(), id, tp_rank(), &config), "ncclCommInitRankConfig");
+      nccl_.emplace(NcclCommunicator::Place{tp_rank(), tp_size(), device_}, id, fast ? 0 : kChannels);
     } catch (...) {
       release();
       throw;
@@ -114,7 +99,7 @@ class NcclProcessGroup final : public ProcessGroup {
   at::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
 
   void wait_for(const GpuEvent& event) override {
-    wait_until([&] { return event.done(); });
+    nccl_->wait_until([&] { return event.done(); });
   }
 
   void all_reduce_sum(at::Tensor& tensor) override {
@@ -126,21 +111,24 @@ class NcclProcessGroup final : public ProcessGroup {
       return;
     }
     void* data = tensor.data_ptr();
-    settle(ncclAllReduce(data, data, count_of(tensor), type_of(tensor), ncclSum, comm(), kStream), "ncclAllReduce");
+    nccl_->call("ncclAllReduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(data, data, count_of(tensor), type_of(tensor), ncclSum, comm, kStream);
+    });
   }
 
   // On a stream of its own, behind what is queued so far; the default stream waits for it in finish_all_reduce_sum().
   void begin_all_reduce_sum(at::Tensor& tensor) override {
     check(tensor, "begin_all_reduce_sum");
-    if (sums_stream_ == nullptr) MAGISTER_CHECK_CUDA(cudaStreamCreateWithFlags(&sums_stream_, cudaStreamNonBlocking));
+    if (sums_stream_ == nullptr) make_sums_stream();
     PendingSum sum;
     sum.tensor = is_narrow(tensor) && !fast_ ? tensor.to(at::kFloat) : tensor;
     const CudaEvent ready;
     ready.record(kStream);
     MAGISTER_CHECK_CUDA(cudaStreamWaitEvent(sums_stream_, ready.get(), 0));
     void* data = sum.tensor.data_ptr();
-    settle(ncclAllReduce(data, data, count_of(sum.tensor), type_of(sum.tensor), ncclSum, comm(), sums_stream_),
-           "ncclAllReduce");
+    nccl_->call("ncclAllReduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(data, data, count_of(sum.tensor), type_of(sum.tensor), ncclSum, comm, sums_stream_);
+    });
     sum.done.record(sums_stream_);
     pending_.push_back(std::move(sum));
   }
@@ -178,8 +166,9 @@ class NcclProcessGroup final : public ProcessGroup {
     auto shape = part.sizes().vec();
     shape[0] *= tp_size();
     at::Tensor out = at::empty(shape, part.options());
-    settle(ncclAllGather(part.const_data_ptr(), out.data_ptr(), count_of(part), type_of(part), comm(), kStream),
-           "ncclAllGather");
+    nccl_->call("ncclAllGather", [&](ncclComm_t comm) {
+      return ncclAllGather(part.const_data_ptr(), out.data_ptr(), count_of(part), type_of(part), comm, kStream);
+    });
     return out;
   }
 
@@ -193,9 +182,10 @@ class NcclProcessGroup final : public ProcessGroup {
     auto shape = whole.sizes().vec();
     shape[0] /= tp_size();
     at::Tensor out = at::empty(shape, whole.options());
-    settle(ncclReduceScatter(whole.const_data_ptr(), out.data_ptr(), count_of(out), type_of(out), ncclSum, comm(),
-                             kStream),
-           "ncclReduceScatter");
+    nccl_->call("ncclReduceScatter", [&](ncclComm_t comm) {
+      return ncclReduceScatter(whole.const_data_ptr(), out.data_ptr(), count_of(out), type_of(out), ncclSum, comm,
+                               kStream);
+    });
     return out;
   }
 
@@ -204,18 +194,27 @@ class NcclProcessGroup final : public ProcessGroup {
     MAGISTER_CHECK(root >= 0 && root < tp_size(), ExitCode::kInternal,
                    "broadcast from shard {} of {} (there is none); report this", root, tp_size());
     void* data = tensor.data_ptr();
-    settle(ncclBroadcast(data, data, count_of(tensor), type_of(tensor), root, comm(), kStream), "ncclBroadcast");
+    nccl_->call("ncclBroadcast", [&](ncclComm_t comm) {
+      return ncclBroadcast(data, data, count_of(tensor), type_of(tensor), root, comm, kStream);
+    });
   }
 
   void barrier() override {
     select_device();
-    settle(ncclAllReduce(flag_, flag_, 1, ncclFloat32, ncclSum, comm(), kStream), "ncclAllReduce (barrier)");
-    wait_until([&] {
+    nccl_->call("ncclAllReduce (barrier)",
+                [&](ncclComm_t comm) { return ncclAllReduce(flag_, flag_, 1, ncclFloat32, ncclSum, comm, kStream); });
+    nccl_->wait_until([&] {
       const cudaError_t state = cudaStreamQuery(kStream);
       if (state == cudaErrorNotReady) cudaGetLastError();  // else ATen finds it later and takes it for a failure
-      if (state != cudaSuccess && state != cudaErrorNotReady) abort_group("cudaStreamQuery", cudaGetErrorString(state));
+      if (state != cudaSuccess && state != cudaErrorNotReady)
+        nccl_->abort_and_fail("cudaStreamQuery", cudaGetErrorString(state));
       return state == cudaSuccess;
     });
+  }
+
+  void close() override {
+    select_device();
+    nccl_->close();
   }
 
  private:
@@ -226,13 +225,6 @@ class NcclProcessGroup final : public ProcessGroup {
 
   void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // it is a thread's own setting
 
-  ncclComm_t comm() const {
-    MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal,
-                   "shard {} of {}: the GPU group has failed before (its sums are lost); see the first message",
-                   tp_rank(), tp_size());
-    return comm_;
-  }
-
   void check(const at::Tensor& tensor, const char* operation) const {
     MAGISTER_CHECK(tensor.is_contiguous() && tensor.device().is_cuda() && tensor.device().index() == device_,
                    ExitCode::kInternal,
@@ -242,45 +234,11 @@ class NcclProcessGroup final : public ProcessGroup {
     select_device();
   }
 
-  // Asks `done` again and again, and NCCL for errors between.
-  template <typename Done>
-  void wait_until(const Done& done) {
-    const auto begin = Clock::now();
-    while (!done()) {
-      ncclResult_t result = ncclSuccess;
-      if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
-        abort_group("the group's collectives", ncclGetErrorString(result));
-      }
-      pause_within(begin, "the group's collectives");
-    }
-  }
-
-  // Waits until a non-blocking call is in flight (not until its result is there).
-  void settle(ncclResult_t result, const char* call) {
-    const auto begin = Clock::now();
-    while (result == ncclInProgress) {
-      pause_within(begin, call);
-      const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
-      if (asked != ncclSuccess) result = asked;
-    }
-    if (result != ncclSuccess) abort_group(call, ncclGetErrorString(result));
-  }
-
-  void pause_within(Clock::time_point begin, const char* call) {
-    if (Clock::now() - begin > patience_) {
-      abort_group(call, fmt::format("no answer for {:.1f} s", std::chrono::duration<double>(patience_).count()));
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-
-  [[noreturn]] void abort_group(const char* call, const std::string& problem) {
-    const char* detail = comm_ == nullptr ? nullptr : ncclGetLastError(comm_);
-    const std::string more = detail == nullptr || *detail == '\0' ? "" : ", " + printable(detail, 1000);
-    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
-    fail(ExitCode::kInternal,
-         "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot talk any more); run the same "
-         "command again, with NCCL_DEBUG=INFO if it comes back",
-         log_world_rank(), host_name(), tp_rank(), tp_size(), device_, call, problem, more);
+  // Above the default stream's kernels: a sum's few blocks would else wait for a product's last one, and the overlap with it.
+  void make_sums_stream() {
+    int least = 0, greatest = 0;
+    MAGISTER_CHECK_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    MAGISTER_CHECK_CUDA(cudaStreamCreateWithPriority(&sums_stream_, cudaStreamNonBlocking, greatest));
   }
 
   // How long the default stream stood still for a sum.
@@ -307,10 +265,9 @@ class NcclProcessGroup final : public ProcessGroup {
     CudaEvent done;
   };
 
-  // Local: ncclCommAbort, because ncclCommDestroy waits for the other ranks of the host. Whoever needs a result has
-  // waited for it (barrier(), or a copy to the host) before.
+  // Local. Whoever needs a result has waited for it (barrier(), or a copy to the host) before.
   void release() noexcept {
-    if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+    nccl_.reset();
     if (flag_ != nullptr) cudaFree(std::exchange(flag_, nullptr));
     if (sums_stream_ != nullptr) cudaStreamDestroy(std::exchange(sums_stream_, nullptr));
   }
@@ -318,8 +275,7 @@ class NcclProcessGroup final : public ProcessGroup {
   Communicator members_;  // of this group alone
   int device_;
   bool fast_;
-  Clock::duration patience_;
-  ncclComm_t comm_ = nullptr;
+  std::optional<NcclCommunicator> nccl_;
   float* flag_ = nullptr;
   cudaStream_t sums_stream_ = nullptr;  // made when the first sum is begun
   std::deque<PendingSum> pending_;

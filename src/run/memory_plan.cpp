@@ -129,6 +129,8 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
   if (gpu.quantized)
     parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
   if (cache_pages > 0) {
+    parts.emplace_back("gathered keys", gpu_gathered_bytes(config, part, static_cast<std::int64_t>(pass.tokens),
+                                                           static_cast<std::int64_t>(pass.sequence_tokens), type));
     // One page more, which idle rows write to; and the sums of every 192 keys of a decoding pass, in powers of two.
     parts.emplace_back("keys and values",
                        (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));

@@ -1,4 +1,5 @@
-// Peaks of two passes. Their difference is what tokens cost; the rest, a tile of logits above all, is there once.
+// Peaks of two passes of the layers, which are what tokens cost: 119 KB each of an 8B model. A tile of logits is as large as thousands of
+// tokens' work and is there once, so the head is counted by its sizes: measured with it, tokens would seem to cost next to nothing.
 #include "magister/run/pass_budget.h"
 
 #include <ATen/ATen.h>
@@ -12,14 +13,15 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kMany = 2048, kFew = 1024;  // both fill whole tiles of logits
+// Both are whole tiles of the products (2,048 rows): a tile that is filled up costs as much as a full one.
+constexpr std::int64_t kMany = 4096, kFew = 2048;
 
-std::uint64_t peak_of_pass(Transformer& model, const LogitReducer& reducer, std::int64_t tokens, int device) {
-  std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(tokens / 256), std::vector<TokenId>(256, 1));
-  const std::vector<TokenId> targets(static_cast<std::size_t>(tokens), 0);
+std::uint64_t peak_of_layers(Transformer& model, std::int64_t tokens, int device) {
+  const std::vector<std::vector<TokenId>> sequences(static_cast<std::size_t>(tokens / 256),
+                                                    std::vector<TokenId>(256, 1));
   reset_gpu_peak(device);
   const std::uint64_t before = gpu_allocated(device).bytes;
-  reducer.finish(reducer.start(model.forward(pack_sequences(sequences)), targets));
+  const at::Tensor hidden_TD = model.forward(pack_sequences(sequences));
   return gpu_allocated(device).peak_bytes - before;
 }
 
@@ -33,17 +35,24 @@ std::int64_t token_budget_of(std::int64_t few, std::uint64_t few_bytes, std::int
   return std::max(few, static_cast<std::int64_t>(std::min(1e15, (static_cast<double>(free) - once) / a_token)));
 }
 
+std::int64_t tokens_of_head(std::int64_t hidden_size, const LogitReducer& reducer, std::uint64_t free) {
+  // Of a pass when its layers are done: hidden states, of f32 at most, and the kept numbers, beside one tile; those of the pass before are still
+  // being copied.
+  const auto a_token = 2 * (static_cast<std::uint64_t>(hidden_size) * sizeof(float) + reducer.bytes_of_row());
+  return static_cast<std::int64_t>((free - std::min(free, reducer.scratch_bytes())) / a_token);
+}
+
 std::int64_t measured_token_budget(Transformer& model, const LogitReducer& reducer, std::int64_t requested) {
   const gpu::Queue* const queue = model.queue();
   if (queue == nullptr || queue->on_host() || requested <= kMany) return requested;
-  const std::uint64_t few = peak_of_pass(model, reducer, kFew, queue->device),
-                      many = peak_of_pass(model, reducer, kMany, queue->device);
-  const GpuAllocated allocated = gpu_allocated(queue->device);
-  const std::uint64_t idle = allocated.reserved_bytes - std::min(allocated.reserved_bytes, allocated.bytes);
+  const std::uint64_t few = peak_of_layers(model, kFew, queue->device),
+                      many = peak_of_layers(model, kMany, queue->device);
   const auto free =
-      static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(queue->device).free_bytes + idle));
+      static_cast<std::uint64_t>(kUsableGpuShare * static_cast<double>(gpu_memory(queue->device).free_bytes));
   ProcessGroup& group = model.group();
-  const at::Tensor mine = at::tensor({token_budget_of(kFew, few, kMany, many, free)}, at::kLong).to(group.device());
+  const std::int64_t layers = token_budget_of(kFew, few, kMany, many, free),
+                     head = tokens_of_head(model.config().hidden_size, reducer, free);
+  const at::Tensor mine = at::tensor({std::max(kFew, std::min(layers, head))}, at::kLong).to(group.device());
   const std::int64_t budget = (group.tp_size() == 1 ? mine : group.all_gather(mine)).min().item<std::int64_t>();
   if (budget < requested) {
     log_info("passes of at most {} tokens instead of {}: the GPU's memory holds no more (measured)", budget, requested);

@@ -253,6 +253,7 @@ std::vector<at::Tensor> QuantizationLoss::run(Transformer& model) const {
 
 void QuantizationLoss::compare(Transformer& quantized) {
   const std::vector<at::Tensor> others = run(quantized);
+  const std::vector<std::int64_t> widths = logit_widths(quantized.config(), group_.tp_size());
   Total total;
   for (std::size_t b = 0; b < batches_.size(); ++b) {
     const std::vector<TokenId> targets = targets_of(batches_[b]);
@@ -260,9 +261,9 @@ void QuantizationLoss::compare(Transformer& quantized) {
       between_();
       const std::int64_t rows = std::min(kRows, batches_[b].num_tokens() - begin);
       const at::Tensor plain_RV =
-          gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), group_).cpu();
+          gather_logits(logits_of(head_, hidden_[b].narrow(0, begin, rows), pool_), widths, group_).cpu();
       const at::Tensor other_RV =
-          gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), group_).cpu();
+          gather_logits(logits_of(quantized.lm_head(), others[b].narrow(0, begin, rows), pool_), widths, group_).cpu();
       if (group_.tp_rank() != 0) continue;
       const auto V = static_cast<std::size_t>(plain_RV.size(1));
       const auto row_of = [V](const at::Tensor& all_RV, std::int64_t r) {

@@ -43,6 +43,7 @@ void ShardModel::drain() {
     times_.add("wait for write", writer_->wait_seconds());
   }
   if (speaks_) base_.work.watchdog.leave();
+  group_.close();
 }
 
 }  // namespace magister

@@ -84,7 +84,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     : task_(task),
       context_(std::move(context)),
       checkpoint_(task.model_section()),
-      layout_(sized_layout(context_, checkpoint_, task.pass_shape(), plan_ranks.value_or(context_.world.size()))),
+      layout_(sized_layout(context_, checkpoint_, task.pass_shape(true), plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
@@ -98,7 +98,8 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
       group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
   partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0,
                 tp_size_);  // refuses what cannot be divided
-  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(), 0));
+  check_host_memory(context_.world, model_,
+                    model_.device_memory(tp_size_, task.pass_shape(model_.computes_on_gpu()), 0));
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
   check_first_record();
 }
@@ -239,14 +240,21 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
-  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task_.pass_shape(), pages));
+  check_host_memory(context_.world, model_,
+                    model_.device_memory(tp_size_, task_.pass_shape(model_.computes_on_gpu()), pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
   return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.log_fields()}, [&](const UnitWork& work) {
-    const ModelRun run{
-        *group_,  file, work, model_, shared_stop(context_.stop, work.tickets), loss, times_, task_.pass_shape(),
-        num_pages};
+    const ModelRun run{*group_,
+                       file,
+                       work,
+                       model_,
+                       shared_stop(context_.stop, work.tickets),
+                       loss,
+                       times_,
+                       task_.pass_shape(model_.computes_on_gpu()),
+                       num_pages};
     job_->work(run, numbers);
   });
 }
@@ -284,7 +292,7 @@ PlanReport TaskRunner::plan() {
   PlanReport report;
   plan_devices(report, num_ranks_, layout_, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
-  std::uint64_t longest = task_.pass_shape().sequence_tokens;
+  std::uint64_t longest = task_.pass_shape(model_.computes_on_gpu()).sequence_tokens;
   if (!job_->inputs_exist()) {
     report.num_samples = dataset_.records().size();
     report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
@@ -293,7 +301,8 @@ PlanReport TaskRunner::plan() {
     if (!plan_from_file(report)) plan_samples(report);
     longest = report.longest_sample;
   }
-  report.device_parts = model_.device_memory(report.tp_size, task_.pass_shape(), job_->cache_pages(longest));
+  report.device_parts =
+      model_.device_memory(report.tp_size, task_.pass_shape(model_.computes_on_gpu()), job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);
   check_host_memory(context_.world, model_, report.device_parts);

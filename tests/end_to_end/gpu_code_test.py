@@ -124,6 +124,20 @@ class GpuCodeWrites(unittest.TestCase):
             world.forget("gpu")
             self.assertEqual(world.complete("gpu", 2, **ON_HOST), gpu, "2 ranks")
 
+    def test_a_device_without_memory_for_a_pass(self):
+        """As a teacher's: the pass is computed in halves, some of which have no memory either, and texts and verdicts stay what they are."""
+        with tempfile.TemporaryDirectory() as folder:
+            world = World(folder, records=24, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+            for dtype in ("f32", "bf16"):
+                changes = [f"model.dtype={dtype}"]
+                whole = world.complete(f"full-{dtype}", 1, *changes, **ON_HOST)
+                world.forget(f"full-{dtype}")
+                points = "generate.pass.memory@1:enospc,generate.pass.memory@2:enospc"
+                result = world.run(f"full-{dtype}", 1, *changes, **ON_HOST, MAGISTER_FAIL_POINT=points)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
+                self.assertEqual(world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[1:]])

@@ -215,6 +215,47 @@ TEST_F(Generating, ARowThatIsNotFiniteIsRefused) {
   EXPECT_EQ(message().substr(0, said.size()), said);
 }
 
+// A group of three of which this is the second. all_gather brings the parts that the others would send.
+class GroupOfThree final : public ProcessGroup {
+ public:
+  explicit GroupOfThree(std::vector<at::Tensor> parts) : ProcessGroup(1, 3), parts_(std::move(parts)) {}
+  std::string backend() const override { return "test"; }
+  void all_reduce_sum(at::Tensor&) override { ++exchanges; }
+  at::Tensor all_gather(const at::Tensor& shard) override {
+    ++exchanges;
+    EXPECT_TRUE(at::equal(shard, parts_[1]));
+    return at::cat(parts_, 0);
+  }
+  at::Tensor reduce_scatter(const at::Tensor& tensor) override { return tensor; }
+  void broadcast(at::Tensor&, int) override {}
+  void barrier() override {}
+  int exchanges = 0;
+
+ private:
+  std::vector<at::Tensor> parts_;
+};
+
+TEST_F(Generating, LogitsOfUnevenPartsAreGatheredInOneExchange) {
+  const at::Tensor whole_RV = at::randn({4, 10});
+  const std::vector<std::int64_t> widths = {4, 3, 3};
+  std::vector<at::Tensor> parts;
+  std::int64_t begin = 0;
+  for (const std::int64_t width : widths) {
+    parts.push_back(at::constant_pad_nd(whole_RV.narrow(1, begin, width), {0, 4 - width}));
+    begin += width;
+  }
+  GroupOfThree group(parts);
+  EXPECT_TRUE(at::equal(gather_logits(whole_RV.narrow(1, 4, 3), widths, group), whole_RV));
+  EXPECT_EQ(group.exchanges, 1) << "widths are known before the first pass";
+  ModelConfig config = description_.config;
+  config.vocab_size = 301;
+  config.num_attention_heads = config.num_key_value_heads = 6;
+  EXPECT_EQ(logit_widths(config, 1), std::vector<std::int64_t>{301});
+  std::int64_t sum = 0;
+  for (const std::int64_t width : logit_widths(config, 2)) sum += width;
+  EXPECT_EQ(sum, 301);
+}
+
 TEST_F(Generating, RefusesWhatNeverFits) {
   const auto group = make_single_process_group();
   ThreadPool pool(1);

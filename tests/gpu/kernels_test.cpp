@@ -13,6 +13,7 @@
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
+#include "model/gpu/gather_kernel.h"
 #include "model/paged_cache.h"
 #include "model/stored_weight.h"
 
@@ -170,6 +171,55 @@ TYPED_TEST(Elementwise, QuantizeRowsHasEqualBits) {
     EXPECT_TRUE(at::equal(both.device[1], both.host[1])) << K;
     EXPECT_TRUE(at::equal(both.device[2], both.host[2])) << K;
   }
+}
+
+TEST(Fp8, NormQuantizeAndGateQuantizeAreThePassesOneAfterTheOther) {
+  at::manual_seed(6);
+  for (const std::int64_t D : {16, 4096, 14336}) {
+    const Tensors inputs = {at::randn({6, D}), at::randn({6, D}).to(at::kBFloat16), at::rand({D}) + 0.5,
+                            (at::randn({6, 2 * D}) * 3).to(at::kBFloat16)};
+    const auto fused = [&](const Tensors& t, const Queue& queue) {
+      const auto byte = t[0].options().dtype(at::kByte);
+      at::Tensor normed = at::empty({6, D}, t[1].options()), bytes = at::empty({6, D}, byte),
+                 wanted = at::empty({6, D}, byte), scale = at::empty({6}, t[0].options()),
+                 wanted_scale = at::empty({6}, t[0].options()), stream = t[0].clone();
+      const AddRmsNorm<Bf16> norm{
+          data<float>(stream), data<Bf16>(t[1]), data<float>(t[2]), data<Bf16>(normed), D, 1e-5f};
+      launch(norm, norm.shape(6), queue);
+      const QuantizeRows<Bf16> rows{data<Bf16>(normed), data<std::uint8_t>(wanted), data<float>(wanted_scale), D};
+      launch(rows, rows.shape(6), queue);
+      const NormQuantize both{data<float>(t[0]),
+                              data<Bf16>(t[1]),
+                              data<float>(t[2]),
+                              data<std::uint8_t>(bytes),
+                              data<float>(scale),
+                              D,
+                              1e-5f};
+      launch(both, both.shape(6), queue);
+      EXPECT_TRUE(at::equal(bytes, wanted) && at::equal(scale, wanted_scale) && at::equal(t[0], stream)) << D;
+      const GateMultiply<Bf16> gate{data<Bf16>(t[3]), data<Bf16>(normed), D, Activation::kSilu};
+      launch(gate, gate.shape(6), queue);
+      launch(rows, rows.shape(6), queue);
+      const GateQuantize gated{data<Bf16>(t[3]), data<std::uint8_t>(bytes), data<float>(scale), D, Activation::kSilu};
+      launch(gated, gated.shape(6), queue);
+      EXPECT_TRUE(at::equal(bytes, wanted) && at::equal(scale, wanted_scale)) << D;
+    };
+    on_both(inputs, fused);
+  }
+}
+
+TEST(Cache, GatherKeysHasEqualBits) {
+  at::manual_seed(9);
+  const at::Tensor pages = at::randn({2, 40, 8, 48, 128}).to(at::kBFloat16),
+                   slots = at::randint(40 * 48, {5003}, at::kLong);
+  const Tensors inputs = {pages[0], pages[1], slots, at::zeros({5003, 8, 128}, at::kBFloat16),
+                          at::zeros({5003, 8, 128}, at::kBFloat16)};
+  const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+    const GatherKeys<Bf16> kernel{
+        data<Bf16>(t[0]), data<Bf16>(t[1]), data<std::int64_t>(t[2]), data<Bf16>(t[3]), data<Bf16>(t[4]), 5003, 8, 128};
+    launch(kernel, kernel.shape(), queue);
+  });
+  EXPECT_TRUE(at::equal(both.device[3], both.host[3]) && at::equal(both.device[4], both.host[4]));
 }
 
 class Products : public testing::TestWithParam<ProductCase> {

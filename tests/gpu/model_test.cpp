@@ -126,7 +126,8 @@ TEST_P(GpuPasses, TextsHaveTheBitsThatTheyHaveAlone) {
 }
 
 // All texts at once through one cache: 60 % of each in a first pass, then a token a text and pass, then what is left.
-at::Tensor through_a_cache(Model& model) {
+// given: the cache, of at least 16 pages, or a new one.
+at::Tensor through_a_cache(Model& model, KvCache* given = nullptr) {
   const auto sequences = texts();
   const std::size_t S = sequences.size();
   std::vector<std::vector<std::int32_t>> pages(S);
@@ -137,7 +138,9 @@ at::Tensor through_a_cache(Model& model) {
     for (std::size_t j = 0; j < sequences[s].size(); j += KvPages::kSlots)
       pages[s].insert(pages[s].begin(), num_pages++);
   }
-  KvCache cache = model.transformer.make_cache(num_pages);
+  KvCache own;
+  if (given == nullptr) own = model.transformer.make_cache(num_pages);
+  KvCache& cache = given == nullptr ? own : *given;
   at::Tensor logprobs_TV = at::full({first_row[S - 1] + static_cast<std::int64_t>(sequences[S - 1].size()), 1003}, NAN);
   for (int pass = 0; pass < 8; ++pass) {
     std::vector<std::vector<TokenId>> parts;
@@ -247,6 +250,17 @@ TEST(GpuGraphs, PassesOfAGraphHaveEqualBits) {
     model.transformer.use_cuda_graphs(true);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(through_a_cache(model), eager)) << "pass " << i;
   }
+}
+
+// A graph holds pointers: a cache that only begins where the one before began has others in its later layers.
+TEST(GpuGraphs, AnotherCacheAtTheSamePlaceIsAnother) {
+  Model model = on_gpu(small_model("llama"), at::kBFloat16);
+  KvCache first = model.transformer.make_cache(16), second = model.transformer.make_cache(16);
+  const at::Tensor wanted = through_a_cache(model, &first);
+  second.keys[0] = first.keys[0];
+  second.keys[0].zero_();
+  for (at::Tensor& values : first.values) values.fill_(NAN);
+  EXPECT_TRUE(at::equal(through_a_cache(model, &second), wanted));
 }
 
 // The fused head on the device against a whole log_softmax of the same hidden states.

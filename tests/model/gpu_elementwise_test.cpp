@@ -154,5 +154,78 @@ TEST(Fp8, RowsRoundAsATenDoes) {
                         (wide / scale.unsqueeze(1)).to(at::kFloat8_e4m3fn).to(at::kFloat)));
 }
 
+struct Quantized {
+  at::Tensor bytes, scale;
+};
+Quantized quantized(at::Tensor rows) {
+  const std::int64_t M = rows.size(0), K = rows.size(1);
+  Quantized out{at::empty({M, K}, at::kByte), at::empty({M}, at::kFloat)};
+  const QuantizeRows<Bf16> kernel{data<Bf16>(rows), out.bytes.data_ptr<std::uint8_t>(), out.scale.data_ptr<float>(), K};
+  launch(kernel, kernel.shape(M), Queue{});
+  return out;
+}
+
+class Fused : public testing::TestWithParam<HostOrder> {
+ protected:
+  void SetUp() override { set_host_order(GetParam()); }
+  void TearDown() override { set_host_order(HostOrder::kAscending); }
+};
+
+// One pass or two: the same residual stream, the same bytes, the same scales.
+TEST_P(Fused, NormAndQuantizingAreThoseOneAfterTheOther) {
+  for (const std::int64_t D : {16, 576, 4112}) {
+    for (const bool with_delta : {true, false}) {
+      for (const bool with_weight : {true, false}) {
+        at::Tensor hidden = wave({4, D}, 0.9), delta = wave({4, D}, 1.7).to(at::kBFloat16), weight = wave({D}, 0.3);
+        hidden[2].zero_();
+        delta[2].zero_();
+        at::Tensor stream = hidden.clone(), normed = at::empty({4, D}, at::kBFloat16);
+        const AddRmsNorm<Bf16> norm{stream.data_ptr<float>(),
+                                    with_delta ? data<Bf16>(delta) : nullptr,
+                                    with_weight ? weight.data_ptr<float>() : nullptr,
+                                    data<Bf16>(normed),
+                                    D,
+                                    1e-5f};
+        launch(norm, norm.shape(4), Queue{});
+        const Quantized wanted = quantized(normed);
+        at::Tensor bytes = at::empty({4, D}, at::kByte), scale = at::empty({4}, at::kFloat);
+        const NormQuantize fused{hidden.data_ptr<float>(),
+                                 norm.delta_TD,
+                                 norm.weight_D,
+                                 bytes.data_ptr<std::uint8_t>(),
+                                 scale.data_ptr<float>(),
+                                 D,
+                                 1e-5f};
+        launch(fused, fused.shape(4), Queue{});
+        EXPECT_TRUE(at::equal(hidden, stream)) << D;
+        EXPECT_TRUE(at::equal(bytes, wanted.bytes)) << D;
+        EXPECT_TRUE(at::equal(scale, wanted.scale)) << D;
+      }
+    }
+  }
+}
+
+TEST_P(Fused, GateAndQuantizingAreThoseOneAfterTheOther) {
+  for (const std::int64_t F : {16, 608, 4112}) {
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+      at::Tensor gate_up = (wave({3, 2 * F}, 0.77) * at::exp(wave({3, 2 * F}, 0.013) * 2)).to(at::kBFloat16);
+      gate_up[1].zero_();
+      at::Tensor middle = at::empty({3, F}, at::kBFloat16);
+      const GateMultiply<Bf16> gate{data<Bf16>(gate_up), data<Bf16>(middle), F, activation};
+      launch(gate, gate.shape(3), Queue{});
+      const Quantized wanted = quantized(middle);
+      at::Tensor bytes = at::empty({3, F}, at::kByte), scale = at::empty({3}, at::kFloat);
+      const GateQuantize fused{data<Bf16>(gate_up), bytes.data_ptr<std::uint8_t>(), scale.data_ptr<float>(), F,
+                               activation};
+      launch(fused, fused.shape(3), Queue{});
+      EXPECT_TRUE(at::equal(bytes, wanted.bytes)) << F;
+      EXPECT_TRUE(at::equal(scale, wanted.scale)) << F;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BothOrders, Fused, testing::Values(HostOrder::kAscending, HostOrder::kDescending),
+                         [](const auto& info) { return info.param == HostOrder::kAscending ? "up" : "down"; });
+
 }  // namespace
 }  // namespace magister::gpu

@@ -14,6 +14,8 @@
 namespace magister {
 namespace {
 
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
 class NcclFaults : public testing::Test {
  protected:
   void SetUp() override {
@@ -37,22 +39,54 @@ class NcclFaults : public testing::Test {
   Communicator world_ = Communicator::world();
 };
 
-#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 TEST_F(NcclFaults, StartsNonBlockingWithOneIdAndReproducibleSettings) {
   {
     const auto group = make_nccl_process_group(world_, world_.rank());
     EXPECT_TRUE(pretended_gpu.id_arrived);
     EXPECT_TRUE(pretended_gpu.non_blocking);
     EXPECT_EQ(pretended_gpu.algorithm, "Ring");
-    EXPECT_EQ(pretended_gpu.questions, 3);
+    EXPECT_EQ(pretended_gpu.questions, 9);  // its start, what is split off from it, its end
+    EXPECT_EQ(pretended_gpu.destroyed, 1);
     EXPECT_EQ(group->tp_size(), world_.size());
     EXPECT_EQ(group->tp_rank(), world_.rank());
     pretended_gpu.stream_busy = 10;
     group->barrier();
     EXPECT_LT(pretended_gpu.stream_busy, 0);
+    EXPECT_EQ(pretended_gpu.calls_without_blocking, 0) << "NCCL starts a thread for each of these";
   }
-  EXPECT_EQ(pretended_gpu.aborts, 1);  // its end is local
+  EXPECT_EQ(pretended_gpu.aborts, 1);  // as after a fault: its end is local
+}
+
+TEST_F(NcclFaults, AGroupThatIsClosedEndsInOrder) {
+  {
+    const auto group = make_nccl_process_group(world_, world_.rank());
+    group->barrier();
+    group->close();
+    EXPECT_SAYS(failure_of(*group), "has failed before");  // nothing more is asked of it
+  }
+  EXPECT_EQ(pretended_gpu.aborts, 0);
+  EXPECT_EQ(pretended_gpu.finalized, 2);
+  EXPECT_EQ(pretended_gpu.destroyed, 2);
+}
+
+// A peer that is gone, seen from within a call that blocks.
+TEST_F(NcclFaults, ACallThatDoesNotReturnIsAborted) {
+  setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.2", 1);
+  const auto one = make_nccl_process_group(world_, world_.rank());
+  pretended_gpu.call_hangs = true;
+  EXPECT_SAYS(failure_of(*one), "no answer for 0.2 s");
+  EXPECT_EQ(pretended_gpu.aborts, 1);
+  pretended_gpu.call_hangs = false;
+  EXPECT_SAYS(failure_of(*one), "has failed before");
+  pretended_gpu.aborts = 0;
+  {
+    const auto two = make_nccl_process_group(world_, world_.rank());
+    pretended_gpu.call_hangs = true;
+    two->close();  // the others never come: a warning, for the work is done
+    EXPECT_EQ(pretended_gpu.aborts, 1);
+    pretended_gpu.call_hangs = false;
+  }
+  EXPECT_EQ(pretended_gpu.aborts, 1);
 }
 
 TEST_F(NcclFaults, TheUsersEnvironmentWins) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace magister {
 
@@ -19,13 +20,22 @@ using magister::pretended_gpu;
 
 struct ncclComm {
   int num_ranks;
+  bool blocking;
 };
 
 namespace {
 
-// A call under way: "in progress" for a few questions, then its result.
-ncclResult_t begin_call() {
+// A communicator that is split off: there when its parent says that it is done.
+ncclComm** awaited = nullptr;
+ncclComm* split_off = nullptr;
+
+// A call under way: "in progress" for a few questions, then its result. Of a blocking communicator it is done when it returns.
+ncclResult_t begin_call(const ncclComm* comm) {
   ++pretended_gpu.collectives;
+  while (comm->blocking && pretended_gpu.call_hangs) {
+    if (__atomic_load_n(&pretended_gpu.aborts, __ATOMIC_ACQUIRE) > 0) return ncclInternalError;
+  }
+  if (comm->blocking) return pretended_gpu.fail_at_once ? ncclInvalidUsage : ncclSuccess;
   pretended_gpu.questions_left = pretended_gpu.questions_until_done;
   if (pretended_gpu.fail_at_once) return ncclInvalidUsage;
   return pretended_gpu.questions_left == 0 ? ncclSuccess : ncclInProgress;
@@ -59,10 +69,41 @@ cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
   std::memset(pointer, value, bytes);
   return cudaSuccess;
 }
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = pretended_gpu.free_bytes;
+  *total = 100'000;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamQuery(cudaStream_t) {
   if (pretended_gpu.stream_fails) return cudaErrorIllegalAddress;
   return pretended_gpu.stream_busy-- > 0 ? cudaErrorNotReady : cudaSuccess;
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
+  pretended_gpu.stream_priority = priority;
+  *stream = reinterpret_cast<cudaStream_t>(&pretended_gpu);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(&pretended_gpu);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorIllegalAddress ? "an illegal memory access" : "ok";
 }
@@ -75,9 +116,26 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
   pretended_gpu.id_arrived = id.internal[100] == 7;
   pretended_gpu.non_blocking = config->blocking == 0;
   pretended_gpu.algorithm = std::getenv("NCCL_ALGO");
-  *comm = new ncclComm{num_ranks};
+  *comm = new ncclComm{num_ranks, config->blocking != 0};
   ++pretended_gpu.communicators;
-  return begin_call();
+  return begin_call(*comm);
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* split, ncclConfig_t* config) {
+  split_off = new ncclComm{comm->num_ranks, config->blocking != 0};
+  ++pretended_gpu.communicators;
+  *split = nullptr;
+  awaited = split;
+  return begin_call(comm);
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  ++pretended_gpu.finalized;
+  return begin_call(comm);
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  ++pretended_gpu.destroyed;
+  --pretended_gpu.communicators;
+  delete comm;
+  return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
   ++pretended_gpu.questions;
@@ -86,11 +144,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
     *result = ncclRemoteError;
   else if (pretended_gpu.questions_left > 0 && --pretended_gpu.questions_left > 0)
     *result = ncclInProgress;
+  if (*result == ncclSuccess && awaited != nullptr) *std::exchange(awaited, nullptr) = split_off;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  ++pretended_gpu.aborts;
   --pretended_gpu.communicators;
+  if (std::exchange(awaited, nullptr) != nullptr) {
+    --pretended_gpu.communicators;
+    delete split_off;
+  }
+  __atomic_fetch_add(&pretended_gpu.aborts, 1, __ATOMIC_RELEASE);
   delete comm;
   return ncclSuccess;
 }
@@ -104,24 +167,25 @@ const char* ncclGetLastError(ncclComm_t) { return "net.cc:12 peer\nwent away"; }
 // Every rank gives the same data, so a sum is a product with the number of ranks.
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
                            ncclComm_t comm, cudaStream_t) {
+  pretended_gpu.calls_without_blocking += comm->blocking ? 0 : 1;
   if (type == ncclFloat32) {
     for (std::size_t i = 0; i < count; ++i)
       static_cast<float*>(to)[i] = static_cast<const float*>(from)[i] * static_cast<float>(comm->num_ranks);
   }
-  return begin_call();
+  return begin_call(comm);
 }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t) {
   for (int r = 0; r < comm->num_ranks; ++r)
     std::memcpy(static_cast<char*>(to) + static_cast<std::size_t>(r) * count * width(type), from, count * width(type));
-  return begin_call();
+  return begin_call(comm);
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
   return ncclAllReduce(from, to, count, type, op, comm, stream);
 }
-ncclResult_t ncclBroadcast(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
-  return begin_call();
+ncclResult_t ncclBroadcast(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t) {
+  return begin_call(comm);
 }
 
 }  // extern "C"

@@ -1,6 +1,7 @@
 // Levers and records of the pretended CUDA runtime and NCCL.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace magister {
@@ -10,8 +11,13 @@ struct PretendedGpu {
   int questions_until_done = 3;  // ncclCommGetAsyncError calls until a call is in flight
   int stream_busy = 0;           // cudaStreamQuery calls until the stream is done
   bool fail_at_once = false, peer_lost = false, stream_fails = false, no_unique_id = false;
+  bool call_hangs = false;     // a blocking call returns only when its communicator is aborted
+  std::size_t free_bytes = 0;  // as the driver says
   // Records.
   int questions = 0, questions_left = 0, collectives = 0, aborts = 0, communicators = 0, allocations = 0;
+  int finalized = 0, destroyed = 0;
+  int calls_without_blocking = 0;  // collectives that would start a thread each
+  int stream_priority = 0;         // of the stream made last
   bool id_arrived = false, non_blocking = false;
   std::string algorithm;
 };

@@ -1,7 +1,10 @@
 // The line through two peaks of memory.
 #include "magister/run/pass_budget.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include "magister/run/run_context.h"
 
 namespace magister {
 namespace {
@@ -13,6 +16,35 @@ TEST(PassBudget, TokensThatTheMemoryHolds) {
   EXPECT_EQ(token_budget_of(1000, 105000, 2000, 205000, 50'000), 1000);
   // Equal peaks (all in the tile of logits): tokens cost next to nothing.
   EXPECT_GT(token_budget_of(1000, 5000, 2000, 5000, 1'000'000), 100'000);
+}
+
+// An 8B model in 20 GB: 119 KB a token of the layers and 0.9 GB once, not the few KB a token that a tile of logits hides them behind.
+TEST(PassBudget, LayersAreWhatTokensCost) {
+  const auto peak = [](std::int64_t tokens) { return 900'000'000u + 119'000u * static_cast<std::uint64_t>(tokens); };
+  EXPECT_EQ(token_budget_of(2048, peak(2048), 4096, peak(4096), 20'000'000'000), 160'504);
+}
+
+// Hidden states and kept numbers of two passes, beside a tile of logits.
+TEST(PassBudget, TokensOfTheHead) {
+  const auto group = make_single_process_group();
+  ThreadPool pool(1);
+  const LmHead head{{at::zeros({1000, 64}), {}}, {0, 1000}, 1000, gpu::Queue{}};
+  const LogitReducer reducer(head, *group, pool, 20);
+  EXPECT_EQ(reducer.bytes_of_row(), (4 + 20 + 16) * 8u);
+  const std::uint64_t tile = LogitReducer::kGpuTileRows * 1000 * 4, a_token = 2 * (64 * 4 + 40 * 8);
+  EXPECT_EQ(tokens_of_head(64, reducer, tile + 77 * a_token), 77);
+  EXPECT_EQ(tokens_of_head(64, reducer, 5), 0);
+}
+
+TEST(PassLimits, AutoFollowsTheKindOfDevice) {
+  const auto of = [](std::uint64_t sequences, std::uint64_t tokens, bool on_gpu) {
+    const PassLimits limits = pass_limits({sequences, tokens}, 512, on_gpu);
+    return std::pair(limits.sequences, limits.tokens);
+  };
+  EXPECT_EQ(of(0, 0, false), (std::pair<std::uint64_t, std::uint64_t>(32, 512)));
+  EXPECT_EQ(of(0, 0, true), (std::pair<std::uint64_t, std::uint64_t>(256, 8192)));
+  EXPECT_EQ(of(7, 0, true), (std::pair<std::uint64_t, std::uint64_t>(7, 8192)));
+  EXPECT_EQ(of(0, 9, false), (std::pair<std::uint64_t, std::uint64_t>(32, 9)));
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
-// CudaGraph: kernels that were queued once and are started together from then on: one launch instead of some hundred.
+// CudaGraph: kernels that were queued once and are started together from then on: one launch instead of some hundred. On a host queue a
+// list of the same kernels with the same arguments, so that what a graph remembers is tested without a GPU, too.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "magister/device/launch.h"
@@ -12,20 +14,33 @@ class CudaGraph {
  public:
   CudaGraph() = default;
   // Records what `queue_all` puts into the queue that it is given; nothing of it runs. It may start kernels and nothing else: memory
-  // that it uses must stay. The thread's device is the queue's.
-  static CudaGraph capture(int device, const std::function<void(const Queue&)>& queue_all);
-  ~CudaGraph();
-  CudaGraph(CudaGraph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+  // that it uses must stay. The thread's device is that of `queue`.
+  static CudaGraph capture(const Queue& queue, const std::function<void(const Queue&)>& queue_all) {
+    return queue.on_host() ? CudaGraph(record_on_host([&] { queue_all(queue); })) : capture_on(queue.device, queue_all);
+  }
+  ~CudaGraph() { destroy(); }
+  CudaGraph(CudaGraph&& other) noexcept
+      : executable_(std::exchange(other.executable_, nullptr)), on_host_(std::move(other.on_host_)) {}
   CudaGraph& operator=(CudaGraph&& other) noexcept {
     std::swap(executable_, other.executable_);
+    std::swap(on_host_, other.on_host_);
     return *this;
   }
-  bool is_captured() const { return executable_ != nullptr; }
-  // Starts it in the device's default stream.
-  void launch() const;
+  bool is_captured() const { return executable_ != nullptr || on_host_ != nullptr; }
+  // Starts it in the device's default stream; on the host it is done when this returns.
+  void launch() const {
+    if (on_host_ == nullptr) return launch_on_device();
+    for (const std::function<void()>& kernel : *on_host_) kernel();
+  }
 
  private:
+  explicit CudaGraph(HostKernels kernels) : on_host_(std::make_unique<HostKernels>(std::move(kernels))) {}
+  static CudaGraph capture_on(int device, const std::function<void(const Queue&)>& queue_all);
+  void launch_on_device() const;
+  void destroy() noexcept;
+
   void* executable_ = nullptr;  // cudaGraphExec_t
+  std::unique_ptr<HostKernels> on_host_;
 };
 
 }  // namespace magister::gpu

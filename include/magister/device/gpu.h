@@ -20,8 +20,12 @@ int gpu_compute_capability(int device_index);
 struct GpuMemory {
   std::uint64_t total_bytes = 0, free_bytes = 0;
 };
-// As the driver says now; what ATen's allocator keeps in reserve counts as used.
+// As the driver says now. What ATen's allocator of this process keeps in reserve counts as free: it gives it out again.
 GpuMemory gpu_memory(int device_index);
+// That reserve: 0 where the GPU libraries are not loaded or nothing was ever asked of the allocator.
+std::uint64_t idle_gpu_bytes(int device_index) noexcept;
+// Gives the reserve back to the driver, for what asks there: NCCL, cuBLAS, another process. When a model has gone.
+void release_idle_gpu_memory() noexcept;
 
 // What ATen's allocator has given out on a device, and what it keeps from the driver: now, and at most since the last reset.
 struct GpuAllocated {

@@ -62,6 +62,13 @@ class HostThread {
 enum class HostOrder { kAscending, kDescending };
 void set_host_order(HostOrder order);
 
+// Kernels with their arguments, in the order in which they were queued.
+using HostKernels = std::vector<std::function<void()>>;
+// What this thread queues on the host during queue_all(), which runs none of it.
+HostKernels record_on_host(const std::function<void()>& queue_all);
+// The list that is being recorded by this thread, or nullptr.
+HostKernels* host_recording();
+
 // Runs every block of the launch, one after the other. Throws Error(kInternal) naming the block when its threads wait for each other
 // for ever or write beyond their shared memory.
 void run_on_host(const LaunchShape& shape, const std::function<void(HostThread&)>& kernel);

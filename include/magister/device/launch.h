@@ -34,7 +34,12 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
   const WatchedLaunch watched(Kernel::kName, shape);
   if (queue.on_host()) {
-    run_on_host(shape, [&kernel](HostThread& thread) { kernel(thread); });
+    const auto run = [kernel, shape] { run_on_host(shape, [&kernel](HostThread& thread) { kernel(thread); }); };
+    if (HostKernels* const recording = host_recording()) {
+      recording->emplace_back(run);
+    } else {
+      run();
+    }
     return;
   }
   const int code = launch_cuda(kernel, shape, queue.stream);

@@ -41,8 +41,11 @@ struct Generation {
   std::int64_t cached_tokens = 0;    // of the prompt, that were not computed again
 };
 
-// [R, v] of each shard -> [R, V]: the shards' parts side by side. Collective over the group.
-at::Tensor gather_logits(const at::Tensor& part_Rv, ProcessGroup& group);
+// Each shard's part of the vocabulary. Local.
+std::vector<std::int64_t> logit_widths(const ModelConfig& config, int tp_size);
+// [R, v] of each shard -> [R, V]: the shards' parts side by side, in one exchange that nobody waits for on the host. Collective over the
+// group.
+at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64_t>& widths, ProcessGroup& group);
 
 struct GeneratorLimits {
   std::int64_t max_sequences = 32;  // that write at the same time

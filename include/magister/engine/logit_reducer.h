@@ -43,12 +43,16 @@ class LogitReducer {
   static ReducedLogits reduce_reference(const LmHead& head, const at::Tensor& hidden_TD,
                                         std::span<const TokenId> targets_T, std::int64_t top_k);
 
-  // Rows of logits that stand on a GPU at a time: 263 MB for 128,256 entries, 1/32 of a unit of 16,384 rows, and enough rows for the
-  // product to be bound by arithmetic.
-  static constexpr std::int64_t kGpuTileRows = 512;
+  // Rows of logits that stand on a GPU at a time: 525 MB for 128,256 entries, 1/16 of a unit of 16,384 rows, and as many blocks of the
+  // reduction as 132 multiprocessors hold at once.
+  static constexpr std::int64_t kGpuTileRows = 1024;
 
   // Bytes of work memory a thread needs besides the result (for plan); on a GPU of the device.
   std::uint64_t scratch_bytes() const;
+  // Bytes of what is kept of a row until it is on the host, of all shards.
+  std::uint64_t bytes_of_row() const {
+    return static_cast<std::uint64_t>(common_width_ * group_.tp_size()) * sizeof(std::int64_t);
+  }
 
  private:
   at::Tensor shares_on_cpu(const at::Tensor& hidden_TD, std::span<const TokenId> targets_T) const;

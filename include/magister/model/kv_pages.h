@@ -53,6 +53,7 @@ struct KvCache {
   std::int64_t num_pages = 0;
   // On a GPU instead of `layers`: by layer [P + 1, K, 48, E], in the activations' type; nobody reads the last page.
   std::vector<at::Tensor> keys, values;
+  std::uint64_t generation = 0;  // on a GPU: of this cache alone in the process, for what remembers where it stands
 };
 
 }  // namespace magister

@@ -122,6 +122,11 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    at::ScalarType dtype);
 
+// The same of the keys and values that prompts with a cache gather out of its pages, a layer at a time. sequence_tokens: of the longest
+// sequence.
+std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                                 std::int64_t sequence_tokens, at::ScalarType dtype);
+
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
 // auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16 and unknown names.

@@ -54,6 +54,9 @@ class ProcessGroup {
   // A number of the root's, from host to host: nccl sends it by MPI, so that nobody waits for the device.
   virtual std::int64_t broadcast_number(std::int64_t number, int root);
   virtual void barrier() = 0;
+  // Ends the group in order when its work is done; nothing is asked of it afterwards. Without it the destructor gives up what is under way,
+  // which is right after a fault.
+  virtual void close() {}
 
  protected:
   ProcessGroup(int tp_rank, int tp_size) : tp_rank_(tp_rank), tp_size_(tp_size) {}
@@ -80,7 +83,7 @@ std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& memb
 
 // One GPU per rank; the unique id travels over MPI. Calls are enqueued on the device's default stream, as ATen's are,
 // and return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes
-// (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws. bf16 and f16 sums travel as fp32. For a
+// (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws; close() ends it in order. bf16 and f16 sums travel as fp32. For a
 // given machine the bits are reproducible: NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 and 8 channels
 // (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise; `fast` leaves all that to NCCL, and
 // narrow sums travel as they are: half the bytes, rounded at every GPU. Throws

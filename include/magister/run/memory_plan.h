@@ -20,7 +20,7 @@ namespace magister {
 
 using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
 
-// What a GPU's memory holds beside a CPU's: keys, values and activations stand in activation_dtype(), the head works on 512 rows of f32 logits
+// What a GPU's memory holds beside a CPU's: keys, values and activations stand in activation_dtype(), the head works on 1,024 rows of f32 logits
 // at a time, and codes are made plain, a product at a time, for passes of many rows.
 struct GpuDemand {
   at::ScalarType dtype = at::kBFloat16;  // of the weights, as resolve_gpu_dtype() says

@@ -39,6 +39,8 @@ struct OpenModel {
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
+  // Not where the GPU's code runs on the host.
+  bool computes_on_gpu() const { return gpu && !gpu->on_host(); }
   // How this CPU multiplies bf16 weights: "amx", "avx512bf16", or "f32" where they are widened. Sums are in other orders, so a run does
   // not go on with another way. Empty on GPUs and for other types.
   std::string bf16_products() const;

@@ -1,6 +1,7 @@
 // ReduceLogits: a tile of logits [R, v] becomes what is kept of each row, in one pass over it: maximum, sum of exponentials, weighted
 // sum, the target's logit and the exact best candidates. A block a row. Candidates above the threshold so far are appended in shared
 // memory; when it fills they are sorted and the threshold rises, about ln(v / kept) times kept entries per row for any order of logits.
+// Reading is all there is to it: a thread has four loads of 16 bytes under way, and asks for the next before it waits for the others.
 // Legend: R rows of a tile, v this shard's part of the vocabulary, W numbers of a share.
 #pragma once
 
@@ -12,11 +13,12 @@ struct ReduceLogits {
   static constexpr const char* kName = "reduce_logits";
   static constexpr int kMaxThreads = 256;
   static constexpr int kCapacity = 2048;          // candidates in shared memory
-  static constexpr int kChunk = 4 * kMaxThreads;  // columns between two looks at the count
+  static constexpr int kChunk = 4 * kMaxThreads;  // columns between two looks at the count, 16 bytes a thread
+  static constexpr int kAhead = 4;                // chunks that are under way
   static constexpr int kMostKept = kCapacity - kChunk;
   static constexpr int kNumbers = 4;
 
-  const float* logits_Rv;
+  const float* logits_Rv;         // at a multiple of 16 bytes
   const std::int32_t* targets_R;  // ids in the whole vocabulary, -1: none
   std::int64_t* shares_RW;  // maximum, sum, weighted sum, target logit as doubles' bits; then `kept` times {logit, id}
   std::int64_t v, vocab_begin, W;
@@ -38,26 +40,53 @@ struct ReduceLogits {
     }
     t.sync();
     Running sums;
-    for (std::int64_t first = 0; first < v; first += kChunk) {
-      for (int i = 0; i < kChunk / kMaxThreads; ++i) {  // neighbours read neighbouring columns
-        const std::int64_t column = first + i * kMaxThreads + t.thread();
-        if (column >= v) break;
-        const float logit = row_v[column];
-        sums.add(logit);
-        if (column == target) shared.target = logit;
-        if (kept > 0 && logit > shared.threshold) {
-          shared.keys[t.add_shared(&shared.count, 1)] = key_of(logit, static_cast<std::uint32_t>(vocab_begin + column));
+    float ahead[kAhead][4] = {};
+    MAGISTER_UNROLL
+    for (int c = 0; c < kAhead; ++c) load(row_v, c * kChunk + 4 * t.thread(), ahead[c]);
+    for (std::int64_t first = 0; first < v; first += kAhead * kChunk) {
+      MAGISTER_UNROLL
+      for (int c = 0; c < kAhead; ++c) {
+        const std::int64_t column = first + c * kChunk + 4 * t.thread();
+        if (first + c * kChunk >= v) continue;  // the same for all threads
+        float logits[4];
+        MAGISTER_UNROLL
+        for (int i = 0; i < 4; ++i) logits[i] = ahead[c][i];
+        load(row_v, column + kAhead * kChunk, ahead[c]);
+        MAGISTER_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (column + i >= v) continue;
+          sums.add(logits[i]);
+          if (column + i == target) shared.target = logits[i];
+          if (kept > 0 && logits[i] > shared.threshold) {
+            shared.keys[t.add_shared(&shared.count, 1)] =
+                key_of(logits[i], static_cast<std::uint32_t>(vocab_begin + column + i));
+          }
         }
+        t.sync();
+        if (shared.count > kCapacity - kChunk) select(t, shared);
+        t.sync();  // everybody has read the count before it grows again
       }
-      t.sync();
-      if (shared.count > kCapacity - kChunk) select(t, shared);
-      t.sync();  // everybody has read the count before it grows again
     }
     if (kept > 0) select(t, shared);
     write(t, shared, sums);
   }
 
  private:
+  // Four neighbours, of which those behind the row's end stay what they are. Rows of odd lengths begin anywhere.
+  MAGISTER_DEVICE void load(const float* row_v, std::int64_t column, float (&to)[4]) const {
+    if (column >= v) return;
+    if (v % 4 == 0) {
+      const Words4 words = load_16_once(row_v + column);
+      MAGISTER_UNROLL
+      for (int i = 0; i < 4; ++i) to[i] = bits_as_float(words.word[i]);
+      return;
+    }
+    MAGISTER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (column + i < v) to[i] = row_v[column + i];
+    }
+  }
+
   struct Shared {
     std::uint64_t keys[kCapacity];
     double scratch[32];

@@ -40,6 +40,23 @@ MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
   }
 }
 
+// Eight of them in shared memory, without conflicts of banks.
+MAGISTER_DEVICE void keep_8(float* to, const float (&from)[8]) {
+  MAGISTER_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    Words4 words;
+    MAGISTER_UNROLL
+    for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
+    reinterpret_cast<Words4*>(to)[half] = words;
+  }
+}
+MAGISTER_DEVICE void keep_8(Bf16* to, const float (&from)[8]) {
+  Words4 words;
+  MAGISTER_UNROLL
+  for (int i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+  *reinterpret_cast<Words4*>(to) = words;
+}
+
 // Two: 4 bytes of bf16 or 8 of f32, aligned to that.
 MAGISTER_DEVICE void load_2(const Bf16* from, float (&to)[2]) {
   const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(from);
@@ -136,17 +153,8 @@ struct AddRmsNorm {
   }
 
  private:
-  // In shared memory, without conflicts of banks.
   static MAGISTER_DEVICE void keep(float* to, const float (&from)[1]) { to[0] = from[0]; }
-  static MAGISTER_DEVICE void keep(float* to, const float (&from)[8]) {
-    MAGISTER_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      Words4 words;
-      MAGISTER_UNROLL
-      for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
-      reinterpret_cast<Words4*>(to)[half] = words;
-    }
-  }
+  static MAGISTER_DEVICE void keep(float* to, const float (&from)[8]) { keep_8(to, from); }
 
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
@@ -312,6 +320,12 @@ struct RotateHeads {
   }
 };
 
+MAGISTER_DEVICE float gated(Activation activation, float gate, float up) {
+  const float z =
+      activation == Activation::kSilu ? gate : kGeluTanhScale * (gate + kGeluTanhCubic * gate * gate * gate);
+  return divide_roughly(gate, 1.0f + expf(-z)) * up;
+}
+
 // act(gate) * up.
 template <typename A>
 struct GateMultiply {
@@ -336,7 +350,7 @@ struct GateMultiply {
     A* out = out_TF + t.block_x() * F + first;
     if (F % 8 != 0) {
       for (std::int64_t i = 0; i < 8 && first + i < F; ++i)
-        out[i] = stored<A>(one(to_float(gates[i]), to_float(gates[F + i])));
+        out[i] = stored<A>(gated(activation, to_float(gates[i]), to_float(gates[F + i])));
       return;
     }
     if (first >= F) return;
@@ -344,15 +358,8 @@ struct GateMultiply {
     load_8(gates, gate);
     load_8(gates + F, up);
     MAGISTER_UNROLL
-    for (int i = 0; i < 8; ++i) gate[i] = one(gate[i], up[i]);
+    for (int i = 0; i < 8; ++i) gate[i] = gated(activation, gate[i], up[i]);
     store_8(out, gate);
-  }
-
- private:
-  MAGISTER_DEVICE float one(float gate, float up) const {
-    const float z =
-        activation == Activation::kSilu ? gate : kGeluTanhScale * (gate + kGeluTanhCubic * gate * gate * gate);
-    return divide_roughly(gate, 1.0f + expf(-z)) * up;
   }
 };
 

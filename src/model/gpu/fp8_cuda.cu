@@ -1,5 +1,7 @@
-// The kernel of fp8_kernel.h for GPUs.
+// The kernels of fp8_kernel.h for GPUs.
 #include "magister/device/launch_cuda.cuh"
 #include "model/gpu/fp8_kernel.h"
 
 MAGISTER_INSTANTIATE(magister::gpu::QuantizeRows<magister::gpu::Bf16>);
+MAGISTER_INSTANTIATE(magister::gpu::NormQuantize);
+MAGISTER_INSTANTIATE(magister::gpu::GateQuantize);

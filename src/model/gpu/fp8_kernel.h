@@ -1,6 +1,7 @@
-// QuantizeRows: rows of activations (or of weights) as 8-bit floats with one scale a row, for fp8 products.
+// Rows of activations (or of weights) as 8-bit floats with one scale a row, for fp8 products: of what stands there (QuantizeRows), and of
+// what a norm or a gate makes, in the same pass and with the same bits (NormQuantize, GateQuantize).
 // e4m3: 3 bits of mantissa, largest number 448. Source: Micikevicius et al., arXiv 2209.05433.
-// Legend: M rows, K numbers of a row.
+// Legend: M rows, K numbers of a row; T packed tokens, D hidden, F MLP columns of this shard.
 #pragma once
 
 #include "model/gpu/elementwise_kernels.h"
@@ -21,11 +22,33 @@ MAGISTER_DEVICE std::uint8_t to_e4m3(float value) {
   return static_cast<std::uint8_t>(sign | ((rounded >> 20) - (120u << 3)));  // the exponent's bias is 7 and not 127
 }
 
+MAGISTER_DEVICE float e4m3_scale(float largest) { return largest > 0 ? largest / 448.0f : 1.0f; }
+
+// Eight neighbours, 8 bytes.
+MAGISTER_DEVICE void store_e4m3(std::uint8_t* to, const float (&values)[8], float scale) {
+  union {
+    std::uint8_t byte[8];
+    std::uint64_t word;
+  } packed;
+  MAGISTER_UNROLL
+  for (int i = 0; i < 8; ++i) packed.byte[i] = to_e4m3(values[i] / scale);
+  *reinterpret_cast<std::uint64_t*>(to) = packed.word;
+}
+
+// What eight numbers are as bf16, and the largest of them so far.
+MAGISTER_DEVICE float rounded_and_largest(float (&values)[8], float largest) {
+  MAGISTER_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    values[i] = to_float(to_bf16(values[i]));
+    largest = fmaxf(largest, fabsf(values[i]));
+  }
+  return largest;
+}
+
 template <typename A>
 struct QuantizeRows {
   static constexpr const char* kName = "quantize_rows";
   static constexpr int kMaxThreads = 256;
-  static constexpr float kLargest = 448.0f;
   const A* x_MK;
   std::uint8_t* out_MK;
   float* scale_M;  // x is about out * scale
@@ -46,18 +69,119 @@ struct QuantizeRows {
       for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(values[i]));
     }
     largest = block_max(t, largest, reinterpret_cast<float*>(t.shared()));
-    const float scale = largest > 0 ? largest / kLargest : 1.0f;
+    const float scale = e4m3_scale(largest);
     if (t.thread() == 0) scale_M[t.block_x()] = scale;
     for (std::int64_t k = t.thread() * 8; k < K; k += t.num_threads() * 8) {
       float values[8];
       load_8(row + k, values);
-      union {
-        std::uint8_t byte[8];
-        std::uint64_t word;
-      } packed;
+      store_e4m3(out_MK + t.block_x() * K + k, values, scale);
+    }
+  }
+};
+
+// AddRmsNorm<Bf16>, then QuantizeRows<Bf16> of what it gives, which nobody else reads.
+struct NormQuantize {
+  static constexpr const char* kName = "norm_quantize";
+  static constexpr int kMaxThreads = 256;
+  float* hidden_TD;       // the residual stream
+  const Bf16* delta_TD;   // or nullptr
+  const float* weight_D;  // or nullptr
+  std::uint8_t* out_TD;
+  float* scale_T;
+  std::int64_t D;  // a multiple of 8
+  float eps;
+
+  // A block a token, whose row stays in shared memory between the passes over it.
+  LaunchShape shape(std::int64_t T) const {
+    return {.blocks_x = static_cast<unsigned>(T),
+            .threads = kMaxThreads,
+            .shared_bytes = (32 + static_cast<std::size_t>(D)) * sizeof(float)};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    auto* scratch = reinterpret_cast<float*>(t.shared());
+    float* row_D = scratch + 32;
+    const std::int64_t first = t.block_x() * D;
+    float squares = 0;
+    for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
+      float values[8];
+      load_8(hidden_TD + first + d, values);
+      if (delta_TD != nullptr) {
+        float delta[8];
+        load_8(delta_TD + first + d, delta);
+        MAGISTER_UNROLL
+        for (int i = 0; i < 8; ++i) values[i] += delta[i];
+        store_8(hidden_TD + first + d, values);
+      }
+      keep_8(row_D + d, values);
       MAGISTER_UNROLL
-      for (int i = 0; i < 8; ++i) packed.byte[i] = to_e4m3(values[i] / scale);
-      *reinterpret_cast<std::uint64_t*>(out_MK + t.block_x() * K + k) = packed.word;
+      for (int i = 0; i < 8; ++i) squares += values[i] * values[i];
+    }
+    const float mean = block_sum(t, squares, scratch) / static_cast<float>(D);
+    const float scale = 1.0f / sqrtf(mean + eps);
+    float largest = 0;
+    for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
+      float values[8], weights[8];
+      load_8(row_D + d, values);
+      if (weight_D != nullptr) {
+        load_8(weight_D + d, weights);
+        MAGISTER_UNROLL
+        for (int i = 0; i < 8; ++i) values[i] = weights[i] * (values[i] * scale);
+      }
+      largest = rounded_and_largest(values, largest);
+      keep_8(row_D + d, values);
+    }
+    const float step = e4m3_scale(block_max(t, largest, scratch));
+    if (t.thread() == 0) scale_T[t.block_x()] = step;
+    for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
+      float values[8];
+      load_8(row_D + d, values);
+      store_e4m3(out_TD + first + d, values, step);
+    }
+  }
+};
+
+// GateMultiply<Bf16>, then QuantizeRows<Bf16>.
+struct GateQuantize {
+  static constexpr const char* kName = "gate_quantize";
+  static constexpr int kMaxThreads = 256;
+  const Bf16* gate_up_TF2;  // [T, 2F], gate first
+  std::uint8_t* out_TF;
+  float* scale_T;
+  std::int64_t F;  // a multiple of 8
+  Activation activation;
+
+  // A block a token, whose row of bf16 stays in shared memory until its largest number is known: 28 KB of an 8B model.
+  LaunchShape shape(std::int64_t T) const {
+    return {.blocks_x = static_cast<unsigned>(T),
+            .threads = kMaxThreads,
+            .shared_bytes = 32 * sizeof(float) + static_cast<std::size_t>(F) * sizeof(Bf16)};
+  }
+  // Rows that fit: others are made in two passes.
+  static constexpr std::int64_t kMostColumns = 48 << 10;
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    auto* scratch = reinterpret_cast<float*>(t.shared());
+    auto* row_F = reinterpret_cast<Bf16*>(scratch + 32);
+    const Bf16* gates = gate_up_TF2 + t.block_x() * 2 * F;
+    float largest = 0;
+    for (std::int64_t f = t.thread() * 8; f < F; f += t.num_threads() * 8) {
+      float gate[8], up[8];
+      load_8(gates + f, gate);
+      load_8(gates + F + f, up);
+      MAGISTER_UNROLL
+      for (int i = 0; i < 8; ++i) gate[i] = gated(activation, gate[i], up[i]);
+      largest = rounded_and_largest(gate, largest);
+      keep_8(row_F + f, gate);
+    }
+    const float scale = e4m3_scale(block_max(t, largest, scratch));
+    if (t.thread() == 0) scale_T[t.block_x()] = scale;
+    for (std::int64_t f = t.thread() * 8; f < F; f += t.num_threads() * 8) {
+      float values[8];
+      load_8(row_F + f, values);
+      store_e4m3(out_TF + t.block_x() * F + f, values, scale);
     }
   }
 };

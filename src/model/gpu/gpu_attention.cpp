@@ -6,19 +6,19 @@
 #include <ATen/ops/_flash_attention_forward.h>
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "magister/device/upload.h"
 #include "model/cpu/decoder_layer.h"
+#include "model/gpu/gather_kernel.h"
+#include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
 namespace {
 
 at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
   return upload(at::tensor(numbers, at::kLong).to(at::kInt), device);
-}
-
-bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
-  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
 }
 
 // q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU in double: there a product's order of sums depends on the number of
@@ -34,11 +34,32 @@ at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Te
       .to(q.scalar_type());
 }
 
-at::Tensor of_pages(const at::Tensor& pages_PKSE, const AttentionRun& run) {
-  return at::index(pages_PKSE, {run.pages_N, std::nullopt, run.places_N});  // [N, K, E]
+// Keys or values of a run, [N, K, E], by plain indexing: for heads of odd sizes, and what the kernel is compared with.
+at::Tensor of_pages(const at::Tensor& pages_PKSE, const at::Tensor& slots_N) {
+  return at::index(pages_PKSE,
+                   {at::div(slots_N, KvPages::kSlots, "floor"), std::nullopt, at::remainder(slots_N, KvPages::kSlots)});
+}
+
+template <typename A>
+void gather(const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_N, at::Tensor& keys_NKE,
+            at::Tensor& values_NKE, const Queue& queue) {
+  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3);
+  const GatherKeys<A> kernel{data<A>(keys),
+                             data<A>(values),
+                             data<std::int64_t>(slots_N),
+                             data<A>(keys_NKE),
+                             data<A>(values_NKE),
+                             static_cast<std::uint32_t>(N),
+                             static_cast<std::uint32_t>(K),
+                             static_cast<std::uint32_t>(E)};
+  launch(kernel, kernel.shape(), queue);
 }
 
 }  // namespace
+
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
+  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
+}
 
 bool groups_are_even(const LayerShape& shape) {
   if (shape.heads % shape.kv_heads != 0) return false;
@@ -48,17 +69,32 @@ bool groups_are_even(const LayerShape& shape) {
   return true;
 }
 
+std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
+                                                const at::Tensor& slots_N, const Queue& queue) {
+  const std::int64_t N = slots_N.size(0), K = keys.size(1), E = keys.size(3),
+                     bytes = E * static_cast<std::int64_t>(keys.element_size());
+  if (bytes % 16 != 0 || N * K * (bytes / 16) >= std::int64_t{1} << 31)
+    return {of_pages(keys, slots_N), of_pages(values, slots_N)};
+  at::Tensor keys_NKE = at::empty({N, K, E}, keys.options()), values_NKE = at::empty({N, K, E}, keys.options());
+  if (keys.scalar_type() == at::kBFloat16) {
+    gather<Bf16>(keys, values, slots_N, keys_NKE, values_NKE, queue);
+  } else {
+    gather<float>(keys, values, slots_N, keys_NKE, values_NKE, queue);
+  }
+  return {keys_NKE, values_NKE};
+}
+
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device) {
   AttentionPlan plan;
-  std::vector<std::vector<std::int64_t>> pages, places;  // of each run
+  std::vector<std::vector<std::int64_t>> key_slots;  // of each run
   bool cached_before = false;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], rows = batch.cu_seqlens[s + 1] - begin, past = batch.past(s);
     const bool cached = past > 0;
-    if (plan.runs.empty() || cached != cached_before) {
-      plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}, {}});
-      pages.emplace_back();
-      places.emplace_back();
+    if (plan.runs.empty() || cached != cached_before ||
+        (cached && plan.runs.back().cu_keys.back() + past + rows > kMostGatheredKeys)) {
+      plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}});
+      key_slots.emplace_back();
     }
     cached_before = cached;
     AttentionRun& run = plan.runs.back();
@@ -68,47 +104,43 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
     run.longest_queries = std::max(run.longest_queries, rows);
     run.longest_keys = std::max(run.longest_keys, past + rows);
     for (std::int64_t j = 0; cached && j < past + rows; ++j) {
-      const std::int64_t slot = slots[static_cast<std::size_t>(s)].offset + j;
-      pages.back().push_back(slots[static_cast<std::size_t>(s)].pages[slot / KvPages::kSlots]);
-      places.back().push_back(slot % KvPages::kSlots);
+      const BlockTable& table = slots[static_cast<std::size_t>(s)];
+      const std::int64_t slot = table.offset + j;
+      key_slots.back().push_back(table.pages[slot / KvPages::kSlots] * KvPages::kSlots + slot % KvPages::kSlots);
     }
   }
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     AttentionRun& run = plan.runs[i];
     run.cu_queries_device = as_i32(run.cu_queries, device);
     run.cu_keys_device = as_i32(run.cu_keys, device);
-    if (pages[i].empty()) continue;
-    run.pages_N = upload(at::tensor(pages[i], at::kLong), device);
-    run.places_N = upload(at::tensor(places[i], at::kLong), device);
+    if (!key_slots[i].empty()) run.slots_N = upload(at::tensor(key_slots[i], at::kLong), device);
   }
   return plan;
 }
 
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
-                  const at::Tensor& values, const Queue& queue) {
+                  const at::Tensor& values, bool flash, const Queue& queue) {
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   const at::Tensor qkv_TAE = qkv_TQ.view({T, H + 2 * K, E});
-  const bool flash = flash_takes(shape, qkv_TQ.scalar_type(), queue), even = groups_are_even(shape);
   at::Tensor kv_of_head;
-  if (!flash || !even) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
+  if (!flash || !groups_are_even(shape)) kv_of_head = upload(at::tensor(shape.kv_of_head, at::kLong), qkv_TQ.device());
   std::vector<at::Tensor> outputs;
   for (const AttentionRun& run : plan.runs) {
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
     const at::Tensor q = rows.narrow(1, 0, H);
-    at::Tensor k = run.pages_N.defined() ? of_pages(keys, run) : rows.narrow(1, H, K);
-    at::Tensor v = run.pages_N.defined() ? of_pages(values, run) : rows.narrow(1, H + K, K);
+    at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);
+    if (run.slots_N.defined()) std::tie(k, v) = gathered_keys(keys, values, run.slots_N, queue);
     if (kv_of_head.defined()) {
       k = k.index_select(1, kv_of_head);
       v = v.index_select(1, kv_of_head);
     }
     if (flash) {
-      const auto window =
-          shape.sliding_window > 0 ? std::optional<std::int64_t>(shape.sliding_window - 1) : std::nullopt;
-      outputs.push_back(
-          std::get<0>(at::_flash_attention_forward(q, k, v, run.cu_queries_device, run.cu_keys_device,
-                                                   run.longest_queries, run.longest_keys, 0.0, /*is_causal=*/true,
-                                                   /*return_debug_mask=*/false, shape.attention_scale, window,
-                                                   window ? std::optional<std::int64_t>(0) : std::nullopt)));
+      // A window always, be it wider than all keys. Without one ATen exchanges grouped heads with queries where the longest query is 1,
+      // and divides keys by how many sequences there are: a row's bits would depend on its neighbours.
+      const std::int64_t left = shape.sliding_window > 0 ? shape.sliding_window - 1 : run.longest_keys;
+      outputs.push_back(std::get<0>(at::_flash_attention_forward(
+          q, k, v, run.cu_queries_device, run.cu_keys_device, run.longest_queries, run.longest_keys, 0.0,
+          /*is_causal=*/true, /*return_debug_mask=*/false, shape.attention_scale, left, /*window_size_right=*/0)));
       continue;
     }
     for (std::size_t s = 0; s + 1 < run.cu_queries.size(); ++s) {

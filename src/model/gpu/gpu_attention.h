@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "magister/device/launch.h"
@@ -22,8 +23,13 @@ struct AttentionRun {
   std::vector<std::int64_t> cu_queries, cu_keys;  // from 0, S + 1 each
   at::Tensor cu_queries_device, cu_keys_device;   // i32
   std::int64_t longest_queries = 0, longest_keys = 0;
-  at::Tensor pages_N, places_N;  // i64, of every key of a cached run; undefined: the keys are the run's own rows
+  at::Tensor
+      slots_N;  // i64, page * 48 + place of every key of a cached run; undefined: the keys are the run's own rows
 };
+
+// Keys of a cached run, unless one sequence alone has more: they are gathered out of the pages, and what that takes is planned
+// (gpu_gathered_bytes). A row's bits do not depend on where runs end.
+constexpr std::int64_t kMostGatheredKeys = 32768;
 
 struct AttentionPlan {
   std::vector<AttentionRun> runs;
@@ -32,9 +38,23 @@ struct AttentionPlan {
 // slots: of each sequence, or empty without a cache.
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device);
 
+// Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
+std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
+                                                const at::Tensor& slots_N, const Queue& queue);
+
+// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has.
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
+
+// Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
+std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
+                                                const at::Tensor& slots_N, const Queue& queue);
+
+// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has.
+bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
+
 // qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer, undefined without a cache. -> [T, H E].
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
-                  const at::Tensor& values, const Queue& queue);
+                  const at::Tensor& values, bool flash, const Queue& queue);
 
 // Whether heads 0 .. H-1 use KV heads 0, .., 0, 1, .., 1 in equal groups: what attention's kernels take for granted.
 bool groups_are_even(const LayerShape& shape);

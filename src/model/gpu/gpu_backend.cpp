@@ -1,15 +1,23 @@
 // Weights onto the device, and what a pass takes there.
 #include "model/gpu/gpu_backend.h"
 
+#include <algorithm>
+
 #include "magister/core/error.h"
+#include "magister/device/gpu.h"
 
 namespace magister {
 namespace gpu {
 
 GpuBackend::GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue)
-    : config_(config),
+    : at_the_end_{queue},
+      config_(config),
       partition_(partition_for(config, group.tp_rank(), group.tp_size())),
       model_(config_, partition_, dtype, queue, group) {}
+
+GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
+  if (!queue.on_host()) release_idle_gpu_memory();
+}
 
 void GpuBackend::load(WeightSource& source, bool tied) {
   model_.load(source, tied);
@@ -41,6 +49,17 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   return static_cast<std::uint64_t>(num_tokens) *
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size());
+}
+
+std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
+                                 std::int64_t sequence_tokens, at::ScalarType dtype) {
+  // A pass of few tokens has few sequences; else runs end before they have more keys, but for one sequence that has.
+  const std::int64_t keys = std::max(sequence_tokens, std::min(gpu::kMostGatheredKeys, num_tokens * sequence_tokens));
+  const LayerShape shape = shape_of(config, partition, 0);
+  // Heads in uneven groups get a copy of their keys each.
+  const std::int64_t heads = shape.kv_heads + (gpu::groups_are_even(shape) ? 0 : shape.heads);
+  return static_cast<std::uint64_t>(2 * keys * heads * shape.head_dim) * c10::elementSize(dtype) +
+         static_cast<std::uint64_t>(keys) * sizeof(std::int64_t);
 }
 
 }  // namespace magister

@@ -38,8 +38,14 @@ class GpuBackend final : public ModelBackend {
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
 
  private:
+  // Last to go, when weights and work places are the allocator's again: what the next task asks the driver for must be there.
+  struct GivesMemoryBack {
+    Queue queue;
+    ~GivesMemoryBack();
+  };
   void take_head();
 
+  GivesMemoryBack at_the_end_;
   ModelConfig config_;
   Partition partition_;
   GpuModel model_;

@@ -38,6 +38,12 @@ std::int64_t next_power_of_two(std::int64_t number) {
 
 }  // namespace
 
+// Whose pointers a graph holds. By number and not by address: what is made anew may stand where the old stood, in whole or in part.
+struct GpuDecoder::Memory {
+  std::uint64_t cache = 0, rope = 0, partial = 0;
+  bool operator==(const Memory&) const = default;
+};
+
 struct GpuDecoder::Places {
   std::int64_t rows = 0, chunks = 0;
   // Inputs, one block of bytes: slots i64 [R], then i32: ids, rotary rows, sequences, visible keys [R] each, page table [R, 4 C].
@@ -47,9 +53,7 @@ struct GpuDecoder::Places {
       middle_RF;    // the first rows of the work places
   GpuEvent copied;  // staging may be filled again
   CudaGraph graph;
-  const void* cache = nullptr;  // what the graph was captured with
-  const void* rope = nullptr;
-  const void* partial = nullptr;
+  Memory captured_with;
   int runs = 0;
 };
 
@@ -69,9 +73,8 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
 GpuDecoder::~GpuDecoder() = default;
 
 GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks) {
-  std::unique_ptr<Places>& places = places_[{rows, chunks}];
-  if (places) return *places;
-  places = std::make_unique<Places>();
+  if (const auto known = places_.find({rows, chunks}); known != places_.end()) return *known->second;
+  auto places = std::make_unique<Places>();  // kept when it is whole: there may be no memory for it
   places->rows = rows;
   places->chunks = chunks;
   const LayerShape& shape = weights_.layers.front().shape;
@@ -97,7 +100,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
       work_.push_back(at::empty({most_rows_, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
     *work[i].first = work_[i].narrow(0, 0, rows);
   }
-  return *places;
+  return *(places_[{rows, chunks}] = std::move(places));
 }
 
 void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot) {
@@ -204,22 +207,20 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
       places_of(bucket_of(static_cast<std::int64_t>(rows.size())), next_power_of_two(attention_chunks(longest)));
   const LayerShape& shape = weights_.layers.front().shape;
   const std::int64_t numbers = attention_scratch(places.rows, shape.heads, places.chunks, shape.head_dim);
-  if (!partial_.defined() || partial_.numel() < numbers) partial_ = at::empty({numbers}, places.hidden_RD.options());
+  if (!partial_.defined() || partial_.numel() < numbers) {
+    partial_ = at::empty({numbers}, places.hidden_RD.options());
+    ++partial_generation_;
+  }
   fill_inputs(places, rows, cache.num_pages * KvPages::kSlots);
   // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
-  const bool captures = graphs_ && !queue_.on_host() && !weights_.fp8 && group_.tp_size() == 1 && places.runs++ > 0;
+  const bool captures = graphs_ && !weights_.fp8 && group_.tp_size() == 1 && places.runs++ > 0;
   if (!captures) {
     queue_pass(places, cache, queue_);
   } else {
-    const void* const of_cache = cache.keys.front().data_ptr();
-    const void* const of_rope = rope_.cos_PE2().data_ptr();
-    const void* const of_partial = partial_.data_ptr();
-    if (!places.graph.is_captured() || places.cache != of_cache || places.rope != of_rope ||
-        places.partial != of_partial) {
-      places.graph = CudaGraph::capture(queue_.device, [&](const Queue& queue) { queue_pass(places, cache, queue); });
-      places.cache = of_cache;
-      places.rope = of_rope;
-      places.partial = of_partial;
+    const Memory memory{cache.generation, rope_.generation(), partial_generation_};
+    if (!places.graph.is_captured() || places.captured_with != memory) {
+      places.graph = CudaGraph::capture(queue_, [&](const Queue& queue) { queue_pass(places, cache, queue); });
+      places.captured_with = memory;
     }
     places.graph.launch();
   }

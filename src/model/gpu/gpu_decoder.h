@@ -38,10 +38,12 @@ class GpuDecoder {
   // Queued, not finished. Collective over the group.
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
 
-  // Off: kernels one by one, as with several shards and 8-bit floats. On by default, unless MAGISTER_CUDA_GRAPHS=0.
+  // Off: kernels one by one, as with several shards and 8-bit floats. On by default, unless MAGISTER_CUDA_GRAPHS=0. On the host a graph is
+  // a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
 
  private:
+  struct Memory;
   struct Places;  // of a bucket
   Places& places_of(std::int64_t rows, std::int64_t chunks);
   void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
@@ -59,8 +61,9 @@ class GpuDecoder {
   Queue queue_;
   std::int64_t most_rows_;
   bool works_ = false, graphs_ = true;
-  std::vector<at::Tensor> work_;  // [most_rows(), ...]: passes of all sizes work in the first rows
-  at::Tensor partial_;            // sums of attention's chunks, as large as a pass has needed
+  std::vector<at::Tensor> work_;          // [most_rows(), ...]: passes of all sizes work in the first rows
+  at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed
+  std::uint64_t partial_generation_ = 0;  // how often they were made
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };
 

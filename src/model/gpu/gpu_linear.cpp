@@ -94,24 +94,28 @@ GpuLinear to_device(const Linear& linear, at::Device device) {
 
 namespace {
 
-// [M, K] bf16 -> e4m3 as bytes with a scale a row, f32 [M, 1].
-std::pair<at::Tensor, at::Tensor> scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
+// [M, K] bf16.
+ProductRows scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
   const std::int64_t M = x_MK.size(0), K = x_MK.size(1);
-  at::Tensor bytes_MK = at::empty({M, K}, x_MK.options().dtype(at::kByte)),
-             scale_M1 = at::empty({M, 1}, x_MK.options().dtype(at::kFloat));
-  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()), bytes_MK.data_ptr<std::uint8_t>(),
-                                  scale_M1.data_ptr<float>(), K};
+  ProductRows rows = ProductRows::empty_fp8(M, K, x_MK.device());
+  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()),
+                                  rows.bytes_MK.data_ptr<std::uint8_t>(), rows.scale_M1.data_ptr<float>(), K};
   launch(kernel, kernel.shape(M), queue);
-  return {bytes_MK, scale_M1};
+  return rows;
 }
 
 }  // namespace
 
+ProductRows ProductRows::empty_fp8(std::int64_t M, std::int64_t K, at::Device device) {
+  const auto options = at::TensorOptions().device(device);
+  return {{}, at::empty({M, K}, options.dtype(at::kByte)), at::empty({M, 1}, options.dtype(at::kFloat))};
+}
+
 void to_fp8(GpuLinear& linear, const Queue& queue) {
   if (linear.is_quantized() || linear.inputs % 16 != 0 || linear.outputs % 16 != 0) return;
-  const auto [bytes_NK, scale_N1] = scaled_rows(linear.weight_NK, queue);
-  linear.fp8_NK = bytes_NK.view(at::kFloat8_e4m3fn);
-  linear.fp8_scales_1N = scale_N1.t();
+  const ProductRows rows = scaled_rows(linear.weight_NK, queue);
+  linear.fp8_NK = rows.bytes_MK.view(at::kFloat8_e4m3fn);
+  linear.fp8_scales_1N = rows.scale_M1.t();
   linear.weight_NK.reset();
 }
 
@@ -143,13 +147,22 @@ namespace {
 // The rows and the weight of a product in tiles: x as it is and plain [K, N], or both in 8-bit floats.
 class TileFactors {
  public:
-  TileFactors(const GpuLinear& linear, const at::Tensor& x_MK, const Queue& queue)
-      : linear_(linear), queue_(queue), x_MK_(x_MK) {
+  TileFactors(const GpuLinear& linear, const ProductRows& rows, const Queue& queue)
+      : linear_(linear), queue_(queue), x_MK_(rows.x_MK) {
     if (linear.fp8_NK.defined()) {
-      std::tie(x_MK_, scale_M1_) = scaled_rows(x_MK.contiguous(), queue);
+      const ProductRows scaled = rows.bytes_MK.defined() ? rows : scaled_rows(rows.x_MK.contiguous(), queue);
+      x_MK_ = scaled.bytes_MK;
+      scale_M1_ = scaled.scale_M1;
     } else {
-      weight_KN_ = plain_weight(linear, x_MK.scalar_type(), queue).t();
+      MAGISTER_ASSERT(x_MK_.defined());
+      weight_KN_ = plain_weight(linear, x_MK_.scalar_type(), queue).t();
     }
+  }
+
+  std::int64_t num_rows() const { return x_MK_.size(0); }
+  at::ScalarType out_type() const { return scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type(); }
+  at::Tensor empty_out(std::int64_t M) const {
+    return at::empty({M, linear_.outputs}, x_MK_.options().dtype(out_type()));
   }
 
   // Rows [row, row + out's rows) -> out, in a tile of `size` rows, filled up with zeros.
@@ -194,11 +207,11 @@ class TileFactors {
 
 }  // namespace
 
-at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,
+at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows_MK, const TileSizes& sizes,
                             const Queue& queue) {
-  const TileFactors factors(linear, x_MK, queue);
-  const std::int64_t M = x_MK.size(0);
-  at::Tensor out_MN = at::empty({M, linear.outputs}, x_MK.options());
+  const TileFactors factors(linear, rows_MK, queue);
+  const std::int64_t M = factors.num_rows();
+  at::Tensor out_MN = factors.empty_out(M);
   for (std::int64_t row = 0; row < M;) {
     const std::int64_t left = M - row;
     const auto fits = std::find_if(sizes.begin(), sizes.end(), [left](std::int64_t size) { return size <= left; });
@@ -226,7 +239,7 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue)
   constexpr std::int64_t kBlock =
       64;  // rows of the same numbers again and again: also their place in a tile must not matter
   const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
-  const TileFactors factors(linear, block, queue);
+  const TileFactors factors(linear, {block}, queue);
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
     candidates.emplace_back(size, at::Tensor());

@@ -42,6 +42,14 @@ struct GpuLinear {
   std::uint64_t num_bytes() const;
 };
 
+// What a product reads: rows in the activations' type, or, for a weight in fp8, e4m3 as bytes [M, K] with a scale a row, f32 [M, 1].
+struct ProductRows {
+  at::Tensor x_MK;
+  at::Tensor bytes_MK{}, scale_M1{};
+
+  static ProductRows empty_fp8(std::int64_t M, std::int64_t K, at::Device device);
+};
+
 // A slice that was read to the CPU -> the device. Plain weights keep their type, packed codes their numbers.
 GpuLinear to_device(const Linear& linear, at::Device device);
 
@@ -66,8 +74,12 @@ at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarTy
 // At most kMostDecodeRows rows of bf16 into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous. The same bits.
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
 // In x's type by cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others, however many.
-at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,
+at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows, const TileSizes& sizes,
                             const Queue& queue);
+inline at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,
+                                   const Queue& queue) {
+  return product_in_tiles(linear, ProductRows{x_MK}, sizes, queue);
+}
 // One product by cuBLAS; its bits depend on the number of rows. In out_type: that of x, or kFloat.
 at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type,
                            const Queue& queue);

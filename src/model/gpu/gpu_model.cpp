@@ -4,12 +4,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/fp8_kernel.h"
 #include "model/layer_shape.h"
 
 namespace magister::gpu {
@@ -31,8 +33,10 @@ void GpuModel::finish_loading() {
 }
 
 KvCache GpuModel::make_cache(std::int64_t num_pages) const {
+  static std::atomic<std::uint64_t> caches{0};
   KvCache cache;
   cache.num_pages = num_pages;
+  cache.generation = ++caches;
   const auto options = at::TensorOptions().dtype(weights_.dtype).device(weights_.device);
   for (const GpuLayer& layer : weights_.layers) {
     const std::vector<std::int64_t> sizes = {num_pages + 1, layer.shape.kv_heads, KvPages::kSlots,
@@ -107,17 +111,40 @@ void GpuModel::embed(GpuPass& pass) const {
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
 }
 
+void GpuModel::take_delta(GpuPass& pass) const {
+  if (!pass.delta_TD.defined()) return;
+  if (group_.tp_size() > 1) group_.finish_all_reduce_sum(pass.delta_TD);
+  if (!pass.delta_norm_D.defined()) return;
+  with_type(weights_.dtype, [&](auto a) {
+    using A = decltype(a);
+    const NormRows<A> on_delta{data<A>(pass.delta_TD), data<float>(pass.delta_norm_D), weights_.config.hidden_size,
+                               static_cast<float>(weights_.config.rms_norm_eps)};
+    launch(on_delta, on_delta.shape(pass.delta_TD.size(0)), queue_);
+  });
+}
+
+ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const {
+  if (!next.fp8_NK.defined()) return {norm(pass, weight_D)};
+  take_delta(pass);
+  const std::int64_t T = pass.hidden_TD.size(0), D = weights_.config.hidden_size;
+  ProductRows rows = ProductRows::empty_fp8(T, D, weights_.device);
+  const NormQuantize kernel{data<float>(pass.hidden_TD),
+                            data<Bf16>(pass.delta_TD),
+                            data<float>(weight_D),
+                            data<std::uint8_t>(rows.bytes_MK),
+                            data<float>(rows.scale_M1),
+                            D,
+                            static_cast<float>(weights_.config.rms_norm_eps)};
+  launch(kernel, kernel.shape(T), queue_);
+  return rows;
+}
+
 at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
-  if (pass.delta_TD.defined() && group_.tp_size() > 1) group_.finish_all_reduce_sum(pass.delta_TD);
+  take_delta(pass);
   at::Tensor out_TD = at::empty(pass.hidden_TD.sizes(), pass.hidden_TD.options().dtype(weights_.dtype));
   const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    if (pass.delta_TD.defined() && pass.delta_norm_D.defined()) {
-      const NormRows<A> on_delta{data<A>(pass.delta_TD), data<float>(pass.delta_norm_D), weights_.config.hidden_size,
-                                 eps};
-      launch(on_delta, on_delta.shape(out_TD.size(0)), queue_);
-    }
     const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(),
                                data<A>(pass.delta_TD),
                                data<float>(weight_D),
@@ -129,7 +156,7 @@ at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
   return out_TD;
 }
 
-at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD,
+at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD,
                                const at::Tensor& keys, const at::Tensor& values) const {
   const LayerShape& shape = layer.shape;
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
@@ -150,19 +177,27 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
                                 shape.rms_norm_eps};
     launch(kernel, kernel.shape(qkv_TQ.size(0)), queue_);
   });
-  return multiply(layer.o_proj, pass, attend(pass.attention, shape, qkv_TQ, keys, values, queue_));
+  const bool flash = flash_takes(shape, weights_.dtype, queue_);
+  return multiply(layer.o_proj, pass, {attend(pass.attention, shape, qkv_TQ, keys, values, flash, queue_)});
 }
 
-at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD) const {
+at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const {
   const at::Tensor gate_up_TF2 = multiply(layer.gate_up_proj, pass, normed_TD);
-  const std::int64_t T = normed_TD.size(0), F = layer.shape.mlp;
-  at::Tensor middle_TF = at::empty({T, F}, normed_TD.options());
+  const std::int64_t T = gate_up_TF2.size(0), F = layer.shape.mlp;
+  if (layer.down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
+    ProductRows middle_TF = ProductRows::empty_fp8(T, F, weights_.device);
+    const GateQuantize kernel{data<Bf16>(gate_up_TF2), data<std::uint8_t>(middle_TF.bytes_MK),
+                              data<float>(middle_TF.scale_M1), F, layer.shape.activation};
+    launch(kernel, kernel.shape(T), queue_);
+    return multiply(layer.down_proj, pass, middle_TF);
+  }
+  at::Tensor middle_TF = at::empty({T, F}, gate_up_TF2.options());
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
     const GateMultiply<A> kernel{data<A>(gate_up_TF2), data<A>(middle_TF), F, layer.shape.activation};
     launch(kernel, kernel.shape(T), queue_);
   });
-  return multiply(layer.down_proj, pass, middle_TF);
+  return multiply(layer.down_proj, pass, {middle_TF});
 }
 
 void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const {
@@ -202,11 +237,11 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
     for (GpuPass& pass : passes) {
-      const at::Tensor input_TD = norm(pass, layer.attention_norms.input_D);
+      const ProductRows input_TD = norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D);
       begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
     }
     for (GpuPass& pass : passes) {
-      const at::Tensor input_TD = norm(pass, layer.mlp_norms.input_D);
+      const ProductRows input_TD = norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D);
       begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms);
     }
   }

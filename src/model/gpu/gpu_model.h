@@ -83,12 +83,15 @@ class GpuModel {
   // Adds the pass's delta (where defined), whose sum it waits for, to the residual stream, after the norm on it, and norms the stream; an
   // undefined weight_D: no norm, the stream in dtype.
   at::Tensor norm(GpuPass& pass, const at::Tensor& weight_D) const;
+  // The same as the product that reads it wants it: in 8-bit floats at once where that is in fp8.
+  ProductRows norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const;
+  void take_delta(GpuPass& pass) const;
   void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const;
   // Partial over the shards, [T, D] in dtype.
-  at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD, const at::Tensor& keys,
+  at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
-  at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const at::Tensor& normed_TD) const;
-  at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const at::Tensor& x_TK) const {
+  at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
+  at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const ProductRows& x_TK) const {
     return product_in_tiles(linear, x_TK, pass.cached ? linear.prompt_tiles : linear.pass_tiles, queue_);
   }
 

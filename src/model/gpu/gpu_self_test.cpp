@@ -34,10 +34,11 @@ void GpuModel::self_test() {
   const at::Tensor cos_TE2 = pass.cos_PE2.index_select(0, pass.rope_rows_T),
                    sin_TE2 = pass.sin_PE2.index_select(0, pass.rope_rows_T);
   const at::Tensor attended_TD =
-      attention(layer, pass, norm(pass, layer.attention_norms.input_D), {}, {}).to(at::kFloat);
+      attention(layer, pass, norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D), {}, {}).to(at::kFloat);
   compare_paths("attention", attended_TD, plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2), tolerance,
                 kernels);
-  const at::Tensor mlp_TD = mlp(layer, pass, norm(pass, layer.mlp_norms.input_D)).to(at::kFloat);
+  const at::Tensor mlp_TD =
+      mlp(layer, pass, norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D)).to(at::kFloat);
   compare_paths("MLP", mlp_TD, plain_mlp.reference(block_TD), tolerance, kernels);
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;

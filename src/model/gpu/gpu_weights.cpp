@@ -147,6 +147,7 @@ void RopeOnDevice::reach(std::int64_t positions) {
   const RopeTable table = rope_table(weights_.config, 0, (positions + 4095) / 4096 * 4096);
   cos_PE2_ = table.cos_PE2.to(weights_.device);
   sin_PE2_ = table.sin_PE2.to(weights_.device);
+  ++generation_;
 }
 
 }  // namespace magister::gpu

@@ -52,10 +52,13 @@ class RopeOnDevice {
   void reach(std::int64_t positions);
   const at::Tensor& cos_PE2() const { return cos_PE2_; }
   const at::Tensor& sin_PE2() const { return sin_PE2_; }
+  // How often they were made: other tables may stand where old ones stood.
+  std::uint64_t generation() const { return generation_; }
 
  private:
   const GpuWeights& weights_;
   at::Tensor cos_PE2_, sin_PE2_;
+  std::uint64_t generation_ = 0;
 };
 
 // body(A()) with the type that dtype stands for.

@@ -113,8 +113,8 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   for (const std::int64_t id : node.optional_integers("stop_tokens", 0, 1 << 30))
     config.stop_tokens.push_back(static_cast<TokenId>(id));
   config.ignore_eos = node.boolean("ignore_eos", false);
-  config.max_sequences = whole(node, "max_sequences", 32, 1, 4096);
-  config.token_budget = whole(node, "token_budget", 512, 1, 1 << 20);
+  config.max_sequences = static_cast<std::uint64_t>(node.integer_or_auto("max_sequences", 1, 4096).value_or(0));
+  config.token_budget = static_cast<std::uint64_t>(node.integer_or_auto("token_budget", 1, 1 << 20).value_or(0));
   config.share_prefixes = node.boolean("share_prefixes", true);
   refuse_other_ends(node, config);
   declare_other_names(node);

@@ -45,8 +45,8 @@ struct GenerateConfig {
   std::vector<std::string> stop;     // texts that end a text; they stay in the tokens and leave the text
   std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
   bool ignore_eos = false;           // write on after the model's end tokens
-  std::uint64_t max_sequences = 32;  // written at the same time
-  std::uint64_t token_budget = 512;  // tokens of a forward pass
+  std::uint64_t max_sequences = 0;   // written at the same time; 0: auto
+  std::uint64_t token_budget = 0;    // tokens of a forward pass; 0: auto
   bool share_prefixes = true;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 class GenerateJob final : public TaskJob {
  public:
-  GenerateJob(const GenerateConfig& config, const PassShape& pass, const TaskInputs& inputs);
+  GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   Attributes identity() override { return {{"constraint_sha256", constraint_sha256_}}; }
   SampleRules rules() override;
@@ -44,7 +44,7 @@ class GenerateJob final : public TaskJob {
     return {plan.num_samples, plan.num_tokens, config_.n, config_.max_new_tokens, plan.key_bytes, config_.top_logprobs};
   }
 
-  const GenerateConfig& config_;
+  const GenerateConfig config_;  // with the limits of this kind of device
   const PassShape pass_;
   const TaskInputs inputs_;
   const ModelConfig& model_;
@@ -56,13 +56,13 @@ class GenerateJob final : public TaskJob {
   std::optional<ChatPrompts> chat_;               // where the records hold chats
 };
 
-GenerateJob::GenerateJob(const GenerateConfig& config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(config),
+GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs)
+    : config_(std::move(config)),
       pass_(pass),
       inputs_(inputs),
       model_(inputs.checkpoint.config()),
       tokenizer_(inputs.checkpoint.tokenizer()),
-      sampling_(config.sampling) {
+      sampling_(config_.sampling) {
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   MAGISTER_CHECK(
       model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
@@ -168,14 +168,22 @@ class Generate final : public Task {
   explicit Generate(GenerateConfig config)
       : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape() const override {
-    return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0};
+  PassShape pass_shape(bool on_gpu) const override {
+    return {limits(on_gpu).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    return std::make_unique<GenerateJob>(config_, pass_shape(), inputs);
+    const bool on_gpu = inputs.model.computes_on_gpu();
+    GenerateConfig config = config_;
+    config.max_sequences = limits(on_gpu).sequences;
+    config.token_budget = limits(on_gpu).tokens;
+    return std::make_unique<GenerateJob>(std::move(config), pass_shape(on_gpu), inputs);
   }
 
  private:
+  PassLimits limits(bool on_gpu) const {
+    return pass_limits({config_.max_sequences, config_.token_budget}, 512, on_gpu);
+  }
+
   GenerateConfig config_;
 };
 

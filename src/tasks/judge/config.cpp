@@ -83,8 +83,8 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
   config.use_chat_template = node.choice("chat_template", {"auto", "off"}, "auto") == "auto";
   config.length_place = node.place("max_prompt_length");
   config.max_prompt_length = static_cast<std::uint64_t>(node.integer("max_prompt_length", 4096, 1, 1 << 24));
-  config.max_sequences = static_cast<std::uint64_t>(node.integer("max_sequences", 32, 1, 4096));
-  config.token_budget = static_cast<std::uint64_t>(node.integer("token_budget", 1024, 1, 1 << 20));
+  config.max_sequences = static_cast<std::uint64_t>(node.integer_or_auto("max_sequences", 1, 4096).value_or(0));
+  config.token_budget = static_cast<std::uint64_t>(node.integer_or_auto("token_budget", 1, 1 << 20).value_or(0));
   config.share_prefixes = node.boolean("share_prefixes", true);
   node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens"});
   node.also_called("max_prompt_length", {"max_model_len", "max_length", "max_input_length", "max_seq_length"});

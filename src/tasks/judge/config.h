@@ -50,9 +50,9 @@ struct JudgeConfig {
   double low_mass = 0.5;                      // below this probability of all verdicts together a row is `low_mass`
   bool use_chat_template = true;              // off: system and user prompt as plain text
   std::uint64_t max_prompt_length = 4096;
-  std::string length_place;  // its file:line:column and key
-  std::uint64_t max_sequences = 32;
-  std::uint64_t token_budget = 1024;
+  std::string length_place;         // its file:line:column and key
+  std::uint64_t max_sequences = 0;  // 0: auto
+  std::uint64_t token_budget = 0;   // likewise
   bool share_prefixes = true;
 };
 

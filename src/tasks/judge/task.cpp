@@ -33,7 +33,7 @@ std::string verdict_names(const std::vector<VerdictClass>& classes) {
 
 class JudgeJob final : public TaskJob {
  public:
-  JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskInputs& inputs);
+  JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   bool inputs_exist() const override;
   void open_results() override;
@@ -55,7 +55,7 @@ class JudgeJob final : public TaskJob {
   void add_digests(const std::string& of, const std::string& suffix, const std::string& task,
                    Attributes& attributes) const;
 
-  const JudgeConfig& config_;
+  const JudgeConfig config_;  // with the limits of this kind of device
   const PassShape pass_;
   const TaskInputs inputs_;
   const Tokenizer& tokenizer_;
@@ -66,12 +66,12 @@ class JudgeJob final : public TaskJob {
   std::optional<JudgeAnswers> answers_;  // of the generate task, once it has run
 };
 
-JudgeJob::JudgeJob(const JudgeConfig& config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(config),
+JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& inputs)
+    : config_(std::move(config)),
       pass_(pass),
       inputs_(inputs),
       tokenizer_(inputs.checkpoint.tokenizer()),
-      prompts_(config, inputs.checkpoint),
+      prompts_(config_, inputs.checkpoint),
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)) {
   const ModelConfig& model = inputs.checkpoint.config();
@@ -233,15 +233,23 @@ class Judge final : public Task {
   explicit Judge(JudgeConfig config)
       : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape() const override {
-    return {config_.token_budget, config_.max_prompt_length + config_.max_new_tokens, 0};
+  PassShape pass_shape(bool on_gpu) const override {
+    return {limits(on_gpu).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    return std::make_unique<JudgeJob>(config_, pass_shape(), inputs);
+    const bool on_gpu = inputs.model.computes_on_gpu();
+    JudgeConfig config = config_;
+    config.max_sequences = limits(on_gpu).sequences;
+    config.token_budget = limits(on_gpu).tokens;
+    return std::make_unique<JudgeJob>(std::move(config), pass_shape(on_gpu), inputs);
   }
   void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
+  PassLimits limits(bool on_gpu) const {
+    return pass_limits({config_.max_sequences, config_.token_budget}, 1024, on_gpu);
+  }
+
   JudgeConfig config_;
 };
 

@@ -1,0 +1,56 @@
+// GatherKeys: keys and values of many slots out of the pages of a cache, one after the other, as flash attention reads them.
+// Legend: P pages, K KV heads of this shard, E head_dim, N slots, A the cache's type (Bf16 or float).
+#pragma once
+
+#include "magister/device/device_code.h"
+
+namespace magister::gpu {
+
+template <typename A>
+struct GatherKeys {
+  static constexpr const char* kName = "gather_keys";
+  static constexpr int kMaxThreads = 256;
+  static constexpr std::uint32_t kAtOnce = 4;  // loads of 16 bytes that a thread has under way
+  static constexpr std::uint32_t kSlots = 48;
+  const A* key_pages;           // [P, K, 48, E]
+  const A* value_pages;         // likewise
+  const std::int64_t* slots_N;  // page * 48 + place
+  A* keys_NKE;
+  A* values_NKE;
+  std::uint32_t N, K, E;  // E numbers are whole words of 16 bytes; fewer than 2^31 words in all
+
+  LaunchShape shape() const {
+    const std::uint32_t block = kAtOnce * kMaxThreads;
+    return {.blocks_x = (N * words_of_key() + block - 1) / block, .blocks_y = 2, .threads = kMaxThreads};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const bool values = t.block_y() == 1;
+    const auto* from = reinterpret_cast<const Words4*>(values ? value_pages : key_pages);
+    auto* to = reinterpret_cast<Words4*>(values ? values_NKE : keys_NKE);
+    const std::uint32_t of_head = words_of_head(), of_key = K * of_head, all = N * of_key;
+    const auto first =
+        static_cast<std::uint32_t>(t.block_x()) * kAtOnce * kMaxThreads + static_cast<std::uint32_t>(t.thread());
+    Words4 words[kAtOnce];
+    MAGISTER_UNROLL
+    for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+      const std::uint32_t index = first + i * kMaxThreads;
+      if (index >= all) continue;
+      const std::uint32_t key = index / of_key, head = index % of_key / of_head, word = index % of_head;
+      const std::int64_t slot = slots_N[key];
+      words[i] = load_16(from + ((slot / kSlots * K + head) * kSlots + slot % kSlots) * of_head + word);
+    }
+    MAGISTER_UNROLL
+    for (std::uint32_t i = 0; i < kAtOnce; ++i) {
+      const std::uint32_t index = first + i * kMaxThreads;
+      if (index < all) store_16(to + index, words[i]);
+    }
+  }
+
+ private:
+  MAGISTER_DEVICE std::uint32_t words_of_head() const { return E * sizeof(A) / sizeof(Words4); }
+  std::uint32_t words_of_key() const { return K * E * sizeof(A) / sizeof(Words4); }
+};
+
+}  // namespace magister::gpu

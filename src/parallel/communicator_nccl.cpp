@@ -1,0 +1,136 @@
+// Start, end and faults of a NCCL communicator.
+#include "parallel/communicator_nccl.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "magister/core/error.h"
+#include "magister/core/host_name.h"
+#include "magister/core/log.h"
+
+namespace magister {
+namespace {
+
+std::chrono::steady_clock::duration patience() {
+  const char* text = std::getenv("MAGISTER_NCCL_TIMEOUT_SECONDS");
+  const double seconds = text == nullptr ? 600 : std::strtod(text, nullptr);
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds > 0 ? seconds : 600));
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(const Place& place, const ncclUniqueId& id, int channels)
+    : place_(place),
+      patience_(patience()),
+      watchdog_(std::chrono::duration_cast<std::chrono::milliseconds>(patience_), false, [this](const std::string&) {
+        const std::lock_guard lock(mutex_);
+        if (!calling_) return;
+        stalled_ = true;
+        ncclCommAbort(comm_);  // the call returns then
+      }) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (channels > 0) config.minCTAs = config.maxCTAs = channels;
+  try {
+    settle(ncclCommInitRankConfig(&comm_, place_.size, id, place_.rank, &config), "ncclCommInitRankConfig");
+    let_calls_block(config);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+// NCCL has no switch for it: a communicator of the same members whose calls block is split off, and the first one has done its work.
+void NcclCommunicator::let_calls_block(ncclConfig_t config) {
+  config.blocking = 1;
+  ncclComm_t blocking = nullptr;
+  const ncclResult_t begun = ncclCommSplit(comm_, 0, place_.rank, &blocking, &config);
+  settle(begun == ncclSuccess ? ncclInProgress : begun,
+         "ncclCommSplit");  // `blocking` is set when the first one says so
+  if (blocking == nullptr) abort_and_fail("ncclCommSplit", "no communicator came of it");
+  try {
+    settle(ncclCommFinalize(comm_), "ncclCommFinalize");
+  } catch (...) {
+    ncclCommAbort(blocking);
+    throw;
+  }
+  ncclCommDestroy(std::exchange(comm_, blocking));
+}
+
+void NcclCommunicator::enter(const char* name) {
+  MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal,
+                 "shard {} of {}: the GPU group has failed before (its sums are lost); see the first message",
+                 place_.rank, place_.size);
+  {
+    const std::lock_guard lock(mutex_);
+    calling_ = true;
+  }
+  watchdog_.enter(name);
+}
+
+void NcclCommunicator::leave(const char* name) {
+  watchdog_.leave();
+  {
+    const std::lock_guard lock(mutex_);
+    calling_ = false;
+    if (stalled_) comm_ = nullptr;  // the watchdog has aborted it
+  }
+  if (comm_ == nullptr) abort_and_fail(name, no_answer());
+}
+
+// Waits until a non-blocking call is in flight (not until its result is there).
+void NcclCommunicator::settle(ncclResult_t result, const char* name) {
+  const auto begin = Clock::now();
+  while (result == ncclInProgress) {
+    pause_within(begin, name);
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+    if (asked != ncclSuccess) result = asked;
+  }
+  if (result != ncclSuccess) abort_and_fail(name, ncclGetErrorString(result));
+}
+
+void NcclCommunicator::check_peers() {
+  MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal,
+                 "shard {} of {}: the GPU group has failed before (its sums are lost); see the first message",
+                 place_.rank, place_.size);
+  ncclResult_t result = ncclSuccess;
+  if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
+    abort_and_fail("the group's collectives", ncclGetErrorString(result));
+  }
+}
+
+void NcclCommunicator::pause_within(Clock::time_point begin, const char* name) {
+  if (Clock::now() - begin > patience_) abort_and_fail(name, no_answer());
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+std::string NcclCommunicator::no_answer() const {
+  return fmt::format("no answer for {:.1f} s", std::chrono::duration<double>(patience_).count());
+}
+
+void NcclCommunicator::close() noexcept {
+  if (comm_ == nullptr) return;
+  try {
+    call("ncclCommFinalize", [](ncclComm_t comm) { return ncclCommFinalize(comm); });
+    ncclCommDestroy(std::exchange(comm_, nullptr));
+  } catch (const std::exception& error) {
+    log_warning("the GPU group did not end in order (its work is done): {}", error.what());
+  }
+}
+
+void NcclCommunicator::abort() noexcept {
+  if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+void NcclCommunicator::abort_and_fail(const char* call, const std::string& problem) {
+  const char* detail = comm_ == nullptr ? nullptr : ncclGetLastError(comm_);
+  const std::string more = detail == nullptr || *detail == '\0' ? "" : ", " + printable(detail, 1000);
+  abort();
+  fail(ExitCode::kInternal,
+       "rank {} on {}, shard {} of {} on cuda:{}: {} failed: {}{} (the GPUs cannot talk any more); run the same "
+       "command again, with NCCL_DEBUG=INFO if it comes back",
+       log_world_rank(), host_name(), place_.rank, place_.size, place_.device, call, problem, more);
+}
+
+}  // namespace magister

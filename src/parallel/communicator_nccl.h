@@ -1,0 +1,74 @@
+// NcclCommunicator: one NCCL communicator of a GPU group. It starts without blocking, so that a missing peer ends in an exception; its
+// collectives block, because a non-blocking one starts a thread a call; a watchdog ends a call that does not return.
+// Source: NCCL 2.28 user guide ("Fault Tolerance", "Creating a communicator with options").
+#pragma once
+
+#include <nccl.h>
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "magister/parallel/watchdog.h"
+
+namespace magister {
+
+class NcclCommunicator {
+ public:
+  struct Place {
+    int rank, size, device;  // of the group; CUDA runtime index
+  };
+  // channels: of every collective; 0: NCCL's choice. Throws Error(kInternal). Collective over the group.
+  NcclCommunicator(const Place& place, const ncclUniqueId& id, int channels);
+  // Gives up what is under way, unless it was closed. Local.
+  ~NcclCommunicator() { abort(); }
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  // start(ncclComm_t) -> ncclResult_t queues a collective. A fault, or a call that does not return in time, aborts the communicator and
+  // throws Error(kInternal).
+  template <typename Start>
+  void call(const char* name, const Start& start) {
+    enter(name);
+    const ncclResult_t result = start(comm_);
+    leave(name);
+    settle(result, name);
+  }
+
+  // Asks `done` again and again, and NCCL for errors between.
+  template <typename Done>
+  void wait_until(const Done& done) {
+    const auto begin = Clock::now();
+    while (!done()) {
+      check_peers();
+      pause_within(begin, "the group's collectives");
+    }
+  }
+
+  // Ends it in order: what is queued is done, and every member has come here. Where one does not come it is given up with a warning.
+  // Collective over the group.
+  void close() noexcept;
+  [[noreturn]] void abort_and_fail(const char* call, const std::string& problem);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void let_calls_block(ncclConfig_t config);
+  void enter(const char* name);
+  void leave(const char* name);
+  void settle(ncclResult_t result, const char* name);
+  void check_peers();
+  void pause_within(Clock::time_point begin, const char* name);
+  void abort() noexcept;
+  std::string no_answer() const;
+
+  Place place_;
+  Clock::duration patience_;
+  ncclComm_t comm_ = nullptr;
+  std::mutex mutex_;  // of the two below, which the watchdog's thread shares
+  bool calling_ = false, stalled_ = false;
+  Watchdog watchdog_;
+};
+
+}  // namespace magister

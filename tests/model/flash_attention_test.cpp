@@ -1,0 +1,158 @@
+// How a pass asks ATen for flash attention, by a few lines that stand in for it on the CPU: every query attends to its keys, and the
+// form whose order of sums depends on the neighbours is never chosen. Source of the choice: ATen's flash_api.cpp (mha_varlen_fwd).
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "magister/model/transformer.h"
+#include "model/gpu/gpu_attention.h"
+#include "model/paged_cache.h"
+
+namespace magister::gpu {
+namespace {
+
+int calls = 0, divided = 0;
+
+using Optional = std::optional<at::Tensor>;
+
+// q [rows, H, E], k and v [keys, K, E] of several sequences. Queries are the last ones of their sequence's keys.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> pretended_flash(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& cu_q, const Optional& cu_k,
+    std::int64_t longest_q, std::int64_t longest_k, double, bool, bool, std::optional<double> scale,
+    std::optional<std::int64_t> given_left, std::optional<std::int64_t> given_right, const Optional&, const Optional&) {
+  const std::int64_t left = given_left.value_or(-1);
+  // Before anything else ATen exchanges grouped heads with queries here, and then divides the keys by the number of sequences.
+  if (longest_q == 1 && q.size(1) > k.size(1) && left < 0 && given_right.value_or(-1) < 0) ++divided;
+  ++calls;
+  at::Tensor out = at::empty_like(q);
+  const auto *rows = cu_q->const_data_ptr<std::int32_t>(), *keys = cu_k->const_data_ptr<std::int32_t>();
+  for (std::int64_t s = 0; s + 1 < cu_q->size(0); ++s) {
+    const std::int64_t Lq = rows[s + 1] - rows[s], Lk = keys[s + 1] - keys[s];
+    EXPECT_LE(Lq, longest_q);
+    EXPECT_LE(Lk, longest_k);
+    const at::Tensor position = at::arange(Lk - Lq, Lk).unsqueeze(1), key = at::arange(Lk).unsqueeze(0);
+    at::Tensor hidden = key > position;
+    if (left >= 0) hidden = hidden.logical_or(key < position - left);
+    const auto heads_first = [&](const at::Tensor& x, std::int64_t from, std::int64_t count) {
+      const at::Tensor part = x.narrow(0, from, count).to(at::kDouble).transpose(0, 1);
+      return part.repeat_interleave(q.size(1) / x.size(1), 0);
+    };
+    const at::Tensor scores =
+        at::matmul(heads_first(q, rows[s], Lq), heads_first(k, keys[s], Lk).transpose(1, 2)) * *scale;
+    const at::Tensor weights = at::softmax(scores.masked_fill(hidden, -INFINITY), -1);
+    out.narrow(0, rows[s], Lq).copy_(at::matmul(weights, heads_first(v, keys[s], Lk)).transpose(0, 1));
+  }
+  return {out, {}, {}, {}, {}};
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("_flash_attention_forward", &pretended_flash); }
+
+class FlashAttention : public testing::TestWithParam<AttentionCase> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(17);
+    const AttentionCase& c = GetParam();
+    shape_.heads = c.H;
+    shape_.kv_heads = c.K;
+    shape_.head_dim = c.E;
+    shape_.sliding_window = c.window;
+    shape_.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.E));
+    for (int head = 0; head < c.H; ++head) shape_.kv_of_head.push_back(head * c.K / c.H);
+    calls = divided = 0;
+  }
+  LayerShape shape_;
+};
+
+// Sequences with `past` tokens in the pages of a cache and `rows` more in this pass.
+TEST_P(FlashAttention, RowsAttendToTheirKeysWhateverStandsBesideThem) {
+  const AttentionCase& c = GetParam();
+  const std::vector<std::int64_t> tokens = {49, 200, 97, 5, 60};
+  for (const std::vector<std::int64_t>& rows :
+       {std::vector<std::int64_t>{1, 1, 1, 1, 1}, {3, 200, 1, 5, 12}, {49, 200, 97, 5, 60}}) {
+    const PagedCache<Bf16> cache(c, tokens, 8);
+    std::vector<std::vector<TokenId>> ids;
+    std::vector<std::int64_t> past;
+    std::vector<BlockTable> slots;
+    std::vector<at::Tensor> qkv;
+    for (std::size_t s = 0; s < tokens.size(); ++s) {
+      ids.emplace_back(rows[s], 1);
+      past.push_back(tokens[s] - rows[s]);
+      slots.push_back({cache.table.const_data_ptr<std::int32_t>() + s * 8, 0});
+      const auto own = [&](const at::Tensor& all) { return all.narrow(0, past[s], rows[s]); };
+      qkv.push_back(
+          at::cat({at::randn({rows[s], c.H, c.E}).to(at::kBFloat16), own(cache.keys_S[s]), own(cache.values_S[s])}, 1));
+    }
+    const PackedBatch batch = pack_sequences(ids, past);
+    const at::Tensor qkv_TQ = at::cat(qkv, 0).flatten(1);
+    const auto attended = [&](bool flash) {
+      return attend(plan_attention(batch, slots, at::kCPU), shape_, qkv_TQ, cache.keys, cache.values, flash, Queue{});
+    };
+    const at::Tensor got = attended(true), wanted = attended(false);
+    EXPECT_GT(calls, 0);
+    EXPECT_EQ(divided, 0) << "the order of sums depends on the neighbours";
+    const double error = (got.to(at::kDouble) - wanted.to(at::kDouble)).abs().max().item<double>();
+    EXPECT_LE(error, 2e-2) << error;  // both are rounded to bf16
+  }
+}
+
+// Heads of whole words of 16 bytes by the kernel, others by plain indexing.
+TEST(GatheredKeys, AreThoseOfTheSlots) {
+  at::manual_seed(3);
+  for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+    for (const std::int64_t E : {8, 20, 128}) {
+      const at::Tensor keys = at::randn({7, 3, 48, E}).to(type), values = at::randn({7, 3, 48, E}).to(type);
+      const at::Tensor slots = at::randint(7 * 48, {501}, at::kLong);
+      const auto [k, v] = gathered_keys(keys, values, slots, Queue{});
+      const auto wanted = [&](const at::Tensor& pages) {
+        return pages.transpose(1, 2).reshape({7 * 48, 3, E}).index_select(0, slots);
+      };
+      EXPECT_TRUE(at::equal(k, wanted(keys))) << E;
+      EXPECT_TRUE(at::equal(v, wanted(values))) << E;
+    }
+  }
+}
+
+// What is gathered at once is bounded, whatever the pass holds: the memory plan counts on it.
+TEST(AttentionPlans, ACachedRunGathersNoMoreKeysThanArePlanned) {
+  const std::vector<std::int32_t> pages(1000, 3);
+  std::vector<std::vector<TokenId>> ids;
+  std::vector<std::int64_t> past;
+  std::vector<BlockTable> slots;
+  for (int s = 0; s < 12; ++s) {
+    ids.emplace_back(s + 1, 1);
+    past.push_back(s == 5 ? 40000 : 9000);
+    slots.push_back({pages.data(), 0});
+  }
+  const AttentionPlan plan = plan_attention(pack_sequences(ids, past), slots, at::kCPU);
+  std::int64_t rows = 0;
+  for (const AttentionRun& run : plan.runs) {
+    EXPECT_EQ(run.slots_N.size(0), run.cu_keys.back());
+    EXPECT_TRUE(run.cu_keys.back() <= kMostGatheredKeys || run.cu_keys.size() == 2) << run.cu_keys.back();
+    EXPECT_EQ(run.first_row, rows);
+    rows += run.num_rows;
+  }
+  EXPECT_EQ(rows, 78);
+  EXPECT_GE(plan.runs.size(), 4u);
+  ModelConfig config;
+  config.hidden_size = 64;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 8;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.vocab_size = 10;
+  config.intermediate_size = 16;
+  const std::uint64_t planned = gpu_gathered_bytes(config, partition_for(config, 0, 1), 78, 40006, at::kBFloat16);
+  EXPECT_EQ(planned, 40006u * (2 * 2 * 8 * 2 + 8));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FlashAttention,
+                         testing::Values(AttentionCase{8, 2, 16}, AttentionCase{8, 2, 16, 33}, AttentionCase{4, 4, 8},
+                                         AttentionCase{6, 2, 64, 1}),
+                         attention_name);
+
+}  // namespace
+}  // namespace magister::gpu
