@@ -55,10 +55,10 @@ MUTATIONS = [
              "test_engine_generator Generating.*"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
-    Mutation("gpu-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, attend(",
+    Mutation("gpu-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, {attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, {attend(",
              ON_GPU + "test_bf16"),
     Mutation("gpu-fp8-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_fp8"),
-    Mutation("gpu-fp8-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, attend(",
+    Mutation("gpu-fp8-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, {attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, {attend(",
              ON_GPU + "test_fp8"),
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
     # Logits to numbers.

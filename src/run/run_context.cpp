@@ -22,13 +22,8 @@ void leave_if_stopped(const Communicator& world, const StopSign& stop) {
   if (world.max(static_cast<std::uint64_t>(stop.raised())) != 0) throw Error(ExitCode::kStopped, "stopped");
 }
 
-PassLimits pass_limits(const PassLimits& asked, std::uint64_t tokens_on_cpu, bool on_gpu) {
-  return {asked.sequences != 0 ? asked.sequences
-          : on_gpu             ? 256
-                               : 32,
-          asked.tokens != 0 ? asked.tokens
-          : on_gpu          ? 8192
-                            : tokens_on_cpu};
+PassLimits PassLimits::or_else(const PassLimits& other) const {
+  return {sequences != 0 ? sequences : other.sequences, tokens != 0 ? tokens : other.tokens};
 }
 
 }  // namespace magister

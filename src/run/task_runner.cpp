@@ -84,7 +84,8 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     : task_(task),
       context_(std::move(context)),
       checkpoint_(task.model_section()),
-      layout_(sized_layout(context_, checkpoint_, task.pass_shape(true), plan_ranks.value_or(context_.world.size()))),
+      layout_(sized_layout(context_, checkpoint_, task.pass_shape(kGpuPassLimits),
+                           plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
@@ -98,8 +99,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
       group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
   partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0,
                 tp_size_);  // refuses what cannot be divided
-  check_host_memory(context_.world, model_,
-                    model_.device_memory(tp_size_, task.pass_shape(model_.computes_on_gpu()), 0));
+  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(model_.pass_limits()), 0));
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
   check_first_record();
 }
@@ -241,7 +241,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
   check_host_memory(context_.world, model_,
-                    model_.device_memory(tp_size_, task_.pass_shape(model_.computes_on_gpu()), pages));
+                    model_.device_memory(tp_size_, task_.pass_shape(model_.pass_limits()), pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
@@ -253,7 +253,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
                        shared_stop(context_.stop, work.tickets),
                        loss,
                        times_,
-                       task_.pass_shape(model_.computes_on_gpu()),
+                       task_.pass_shape(model_.pass_limits()),
                        num_pages};
     job_->work(run, numbers);
   });
@@ -292,7 +292,7 @@ PlanReport TaskRunner::plan() {
   PlanReport report;
   plan_devices(report, num_ranks_, layout_, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
-  std::uint64_t longest = task_.pass_shape(model_.computes_on_gpu()).sequence_tokens;
+  std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
   if (!job_->inputs_exist()) {
     report.num_samples = dataset_.records().size();
     report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
@@ -302,7 +302,7 @@ PlanReport TaskRunner::plan() {
     longest = report.longest_sample;
   }
   report.device_parts =
-      model_.device_memory(report.tp_size, task_.pass_shape(model_.computes_on_gpu()), job_->cache_pages(longest));
+      model_.device_memory(report.tp_size, task_.pass_shape(model_.pass_limits()), job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);
   check_host_memory(context_.world, model_, report.device_parts);

@@ -36,15 +36,16 @@ TEST(PassBudget, TokensOfTheHead) {
   EXPECT_EQ(tokens_of_head(64, reducer, 5), 0);
 }
 
-TEST(PassLimits, AutoFollowsTheKindOfDevice) {
-  const auto of = [](std::uint64_t sequences, std::uint64_t tokens, bool on_gpu) {
-    const PassLimits limits = pass_limits({sequences, tokens}, 512, on_gpu);
+TEST(PassLimits, WhatIsNotSaidIsTheDevicesThenTheTasks) {
+  const auto of = [](const PassLimits& asked, const PassLimits& device) {
+    const PassLimits limits = asked.or_else(device).or_else({32, 512});
     return std::pair(limits.sequences, limits.tokens);
   };
-  EXPECT_EQ(of(0, 0, false), (std::pair<std::uint64_t, std::uint64_t>(32, 512)));
-  EXPECT_EQ(of(0, 0, true), (std::pair<std::uint64_t, std::uint64_t>(256, 8192)));
-  EXPECT_EQ(of(7, 0, true), (std::pair<std::uint64_t, std::uint64_t>(7, 8192)));
-  EXPECT_EQ(of(0, 9, false), (std::pair<std::uint64_t, std::uint64_t>(32, 9)));
+  using Limits = std::pair<std::uint64_t, std::uint64_t>;
+  EXPECT_EQ(of({0, 0}, {}), Limits(32, 512));
+  EXPECT_EQ(of({0, 0}, kGpuPassLimits), Limits(256, 8192));
+  EXPECT_EQ(of({7, 0}, kGpuPassLimits), Limits(7, 8192));
+  EXPECT_EQ(of({0, 9}, {}), Limits(32, 9));
 }
 
 }  // namespace

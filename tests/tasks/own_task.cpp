@@ -72,7 +72,7 @@ class Norms final : public Task {
  public:
   Norms(std::string name, ModelSection model, DatasetConfig dataset)
       : Task("norms", std::move(name), std::move(model), std::move(dataset)) {}
-  PassShape pass_shape(bool) const override { return {64, 0, 64 * 4}; }
+  PassShape pass_shape(const PassLimits&) const override { return {64, 0, 64 * 4}; }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override { return std::make_unique<NormJob>(inputs); }
 };
 

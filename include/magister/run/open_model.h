@@ -20,6 +20,7 @@
 #include "magister/run/checkpoint.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/memory_plan.h"
+#include "magister/run/run_context.h"
 
 namespace magister {
 
@@ -39,8 +40,8 @@ struct OpenModel {
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
-  // Not where the GPU's code runs on the host.
-  bool computes_on_gpu() const { return gpu && !gpu->on_host(); }
+  // What the device does best at once. A GPU's code on the host is a CPU's.
+  PassLimits pass_limits() const { return gpu && !gpu->on_host() ? kGpuPassLimits : PassLimits{}; }
   // How this CPU multiplies bf16 weights: "amx", "avx512bf16", or "f32" where they are widened. Sums are in other orders, so a run does
   // not go on with another way. Empty on GPUs and for other types.
   std::string bf16_products() const;

@@ -56,14 +56,16 @@ struct PassShape {
   std::uint64_t row_bytes = 0;        // results waiting to be written
 };
 
-// What the generator's tasks take at once; 0: auto. None of it changes a text.
+// What the generator's tasks take at once; 0: not said (`auto`). None of it changes a text.
 struct PassLimits {
   std::uint64_t sequences = 0;  // that write or wait for their row
   std::uint64_t tokens = 0;     // of a forward pass
+  // This, and what it does not say from the other.
+  PassLimits or_else(const PassLimits& other) const;
 };
-// auto on a GPU: 8,192 tokens are several times what hides the reading of the weights and the start of the kernels, and 256 texts read them
-// once for all. On a CPU, which computes as fast as it reads with a few rows, 32 and tokens_on_cpu.
-PassLimits pass_limits(const PassLimits& asked, std::uint64_t tokens_on_cpu, bool on_gpu);
+// Of a GPU: 8,192 tokens are several times what hides the reading of the weights and the start of the kernels, and 256 texts read them
+// once for all. A CPU computes as fast as it reads with a few rows, so it leaves both to the task.
+inline constexpr PassLimits kGpuPassLimits{256, 8192};
 
 // What `plan` prints of a task. Bytes are exact where they follow from the data, else an upper bound.
 struct PlanReport {

@@ -95,8 +95,8 @@ class Task {
 
   const ModelSection& model_section() const { return model_; }
   const DatasetConfig& dataset() const { return dataset_; }
-  // on_gpu: what `auto` stands for depends on it.
-  virtual PassShape pass_shape(bool on_gpu) const = 0;
+  // device: what `auto` stands for where it says something.
+  virtual PassShape pass_shape(const PassLimits& device) const = 0;
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.
   // Collective over the world.
   virtual std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const = 0;

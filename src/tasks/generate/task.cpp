@@ -44,7 +44,7 @@ class GenerateJob final : public TaskJob {
     return {plan.num_samples, plan.num_tokens, config_.n, config_.max_new_tokens, plan.key_bytes, config_.top_logprobs};
   }
 
-  const GenerateConfig config_;  // with the limits of this kind of device
+  const GenerateConfig config_;  // with limits where it says auto
   const PassShape pass_;
   const TaskInputs inputs_;
   const ModelConfig& model_;
@@ -168,20 +168,20 @@ class Generate final : public Task {
   explicit Generate(GenerateConfig config)
       : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape(bool on_gpu) const override {
-    return {limits(on_gpu).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+  PassShape pass_shape(const PassLimits& device) const override {
+    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    const bool on_gpu = inputs.model.computes_on_gpu();
+    const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
     GenerateConfig config = config_;
-    config.max_sequences = limits(on_gpu).sequences;
-    config.token_budget = limits(on_gpu).tokens;
-    return std::make_unique<GenerateJob>(std::move(config), pass_shape(on_gpu), inputs);
+    config.max_sequences = chosen.sequences;
+    config.token_budget = chosen.tokens;
+    return std::make_unique<GenerateJob>(std::move(config), pass_shape(device), inputs);
   }
 
  private:
-  PassLimits limits(bool on_gpu) const {
-    return pass_limits({config_.max_sequences, config_.token_budget}, 512, on_gpu);
+  PassLimits limits(const PassLimits& device) const {
+    return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 512});
   }
 
   GenerateConfig config_;

@@ -55,7 +55,7 @@ class JudgeJob final : public TaskJob {
   void add_digests(const std::string& of, const std::string& suffix, const std::string& task,
                    Attributes& attributes) const;
 
-  const JudgeConfig config_;  // with the limits of this kind of device
+  const JudgeConfig config_;  // with limits where it says auto
   const PassShape pass_;
   const TaskInputs inputs_;
   const Tokenizer& tokenizer_;
@@ -233,21 +233,21 @@ class Judge final : public Task {
   explicit Judge(JudgeConfig config)
       : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape(bool on_gpu) const override {
-    return {limits(on_gpu).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+  PassShape pass_shape(const PassLimits& device) const override {
+    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
-    const bool on_gpu = inputs.model.computes_on_gpu();
+    const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
     JudgeConfig config = config_;
-    config.max_sequences = limits(on_gpu).sequences;
-    config.token_budget = limits(on_gpu).tokens;
-    return std::make_unique<JudgeJob>(std::move(config), pass_shape(on_gpu), inputs);
+    config.max_sequences = chosen.sequences;
+    config.token_budget = chosen.tokens;
+    return std::make_unique<JudgeJob>(std::move(config), pass_shape(device), inputs);
   }
   void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
-  PassLimits limits(bool on_gpu) const {
-    return pass_limits({config_.max_sequences, config_.token_budget}, 1024, on_gpu);
+  PassLimits limits(const PassLimits& device) const {
+    return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 1024});
   }
 
   JudgeConfig config_;

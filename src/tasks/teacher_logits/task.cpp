@@ -82,7 +82,7 @@ class TeacherLogits final : public Task {
   explicit TeacherLogits(TeacherLogitsConfig config)
       : Task("teacher_logits", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  PassShape pass_shape(bool) const override {
+  PassShape pass_shape(const PassLimits&) const override {
     return {config_.unit_tokens, 0, config_.unit_tokens * (config_.top_k + 20) * 8 * 2};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
