@@ -7,4 +7,4 @@ options=(-i)
 [ "${1:-}" != --check ] || options=(--dry-run --Werror)
 # Generated tables stay as their generators write them.
 find src include tests scripts -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) \
-  ! -name unicode_tables.inc ! -name case_table.h -print0 | xargs -0 .deps/venv/bin/clang-format "${options[@]}"
+  ! -name unicode_tables.inc ! -name pattern_tables.inc ! -name case_table.h -print0 | xargs -0 .deps/venv/bin/clang-format "${options[@]}"

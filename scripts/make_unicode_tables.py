@@ -48,6 +48,52 @@ def unknown_to_nfc():
             if nfc(pair) != unicodedata.normalize("NFC", pair): found |= {c, ord(pair[-1])}
     return found
 
+def removed_by(normalizer):
+    """Code points that the normalizer makes nothing of."""
+    return {c for c in POINTS if normalizer.normalize_str(chr(c)) == ""}
+
+def bert(**options):
+    return normalizers.BertNormalizer(**{**dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False), **options})
+
+def punctuation():
+    split = pre_tokenizers.Punctuation("isolated")
+    return {c for c in POINTS if len(split.pre_tokenize_str("a" + chr(c) + "a")) == 3}
+
+def unknown_to_nfkd(unknown_to_nfc):
+    """Compatibility decompositions that utf8proc has and the reference's older normaliser has not."""
+    library = ctypes.CDLL("libutf8proc.so.2")
+    library.utf8proc_NFKD.restype = ctypes.c_void_p
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    nfkd, found = normalizers.NFKD().normalize_str, set()
+    for c in POINTS[1:]:
+        place = library.utf8proc_NFKD(chr(c).encode())
+        if ctypes.string_at(place).decode() != nfkd(chr(c)): found.add(c)
+        free(place)
+    return found - unknown_to_nfc
+
+def lower_cases():
+    """Code points whose lower case is not utf8proc's; the first one that is two code points is written in unicode.cpp."""
+    library, lower = ctypes.CDLL("libutf8proc.so.2"), normalizers.Lowercase().normalize_str
+    pairs = [(c, lower(chr(c))) for c in POINTS if lower(chr(c)) != chr(library.utf8proc_tolower(c))]
+    assert [c for c, text in pairs if len(text) != 1] == [0x130]
+    lines = [f"// Lower cases that utf8proc does not have: {len(pairs)}.", "constexpr LowerCase kLowerCases[] = {"]
+    texts = [f"{{0x{c:X}, 0x{ord(text[0]):X}}}" for c, text in pairs]
+    return lines + ["    " + ", ".join(texts[i:i + 6]) + "," for i in range(0, len(texts), 6)] + ["};", ""]
+
+def newer(name):
+    """Code points of a category that Unicode 14 (PCRE2 10.42, Python 3.11) does not know to be in it, as a part of a PCRE2 class."""
+    known = {c for c in POINTS if unicodedata.category(chr(c)).startswith(name)}
+    return "".join(f"\\\\x{{{a:X}}}" if a == b else f"\\\\x{{{a:X}}}-\\\\x{{{b:X}}}" for a, b in ranges(matched_by(rf"\p{{{name}}}") - known))
+
+def newer_table():
+    assert unicodedata.unidata_version == "14.0.0", "run this with Python 3.11"
+    lines = ["// Of categories: what PCRE2 10.42 does not know yet.", "constexpr NewerCategory kNewerCategories[] = {"]
+    for name in ("L", "Lu", "Ll", "Lt", "Lm", "Lo", "N", "Nd", "Nl", "No", "M", "Mn", "Mc", "Me", "P", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",
+                 "S", "Sm", "Sc", "Sk", "So", "Z", "Zs", "Zl", "Zp"):
+        lines += [f'    {{"{name}",', f'     "{newer(name)}"}},']
+    return lines + ["};", ""]
+
 def ranges(points):
     out = []
     for c in sorted(points):
@@ -70,7 +116,16 @@ def main():
     lines += table("kDigitRanges", digits(), "what the Digits pre-tokenizer splits off")
     lines += table("kSpaceRanges", matched_by(r"\s"), r"\s")
     lines += table("kWordRanges", word_characters(), r"\w beside a single_word token")
-    lines += table("kUnknownToNfcRanges", unknown_to_nfc(), "left alone by the reference's NFC")
+    unknown = unknown_to_nfc()
+    lines += table("kUnknownToNfcRanges", unknown, "left alone by the reference's NFC")
+    lines += table("kUnknownToNfkdRanges", unknown_to_nfkd(unknown), "left alone by the reference's NFKC and NFKD as well")
+    lines += table("kMarkRanges", removed_by(normalizers.StripAccents()), "what StripAccents removes")
+    lines += table("kNonspacingMarkRanges", removed_by(bert(strip_accents=True)), "what the Bert normalizer takes for accents")
+    lines += table("kBertControlRanges", removed_by(bert(clean_text=True)), "what the Bert normalizer removes as control characters")
+    lines += table("kPunctuationRanges", punctuation(), "what the Punctuation pre-tokenizer splits off")
+    lines += lower_cases()
+    with open(os.path.join(os.path.dirname(path), "pattern_tables.inc"), "w") as file:
+        file.write("\n".join([lines[0], ""] + newer_table()))
     with open(path, "w") as file: file.write("\n".join(lines))
 
 if __name__ == "__main__": main()

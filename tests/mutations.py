@@ -79,6 +79,10 @@ MUTATIONS = [
     Mutation("stop-text-kept", "src/tasks/generate/columns.cpp", "end = std::min(end, text.find(stop));", "end = std::min(end, text.find(stop) + stop.size());", "tests/end_to_end/generate_test.py Generate.test_stop_texts_and_tokens"),
     # Text.
     Mutation("bos-dropped", "src/text/tokenizer.cpp", "if (options.add_special_tokens) ids.insert(ids.end(), model.prefix", "if (false) ids.insert(ids.end(), model.prefix", "tests/text/oracle_test.py"),
+    Mutation("merge-ties-to-the-right", "src/text/merge_table.cpp", "rank > other.rank : place > other.place", "rank > other.rank : place < other.place", "tests/text/families_test.py"),
+    Mutation("unknown-not-fused", "src/text/bpe.cpp", "if (waiting && !rules_.fuse_unknown)", "if (waiting)", "tests/text/families_test.py"),
+    Mutation("unigram-last-of-equals", "src/text/unigram.cpp", "end.token == kNone || score > end.score", "end.token == kNone || score >= end.score + 1e-3", "tests/text/families_test.py"),
+    Mutation("visible-space-not-escaped", "src/text/tokenizer_gguf.cpp", 'steps.push_back(make_replace(" ", kVisibleSpace));', "", "tests/run/gguf_vocab_test.py"),
     Mutation("chat-template-ignored", "src/tasks/judge/prompts.cpp", "  if (chat_) {\n", "  if (chat_ && texts_.empty()) {\n", "tests/end_to_end/judge_test.py Judge.test_prompts_are_the_template_s"),
     # Summaries.
     Mutation("labels-swapped", "src/tasks/judge/report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "magister/core/error.h"
@@ -45,11 +46,9 @@ void read_id(const Metadata& metadata, const char* key, const std::string& sourc
 // Larger tokenizer.json files than this are not known; the largest vocabularies take 20-35 MB.
 constexpr std::uintmax_t kMaxTokenizerBytes = 256u << 20;
 
-std::string read_tokenizer_json(const std::filesystem::path& path) {
+std::string read_tokenizer_file(const std::filesystem::path& path) {
   const std::string shown = printable(path.string());
   std::error_code error;
-  MAGISTER_CHECK(std::filesystem::is_regular_file(path, error), ExitCode::kData,
-                 "{}: no such file (text cannot be turned into tokens); put the model's tokenizer.json there", shown);
   const std::uintmax_t num_bytes = std::filesystem::file_size(path, error);
   MAGISTER_CHECK(!error && num_bytes <= kMaxTokenizerBytes, ExitCode::kData,
                  "{}: larger than {} bytes (no tokenizer is); fetch the file again", shown, kMaxTokenizerBytes);
@@ -59,6 +58,45 @@ std::string read_tokenizer_json(const std::filesystem::path& path) {
   MAGISTER_CHECK(file.good() && (num_bytes == 0 || text.good()), ExitCode::kInputOutput,
                  "{}: cannot be read (text cannot be turned into tokens); check its permissions", shown);
   return text.str();
+}
+
+// add_bos_token and add_eos_token of tokenizer_config.json, where it stands beside a SentencePiece model.
+SentencePieceEnds ends_beside(const std::filesystem::path& model) {
+  SentencePieceEnds ends;
+  std::ifstream file(model.parent_path() / "tokenizer_config.json", std::ios::binary);
+  if (!file.is_open()) return ends;
+  const nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  const auto read = [&](const char* key, std::optional<bool>& value) {
+    if (config.is_object() && config.contains(key) && config.at(key).is_boolean()) value = config.at(key).get<bool>();
+  };
+  read("add_bos_token", ends.add_bos);
+  read("add_eos_token", ends.add_eos);
+  return ends;
+}
+
+// What kind of file it is is told from its name; tokenizer.model is SentencePiece's or, of Llama 3, a tiktoken list.
+Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
+  const std::string content = read_tokenizer_file(path), name = path.filename().string();
+  if (name.starts_with("tekken") && name.ends_with(".json")) return Tokenizer::from_tekken(content, path.string());
+  if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string());
+  // A list begins with "IQ== 0"; a SentencePiece model with the byte 0x0A.
+  const bool list = name.ends_with(".tiktoken") ||
+                    (!content.empty() && content[0] > ' ' && content.substr(0, 64).find(' ') != std::string::npos);
+  return list ? Tokenizer::from_tiktoken(content, path.string())
+              : Tokenizer::from_sentencepiece(content, path.string(), ends_beside(path));
+}
+
+Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model",
+                           "sentencepiece.bpe.model", "qwen.tiktoken"}) {
+    if (std::filesystem::is_regular_file(folder / name, error)) return tokenizer_of_file(folder / name);
+  }
+  fail(ExitCode::kData,
+       "{}: no such file, nor tekken.json, tokenizer.model, spiece.model, sentencepiece.bpe.model or qwen.tiktoken "
+       "(text "
+       "cannot be turned into tokens); put the model's tokenizer.json there",
+       printable((folder / "tokenizer.json").string()));
 }
 
 }  // namespace
@@ -86,32 +124,45 @@ GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& sour
       vocabulary.token_types.push_back(static_cast<std::int32_t>(type));
     }
   }
+  if (const auto* scores = find<std::vector<double>>(metadata, "tokenizer.ggml.scores", source))
+    vocabulary.scores = *scores;
+  if (const auto* map = find<std::vector<std::int64_t>>(metadata, "tokenizer.ggml.precompiled_charsmap", source)) {
+    for (const std::int64_t byte : *map) vocabulary.precompiled_charsmap += static_cast<char>(byte);
+  }
+  if (const auto* name = find<std::string>(metadata, "general.name", source)) vocabulary.name = *name;
   read_id(metadata, "tokenizer.ggml.bos_token_id", source, vocabulary.bos_id);
   read_id(metadata, "tokenizer.ggml.eos_token_id", source, vocabulary.eos_id);
   read_id(metadata, "tokenizer.ggml.unknown_token_id", source, vocabulary.unknown_id);
   read_id(metadata, "tokenizer.ggml.padding_token_id", source, vocabulary.padding_id);
-  if (const bool* add = find<bool>(metadata, "tokenizer.ggml.add_bos_token", source)) vocabulary.add_bos = *add;
-  if (const bool* add = find<bool>(metadata, "tokenizer.ggml.add_eos_token", source)) vocabulary.add_eos = *add;
+  read_id(metadata, "tokenizer.ggml.seperator_token_id", source, vocabulary.separator_id);  // spelt so in the format
+  read_id(metadata, "tokenizer.ggml.cls_token_id", source, vocabulary.cls_id);
+  const std::pair<const char*, std::optional<bool>*> flags[] = {
+      {"tokenizer.ggml.add_bos_token", &vocabulary.add_bos},
+      {"tokenizer.ggml.add_eos_token", &vocabulary.add_eos},
+      {"tokenizer.ggml.add_space_prefix", &vocabulary.add_space_prefix},
+      {"tokenizer.ggml.remove_extra_whitespaces", &vocabulary.remove_extra_whitespaces},
+      {"tokenizer.ggml.normalizer.lowercase", &vocabulary.lowercase},
+      {"tokenizer.ggml.normalizer.strip_accents", &vocabulary.strip_accents},
+  };
+  for (const auto& [key, flag] : flags) {
+    if (const bool* given = find<bool>(metadata, key, source)) *flag = *given;
+  }
   return vocabulary;
 }
 
 Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file) {
   std::error_code error;
-  if (std::filesystem::is_directory(model_path, error)) {
-    const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
-    return Tokenizer::from_json(read_tokenizer_json(path), path.string());
-  }
+  if (std::filesystem::is_directory(model_path, error)) return tokenizer_in_folder(model_path);
   return Tokenizer::from_gguf(gguf_vocabulary(file.metadata(), model_path), model_path);
 }
 
 Tokenizer load_tokenizer(const std::string& name) {
   const std::string model_path = find_model(name);
   std::error_code error;
-  if (std::filesystem::is_directory(model_path, error)) {
-    const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
-    return Tokenizer::from_json(read_tokenizer_json(path), path.string());
+  if (std::filesystem::is_directory(model_path, error)) return tokenizer_in_folder(model_path);
+  for (const char* ending : {".json", ".model", ".tiktoken"}) {
+    if (model_path.ends_with(ending)) return tokenizer_of_file(model_path);
   }
-  if (model_path.ends_with(".json")) return Tokenizer::from_json(read_tokenizer_json(model_path), model_path);
   return load_tokenizer(model_path, *TensorFile::open(model_path));
 }
 

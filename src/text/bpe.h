@@ -1,16 +1,17 @@
-// Byte-level byte-pair encoding: a piece of bytes becomes token ids by merging the neighbours of lowest rank first.
-// Source: Sennrich et al. arXiv 1508.07909; huggingface/tokenizers models/bpe (order of merges and ties).
+// Byte-pair encoding by a list of merges: a piece becomes token ids by merging the neighbours of lowest rank first.
+// Symbols are bytes (byte-level vocabularies, whose tokens are written in stand-ins) or characters.
+// Source: huggingface/tokenizers models/bpe (unknown characters, byte fallback, prefix and suffix of words).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "magister/core/types.h"
+#include "text/merge_table.h"
+#include "text/token_model.h"
 
 namespace magister {
 
@@ -18,32 +19,42 @@ namespace magister {
 const std::array<std::string, 256>& byte_characters();
 // Bytes of a token's text in stand-ins; false when a character is none of them.
 bool bytes_of_token(std::string_view token, std::string& bytes);
+// "<0x0A>": the token of a byte where characters have no token.
+std::string byte_token(unsigned char byte);
 
-class Bpe {
+struct BpeRules {
+  bool reads_bytes = true;  // pieces are bytes, tokens are written in stand-ins; otherwise both are text
+  bool ignore_merges = false, fuse_unknown = false, byte_fallback = false;
+  bool keep_first = false;      // of two equal merges (llama.cpp); the reference keeps the last
+  bool newlines_whole = false;  // a piece of newlines that is a token is that token (Gemma 4 in GGUF)
+  TokenId unknown = -1;         // -1: unknown characters are dropped
+  std::string prefix, suffix;   // of symbols that do not begin a piece, of a piece's last symbol
+};
+
+class Bpe final : public TokenModel {
  public:
-  // vocab: token text in stand-ins -> id. merges: pairs of token texts, best first. Throws Error(kData) with `source`.
-  Bpe(std::unordered_map<std::string, TokenId> vocab, const std::vector<std::pair<std::string, std::string>>& merges,
-      bool ignore_merges, const std::string& source);
+  // merges: pairs of token texts, best first. Throws Error(kData) with `source`.
+  Bpe(const Vocabulary& vocab, const std::vector<std::pair<std::string, std::string>>& merges, BpeRules rules,
+      const std::string& source);
 
-  // Appends the ids of one piece. Thread-safe. O(n log n) in the piece's length.
-  void encode(std::string_view piece, std::vector<TokenId>& ids) const;
-  const std::unordered_map<std::string, TokenId>& vocab() const { return vocab_; }
+  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
 
  private:
-  struct Merge {
-    std::uint32_t rank = 0;
-    TokenId id = -1;
-  };
-  const Merge* find_merge(TokenId left, TokenId right) const;
-  void merge_short(std::vector<TokenId>& symbols) const;
-  void merge_long(std::vector<TokenId>& symbols) const;
+  void read_merges(const Vocabulary& vocab, const std::vector<std::pair<std::string, std::string>>& merges,
+                   const std::string& source);
+  void encode_word(std::string_view piece, std::vector<TokenId>& ids) const;
+  void symbols_of(std::string_view piece, std::vector<TokenId>& symbols) const;
+  TokenId symbol(std::string_view character, bool first, bool last) const;
 
-  std::unordered_map<std::string, TokenId> vocab_;      // stand-ins
-  std::unordered_map<std::string, TokenId> whole_;      // raw bytes, with ignore_merges only
-  std::array<TokenId, 256> byte_ids_{};                 // -1: the vocabulary has no token for this byte
-  std::vector<std::pair<std::uint64_t, Merge>> table_;  // open addressing by (left, right)
-  std::uint64_t mask_ = 0;
-  std::uint64_t serial_ = 0;  // names this vocabulary in the threads' caches
+  BpeRules rules_;
+  MergeTable merges_;
+  PieceCache cache_;
+  WordCuts cuts_;
+  bool cut_words_ = false;
+  std::array<TokenId, 256> byte_ids_{};  // of the byte itself, or of its <0xNN>; -1: there is none
+  std::vector<TokenId> character_ids_;   // by code point, with rules_.reads_bytes false
+  Vocabulary affixed_;                   // whole symbols, with a prefix or a suffix only
+  Vocabulary whole_;                     // pieces that are tokens, where a rule asks for them
 };
 
 }  // namespace magister

@@ -14,8 +14,11 @@ struct Match {
 
 class Pattern {
  public:
-  // Throws Error(kData) with PCRE2's message and `source`. \s and \S are Oniguruma's (without U+180E).
-  Pattern(const std::string& pattern, const std::string& source);
+  // How the pattern was meant: in Oniguruma's syntax (tokenizer.json; $ is the end of each line), or Rust's (tiktoken; $ is
+  // the end of the text). Classes are those of the reference's Unicode version.
+  enum class Syntax { kOniguruma, kRust };
+  // Throws Error(kData) with PCRE2's message and `source`; what PCRE2 reads otherwise than the reference is refused.
+  Pattern(const std::string& pattern, const std::string& source, Syntax syntax = Syntax::kOniguruma);
   ~Pattern();
   Pattern(const Pattern&) = delete;
   Pattern& operator=(const Pattern&) = delete;

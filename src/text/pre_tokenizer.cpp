@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "text/pattern.h"
 #include "text/unicode.h"
 
 namespace magister {
@@ -16,77 +15,78 @@ const char* const kQwen2Pattern =
 
 namespace {
 
-// Pieces from the matches: Isolated keeps each match and each gap, Removed the gaps, the others join neighbours.
-void apply(std::string_view text, const std::vector<Match>& matches, SplitBehavior behavior, bool invert,
-           std::vector<std::string_view>& out) {
-  struct Part {
-    std::size_t begin, end;
-    bool match;
-  };
+struct Part {
+  std::size_t begin, end;
+  bool match;
+};
+
+// A match goes to the piece behind it, unless that is a match too.
+std::vector<Part> joined_with_next(const std::vector<Part>& parts) {
+  std::vector<Part> joined;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].match && i + 1 < parts.size() && !parts[i + 1].match) {
+      joined.push_back({parts[i].begin, parts[i + 1].end, false});
+      ++i;
+    } else {
+      joined.push_back(parts[i]);
+    }
+  }
+  return joined;
+}
+
+std::vector<Part> joined_with_previous(const std::vector<Part>& parts) {
+  std::vector<Part> joined;
+  bool after_match = false;
+  for (const Part& part : parts) {
+    if (part.match && !after_match && !joined.empty()) {
+      joined.back().end = part.end;
+    } else {
+      joined.push_back(part);
+    }
+    after_match = part.match;
+  }
+  return joined;
+}
+
+}  // namespace
+
+void split_at_matches(const Piece& piece, const std::vector<Match>& matches, SplitBehavior behavior, bool invert,
+                      Pieces& out) {
+  const std::string_view text = piece.text;
   std::vector<Part> parts;
+  const auto add = [&](std::size_t begin, std::size_t end, bool match) {
+    if (begin == end || (match && behavior == SplitBehavior::kRemoved)) return;
+    if (behavior == SplitBehavior::kContiguous && !parts.empty() && parts.back().match == match) {
+      parts.back().end = end;
+    } else {
+      parts.push_back({begin, end, match});
+    }
+  };
   std::size_t at = 0;
   for (const Match& match : matches) {
-    if (match.begin > at) parts.push_back({at, match.begin, invert});
-    parts.push_back({match.begin, match.end, !invert});
+    add(at, match.begin, invert);
+    add(match.begin, match.end, !invert);
     at = match.end;
   }
-  if (at < text.size()) parts.push_back({at, text.size(), invert});
-
-  std::vector<Part> joined;
-  bool previous_was_match = false;
+  add(at, text.size(), invert);
+  if (behavior == SplitBehavior::kMergedWithPrevious) parts = joined_with_previous(parts);
+  if (behavior == SplitBehavior::kMergedWithNext) parts = joined_with_next(parts);
   for (const Part& part : parts) {
-    const bool first = joined.empty();
-    switch (behavior) {
-      case SplitBehavior::kRemoved:
-        if (!part.match) joined.push_back(part);
-        break;
-      case SplitBehavior::kIsolated:
-        joined.push_back(part);
-        break;
-      case SplitBehavior::kContiguous:
-        if (!first && joined.back().match == part.match)
-          joined.back().end = part.end;
-        else
-          joined.push_back(part);
-        break;
-      case SplitBehavior::kMergedWithPrevious:
-        if (part.match && !previous_was_match && !first)
-          joined.back().end = part.end;
-        else
-          joined.push_back(part);
-        previous_was_match = part.match;
-        break;
-      case SplitBehavior::kMergedWithNext:
-        joined.push_back(part);
-        break;
-    }
-  }
-  if (behavior == SplitBehavior::kMergedWithNext) {
-    // A match goes to the piece behind it, unless that is a match too.
-    std::vector<Part> merged;
-    for (std::size_t i = 0; i < joined.size(); ++i) {
-      if (joined[i].match && i + 1 < joined.size() && !joined[i + 1].match) {
-        merged.push_back({joined[i].begin, joined[i + 1].end, false});
-        ++i;
-      } else {
-        merged.push_back(joined[i]);
-      }
-    }
-    joined = std::move(merged);
-  }
-  for (const Part& part : joined) {
-    if (part.end > part.begin) out.push_back(text.substr(part.begin, part.end - part.begin));
+    out.list.push_back({text.substr(part.begin, part.end - part.begin), piece.at_start && part.begin == 0});
   }
 }
 
+namespace {
+
 class Split final : public PreTokenizer {
  public:
-  Split(const std::string& pattern, SplitBehavior behavior, bool invert, const std::string& source)
-      : pattern_(pattern, source), behavior_(behavior), invert_(invert) {}
-  void split(std::string_view piece, std::vector<std::string_view>& out) const override {
+  Split(const std::string& pattern, SplitBehavior behavior, bool invert, const std::string& source,
+        Pattern::Syntax syntax)
+      : pattern_(pattern, source, syntax), behavior_(behavior), invert_(invert) {}
+  void split(const Piece& piece, Pieces& out) const override {
     std::vector<Match> matches;
-    pattern_.find_all(piece, matches);
-    apply(piece, matches, behavior_, invert_, out);
+    pattern_.find_all(piece.text, matches);
+    split_at_matches(piece, matches, behavior_, invert_, out);
   }
 
  private:
@@ -101,10 +101,11 @@ class WordScanner final : public PreTokenizer {
   enum class Kind { kGpt2, kLlama3, kQwen2 };
   explicit WordScanner(Kind kind) : kind_(kind) {}
 
-  void split(std::string_view text, std::vector<std::string_view>& out) const override {
+  void split(const Piece& piece, Pieces& out) const override {
+    const std::string_view text = piece.text;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = kind_ == Kind::kGpt2 ? gpt2_end(text, at) : modern_end(text, at);
-      out.push_back(text.substr(at, end - at));
+      out.list.push_back({text.substr(at, end - at), piece.at_start && at == 0});
       at = end;
     }
   }
@@ -200,50 +201,28 @@ class WordScanner final : public PreTokenizer {
   Kind kind_;
 };
 
-class Digits final : public PreTokenizer {
- public:
-  explicit Digits(bool individual) : individual_(individual) {}
-  void split(std::string_view text, std::vector<std::string_view>& out) const override {
-    std::size_t begin = 0;
-    bool in_digits = false;
-    for (std::size_t at = 0; at < text.size();) {
-      const CodePoint point = code_point_at(text, at);
-      const bool digit = (char_class(point.value) & kDigit) != 0;
-      if (at > begin && (digit != in_digits || (digit && individual_))) {
-        out.push_back(text.substr(begin, at - begin));
-        begin = at;
-      }
-      in_digits = digit;
-      at += point.bytes;
-    }
-    if (begin < text.size()) out.push_back(text.substr(begin));
-  }
-
- private:
-  bool individual_;
-};
-
 class Sequence final : public PreTokenizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
-  void split(std::string_view text, std::vector<std::string_view>& out) const override {
-    std::vector<std::string_view> pieces{text}, next;
-    for (const auto& step : steps_) {
-      next.clear();
-      for (const std::string_view piece : pieces) step->split(piece, next);
-      std::swap(pieces, next);
+  explicit Sequence(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
+  void split(const Piece& piece, Pieces& out) const override {
+    std::vector<Piece> before{piece};
+    const std::size_t given = out.list.size();
+    for (const PreTokenizerPtr& step : steps_) {
+      out.list.resize(given);
+      for (const Piece& part : before) step->split(part, out);
+      if (&step != &steps_.back()) before.assign(out.list.begin() + static_cast<std::ptrdiff_t>(given), out.list.end());
     }
-    out.insert(out.end(), pieces.begin(), pieces.end());
+    if (steps_.empty()) out.list.push_back(piece);
   }
 
  private:
-  std::vector<std::unique_ptr<PreTokenizer>> steps_;
+  std::vector<PreTokenizerPtr> steps_;
 };
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_split(const std::string& pattern, SplitBehavior behavior, bool invert,
-                                         const std::string& source, bool force_pcre2) {
+PreTokenizerPtr make_split(const std::string& pattern, SplitBehavior behavior, bool invert, const std::string& source,
+                           bool force_pcre2, Pattern::Syntax syntax) {
   const bool plain = !invert && behavior == SplitBehavior::kIsolated && !force_pcre2;
   // "Removed" and inverted is how some files write the same thing.
   const bool matches_kept = invert && behavior == SplitBehavior::kRemoved && !force_pcre2;
@@ -252,11 +231,11 @@ std::unique_ptr<PreTokenizer> make_split(const std::string& pattern, SplitBehavi
     if (pattern == kLlama3Pattern) return std::make_unique<WordScanner>(WordScanner::Kind::kLlama3);
     if (pattern == kQwen2Pattern) return std::make_unique<WordScanner>(WordScanner::Kind::kQwen2);
   }
-  return std::make_unique<Split>(pattern, behavior, invert, source);
+  return std::make_unique<Split>(pattern, behavior, invert, source, syntax);
 }
 
-std::unique_ptr<PreTokenizer> make_digits(bool individual) { return std::make_unique<Digits>(individual); }
-std::unique_ptr<PreTokenizer> make_sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) {
+PreTokenizerPtr make_sequence(std::vector<PreTokenizerPtr> steps) {
+  if (steps.size() == 1) return std::move(steps.front());
   return std::make_unique<Sequence>(std::move(steps));
 }
 

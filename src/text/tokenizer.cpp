@@ -6,6 +6,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/utf8.h"
+#include "text/bpe.h"
 #include "text/tokenizer_model.h"
 #include "text/unicode.h"
 
@@ -26,36 +27,70 @@ void Tokenizer::Model::finish() {
                    source, printable(text), id, kMaxId);
     highest = std::max(highest, id);
   };
-  for (const auto& [text, id] : bpe->vocab()) see(id, text);
-  for (const AddedToken& token : added) see(token.id, token.content);
+  for (const auto& [text, id] : vocab) see(id, text);
+  for (AddedToken& token : added) {
+    see(token.id, token.content);
+    token.searched = token.content;
+    if (token.normalized && normalizer) normalizer->apply(token.searched);
+  }
   MAGISTER_CHECK(highest >= 0, ExitCode::kData,
                  "{}: the vocabulary is empty (nothing can be encoded); fetch the file again", source);
-  bytes_of_id.assign(static_cast<std::size_t>(highest) + 1, {});
-  special_id.assign(bytes_of_id.size(), false);
-  std::vector<bool> taken(bytes_of_id.size(), false);
-  for (const auto& [text, id] : bpe->vocab()) {
-    MAGISTER_CHECK(!taken[static_cast<std::size_t>(id)], ExitCode::kData,
+  for (const auto& ids : {prefix, suffix}) {
+    for (const TokenId id : ids) {
+      MAGISTER_CHECK(id >= 0 && id <= highest, ExitCode::kData,
+                     "{}: the id {} is to be added to each text, outside the vocabulary of {} (the model has no such "
+                     "token); fetch the file again",
+                     source, id, highest + 1);
+    }
+  }
+  text_of_id.assign(static_cast<std::size_t>(highest) + 1, {});
+  place_tokens();
+  place_added();
+}
+
+void Tokenizer::Model::place_tokens() {
+  bytes_of_id.assign(text_of_id.size(), {});
+  special_id.assign(text_of_id.size(), false);
+  known_id.assign(text_of_id.size(), false);
+  for (const auto& [text, id] : vocab) {
+    const auto at = static_cast<std::size_t>(id);
+    MAGISTER_CHECK(!known_id[at], ExitCode::kData,
                    "{}: id {} belongs to two tokens, one is \"{}\" (texts "
                    "could not be decoded); fetch the file again",
                    source, id, printable(text));
-    taken[static_cast<std::size_t>(id)] = true;
-    std::string& bytes = bytes_of_id[static_cast<std::size_t>(id)];
-    if (!bytes_of_token(text, bytes)) bytes = text;
+    known_id[at] = true;
+    text_of_id[at] = text;
     id_of_text[text] = id;
   }
+  for (const AddedToken& token : added) {
+    const auto at = static_cast<std::size_t>(token.id);
+    known_id[at] = true;
+    text_of_id[at] = token.searched;  // the reference writes it as it looks for it
+    special_id[at] = token.special;
+    id_of_text[token.content] = token.id;
+  }
+  for (std::size_t id = 0; id < text_of_id.size(); ++id) {
+    std::string& bytes = bytes_of_id[id];
+    if (decoding == Decoding::kSteps) {
+      bytes = decoder ? decoder->inside(text_of_id[id]) : text_of_id[id];
+    } else if (tokens_are_bytes || !bytes_of_token(text_of_id[id], bytes)) {
+      bytes = text_of_id[id];
+    }
+  }
+}
+
+void Tokenizer::Model::place_added() {
   for (auto& lists : added_by_first_byte) lists.assign(256, {});
   for (std::size_t i = 0; i < added.size(); ++i) {
     const AddedToken& token = added[i];
-    bytes_of_id[static_cast<std::size_t>(token.id)] = token.content;
-    special_id[static_cast<std::size_t>(token.id)] = token.special;
-    id_of_text[token.content] = token.id;
-    if (token.content.empty()) continue;
-    added_by_first_byte[token.normalized ? 1 : 0][static_cast<unsigned char>(token.content[0])].push_back(i);
+    if (token.searched.empty()) continue;
+    added_by_first_byte[token.normalized ? 1 : 0][static_cast<unsigned char>(token.searched[0])].push_back(i);
   }
   for (auto& lists : added_by_first_byte) {
     for (auto& list : lists) {
-      std::stable_sort(list.begin(), list.end(),
-                       [&](std::size_t a, std::size_t b) { return added[a].content.size() > added[b].content.size(); });
+      std::stable_sort(list.begin(), list.end(), [&](std::size_t a, std::size_t b) {
+        return added[a].searched.size() > added[b].searched.size();
+      });
     }
   }
 }
@@ -95,9 +130,7 @@ void cut_at_added_tokens(const std::vector<AddedToken>& added,
     std::size_t index = 0;
     for (const std::size_t i : by_first_byte[static_cast<unsigned char>(text[at])]) {
       const AddedToken& candidate = added[i];
-      if (text.compare(at, candidate.content.size(), candidate.content) != 0) continue;
-      if (candidate.special && !take_special) continue;
-      if (candidate.single_word && touches_word(text, at, at + candidate.content.size())) continue;
+      if (text.compare(at, candidate.searched.size(), candidate.searched) != 0) continue;
       found = &candidate;
       index = i;
       break;
@@ -106,7 +139,13 @@ void cut_at_added_tokens(const std::vector<AddedToken>& added,
       ++at;
       continue;
     }
-    std::size_t from = at, to = at + found->content.size();
+    // The reference does not look for a shorter one where the longest does not count.
+    if ((found->special && !take_special) ||
+        (found->single_word && touches_word(text, at, at + found->searched.size()))) {
+      at += found->searched.size();
+      continue;
+    }
+    std::size_t from = at, to = at + found->searched.size();
     if (found->lstrip) {
       while (from > begin) {
         std::size_t before = from - 1;
@@ -129,6 +168,24 @@ void cut_at_added_tokens(const std::vector<AddedToken>& added,
   if (begin < text.size()) rest(text.substr(begin));
 }
 
+void encode_pieces(const Tokenizer::Model& model, const Piece& text, Pieces& pieces, std::vector<TokenId>& ids) {
+  if (model.pre_tokenizer) {
+    model.pre_tokenizer->split(text, pieces);
+  } else {
+    pieces.list.push_back(text);
+  }
+  std::string written;
+  for (const Piece& piece : pieces.list) {
+    if (!model.pieces_in_stand_ins) {
+      model.words->encode(piece.text, ids);
+      continue;
+    }
+    written.clear();
+    for (const char c : piece.text) written += byte_characters()[static_cast<unsigned char>(c)];
+    model.words->encode(written, ids);
+  }
+}
+
 }  // namespace
 
 void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& ids) const {
@@ -140,28 +197,23 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std:
   const Model& model = *model_;
   if (options.add_special_tokens) ids.insert(ids.end(), model.prefix.begin(), model.prefix.end());
   const auto take = [&](std::size_t index) { ids.push_back(model.added[index].id); };
-  std::vector<std::string_view> pieces;
-  const auto merge = [&](std::string_view part) {
-    std::string with_space;
-    if (model.add_prefix_space && !part.starts_with(' ')) {
-      with_space = " " + std::string(part);
-      part = with_space;
-    }
-    pieces.clear();
-    if (model.pre_tokenizer) {
-      model.pre_tokenizer->split(part, pieces);
-    } else {
-      pieces.push_back(part);
-    }
-    for (const std::string_view piece : pieces) model.bpe->encode(piece, ids);
-  };
+  Pieces pieces;
   const auto normalise = [&](std::string_view part) {
     const bool has_guards = options.guarded && part.find(kGuard) != std::string_view::npos;
-    const std::string plain = has_guards ? without_guards(part) : std::string();
-    if (has_guards) part = plain;
-    const std::string composed = model.nfc ? nfc(part) : std::string();
-    cut_at_added_tokens(model.added, model.added_by_first_byte[1], options.special_tokens_in_text && !has_guards,
-                        model.nfc ? std::string_view(composed) : part, merge, take);
+    const bool at_start = part.data() == text.data();
+    std::string normal;
+    if (has_guards) part = normal = without_guards(part);
+    if (model.normalizer) {
+      if (!has_guards) normal = part;
+      model.normalizer->apply(normal);
+      part = normal;
+    }
+    const auto merge = [&](std::string_view rest) {
+      pieces.clear();
+      encode_pieces(model, {rest, at_start && rest.data() == part.data()}, pieces, ids);
+    };
+    cut_at_added_tokens(model.added, model.added_by_first_byte[1], options.special_tokens_in_text && !has_guards, part,
+                        merge, take);
   };
   cut_at_added_tokens(model.added, model.added_by_first_byte[0], options.special_tokens_in_text, text, normalise, take);
   if (options.add_special_tokens) ids.insert(ids.end(), model.suffix.begin(), model.suffix.end());
@@ -180,7 +232,7 @@ std::string Tokenizer::guard_special_tokens(std::string_view text) const {
     for (const auto& lists : model_->added_by_first_byte) {
       for (const std::size_t i : lists[static_cast<unsigned char>(text[at])]) {
         const AddedToken& token = model_->added[i];
-        opens |= token.special && text.compare(at, token.content.size(), token.content) == 0;
+        opens |= token.special && text.compare(at, token.searched.size(), token.searched) == 0;
       }
     }
     const std::size_t bytes = std::max<std::size_t>(1, utf8_sequence_length(text.substr(at)));
@@ -192,39 +244,29 @@ std::string Tokenizer::guard_special_tokens(std::string_view text) const {
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  const Model& model = *model_;
   std::string bytes;
+  std::vector<std::string> tokens;
   for (const TokenId id : ids) {
     MAGISTER_CHECK(id >= 0 && id < vocab_size(), ExitCode::kData,
                    "token id {} stands outside the vocabulary of {} (it has no "
                    "text); use the tokenizer that made the ids",
                    id, vocab_size());
-    if (skip_special_tokens && model_->special_id[static_cast<std::size_t>(id)]) continue;
-    bytes += model_->bytes_of_id[static_cast<std::size_t>(id)];
-  }
-  // Bytes that are no UTF-8 become U+FFFD, one for each maximal ill-formed part, as the reference's lossy decoding does.
-  std::string text;
-  for (std::string_view rest = bytes; !rest.empty();) {
-    const std::size_t good = find_invalid_utf8(rest);
-    text += rest.substr(0, good);
-    rest.remove_prefix(good);
-    if (rest.empty()) break;
-    std::size_t bad = 1;
-    const auto first = static_cast<unsigned char>(rest[0]);
-    const std::size_t wanted = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 1;
-    while (first < 0xF5 && bad < wanted && bad < rest.size()) {
-      // As long as the bytes could still become a character.
-      std::string start(rest.substr(0, bad + 1));
-      const auto second = static_cast<unsigned char>(rest[1]);
-      const bool second_fits = (second & 0xC0) == 0x80 && !(first == 0xE0 && second < 0xA0) &&
-                               !(first == 0xED && second > 0x9F) && !(first == 0xF0 && second < 0x90) &&
-                               !(first == 0xF4 && second > 0x8F);
-      if (!second_fits || (static_cast<unsigned char>(start.back()) & 0xC0) != 0x80) break;
-      ++bad;
+    const auto at = static_cast<std::size_t>(id);
+    if (!model.known_id[at] || (skip_special_tokens && model.special_id[at])) continue;
+    if (model.decoding == Model::Decoding::kBytes) {
+      bytes += model.bytes_of_id[at];
+    } else {
+      tokens.push_back(model.text_of_id[at]);
     }
-    text += "\xEF\xBF\xBD";
-    rest.remove_prefix(bad);
   }
-  return text;
+  if (model.decoding == Model::Decoding::kBytes) return replace_invalid_utf8(bytes);
+  if (model.decoder) model.decoder->apply(tokens);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && !model.decoder) bytes += ' ';
+    bytes += tokens[i];
+  }
+  return bytes;
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const { return model_->bytes_of_id[static_cast<std::size_t>(id)]; }

@@ -1,4 +1,6 @@
-// A tokenizer from a GGUF vocabulary: the pattern is not in the file, only its name.
+// A tokenizer from a GGUF vocabulary: model "gpt2" and "gemma4" (BPE by merges), "llama" (BPE by scores), "t5" (Unigram), "bert".
+// Source: llama.cpp src/llama-vocab.cpp (the version in llama-cpp-python 0.3.36): what each means, and what absent keys mean.
+#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -6,85 +8,18 @@
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
 #include "magister/core/utf8.h"
+#include "text/bpe.h"
+#include "text/gguf_pre.h"
+#include "text/score_bpe.h"
 #include "text/tokenizer_model.h"
+#include "text/unigram.h"
+#include "text/wordpiece.h"
 
 namespace magister {
 namespace {
 
-// What a name in tokenizer.ggml.pre stands for: how texts are cut, and what the file means where it is silent.
-struct PreType {
-  enum class Cut { kGpt2, kDigitsGpt2, kLlama3, kQwen2, kDefault };
-  std::string_view name;
-  Cut cut;
-  bool ignore_merges = false;  // a whole piece that is a token is that token
-  bool add_bos = false;        // unless tokenizer.ggml.add_bos_token says otherwise
-};
-
-// Source: llama.cpp's table of pre-tokenizers (src/llama-vocab.cpp, the version in llama-cpp-python 0.3.36). No name of these
-// asks for an EOS token by itself. tests/text/gguf_vocab_test.py compares ids with llama.cpp's for the cuts.
-constexpr PreType kPreTypes[] = {
-    {"default", PreType::Cut::kDefault},
-    {"gpt-2", PreType::Cut::kGpt2},
-    {"phi-2", PreType::Cut::kGpt2},
-    {"mpt", PreType::Cut::kGpt2},
-    {"olmo", PreType::Cut::kGpt2},
-    {"modern-bert", PreType::Cut::kGpt2},
-    {"smollm", PreType::Cut::kDigitsGpt2},
-    {"starcoder", PreType::Cut::kDigitsGpt2},
-    {"refact", PreType::Cut::kDigitsGpt2},
-    {"command-r", PreType::Cut::kDigitsGpt2},
-    {"codeshell", PreType::Cut::kDigitsGpt2},
-    {"exaone", PreType::Cut::kDigitsGpt2},
-    {"minerva-7b", PreType::Cut::kDigitsGpt2},
-    {"llama-bpe", PreType::Cut::kLlama3, true, true},
-    {"llama3", PreType::Cut::kLlama3, true, true},
-    {"llama-v3", PreType::Cut::kLlama3, true, true},
-    {"falcon3", PreType::Cut::kLlama3, true, true},
-    {"falcon-h1", PreType::Cut::kLlama3, true, true},
-    {"pixtral", PreType::Cut::kLlama3, true, true},
-    {"lfm2", PreType::Cut::kLlama3, true, true},
-    {"dbrx", PreType::Cut::kLlama3},
-    {"smaug-bpe", PreType::Cut::kLlama3},
-    {"qwen2", PreType::Cut::kQwen2},
-    {"deepseek-r1-qwen", PreType::Cut::kQwen2},
-    {"stablelm2", PreType::Cut::kQwen2},
-};
-
-const PreType& pre_type_of(const std::string& name, const std::string& source) {
-  std::string known;
-  for (const PreType& type : kPreTypes) {
-    if (type.name == name) return type;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", type.name);
-  }
-  fail(ExitCode::kData,
-       "{}: its pre-tokenizer \"{}\" is not known here (texts could not be split as the model was trained; known "
-       "are {}); use a file with one of them, or the model's folder with its tokenizer.json",
-       source, printable(name), known);
-}
-
-std::unique_ptr<PreTokenizer> pre_tokenizer_for(PreType::Cut cut, const std::string& source) {
-  const auto split = [&](const char* pattern) { return make_split(pattern, SplitBehavior::kIsolated, false, source); };
-  std::vector<std::unique_ptr<PreTokenizer>> steps;
-  switch (cut) {
-    case PreType::Cut::kGpt2:
-      return split(kGpt2Pattern);
-    case PreType::Cut::kLlama3:
-      return split(kLlama3Pattern);
-    case PreType::Cut::kQwen2:
-      return split(kQwen2Pattern);
-    case PreType::Cut::kDigitsGpt2:
-      steps.push_back(make_digits(true));
-      steps.push_back(split(kGpt2Pattern));
-      break;
-    case PreType::Cut::kDefault:
-      steps.push_back(split(R"([\p{P}\$\+<=>\^~\|]+)"));
-      steps.push_back(split(kGpt2Pattern));
-      steps.push_back(split(R"(\p{N}+)"));
-      steps.push_back(split(R"([0-9][0-9][0-9])"));
-      break;
-  }
-  return make_sequence(std::move(steps));
-}
+constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
+constexpr const char* kVisibleSpace = "\xE2\x96\x81";
 
 // Said once a file, however often it is opened.
 void warn_of_missing_pre(const std::string& source) {
@@ -101,19 +36,6 @@ void warn_of_missing_pre(const std::string& source) {
       source);
 }
 
-std::string digest(const GgufVocabulary& vocabulary, bool add_bos, bool add_eos) {
-  Sha256 hash;
-  hash.update(vocabulary.model + "\n" + vocabulary.pre + "\n");
-  hash.update(fmt::format("{} {} {} {} {} {}\n", vocabulary.bos_id, vocabulary.eos_id, vocabulary.unknown_id,
-                          vocabulary.padding_id, add_bos, add_eos));
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
-    hash.update(fmt::format("{} ", i < vocabulary.token_types.size() ? vocabulary.token_types[i] : 1));
-    hash.update(vocabulary.tokens[i]).update("\n");
-  }
-  for (const std::string& merge : vocabulary.merges) hash.update(merge).update("\n");
-  return hash.hex();
-}
-
 // A merge is "left right"; the texts themselves hold no space.
 std::pair<std::string, std::string> parse_merge(const std::string& merge, const std::string& source) {
   const std::size_t space = merge.find(' ', 1);
@@ -124,58 +46,247 @@ std::pair<std::string, std::string> parse_merge(const std::string& merge, const 
   return {merge.substr(0, space), merge.substr(space + 1)};
 }
 
+// One file on its way to a tokenizer. The functions by kind fill `model` and the defaults of special tokens.
+class GgufReader {
+ public:
+  GgufReader(const GgufVocabulary& vocabulary, const std::string& path, Tokenizer::Model& model)
+      : file_(vocabulary), source_(printable(path)), model_(model) {}
+
+  void run() {
+    model_.source = source_;
+    read_tokens();
+    if (file_.model == "gpt2" || file_.model == "gemma4") {
+      read_merged();
+    } else if (file_.model == "llama") {
+      read_scored();
+    } else if (file_.model == "t5") {
+      read_unigram();
+    } else if (file_.model == "bert") {
+      read_bert();
+    } else {
+      fail(
+          ExitCode::kData,
+          "{}: its tokenizer model is \"{}\" (gpt2, gemma4, llama, t5 and bert are read here); use a model with such a "
+          "vocabulary",
+          source_, printable(file_.model));
+    }
+    set_ends();
+    model_.sha256 = digest();
+  }
+
+ private:
+  std::int32_t type_of(std::size_t id) const { return file_.token_types.empty() ? kNormal : file_.token_types[id]; }
+  float score_of(std::size_t id) const { return file_.scores.empty() ? 0.0f : static_cast<float>(file_.scores[id]); }
+
+  void check_lengths() const {
+    MAGISTER_CHECK(file_.token_types.empty() || file_.token_types.size() == file_.tokens.size(), ExitCode::kData,
+                   "{}: {} tokens, but {} token types (the vocabulary is damaged); fetch the file again", source_,
+                   file_.tokens.size(), file_.token_types.size());
+    MAGISTER_CHECK(file_.scores.empty() || file_.scores.size() == file_.tokens.size(), ExitCode::kData,
+                   "{}: {} tokens, but {} scores (the vocabulary is damaged); fetch the file again", source_,
+                   file_.tokens.size(), file_.scores.size());
+    for (const double score : file_.scores) {
+      MAGISTER_CHECK(score == score, ExitCode::kData,
+                     "{}: a token's score is no number (the best token could not be told); fetch the file again",
+                     source_);
+    }
+  }
+
+  void read_tokens() {
+    check_lengths();
+    std::string name = file_.name;
+    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+    for (std::size_t i = 0; i < file_.tokens.size(); ++i) {
+      std::string text = file_.tokens[i];
+      if (text.empty()) text = fmt::format("[EMPTY_{}]", i);
+      const auto id = static_cast<TokenId>(i);
+      MAGISTER_CHECK(find_invalid_utf8(text) == text.size(), ExitCode::kData,
+                     "{}: token {} is not valid UTF-8 (the vocabulary is "
+                     "damaged); fetch the file again",
+                     source_, i);
+      MAGISTER_CHECK(model_.vocab.emplace(text, id).second, ExitCode::kData,
+                     "{}: token \"{}\" is there twice, as {} and {} (which one is "
+                     "meant?); fetch the file again",
+                     source_, printable(text), model_.vocab.at(text), i);
+      if (type_of(i) != kControl && type_of(i) != kUserDefined && type_of(i) != kUnknown) continue;
+      AddedToken token;
+      token.id = id;
+      token.content = text;
+      token.special = type_of(i) != kUserDefined;
+      // Phi-3's tokens take the white space behind them; no key says so, so llama.cpp goes by the model's name.
+      token.rstrip = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
+      model_.added.push_back(std::move(token));
+    }
+  }
+
+  std::array<TokenId, 256> byte_ids() const {
+    std::array<TokenId, 256> ids{};
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const auto found = model_.vocab.find(byte_token(static_cast<unsigned char>(byte)));
+      ids[byte] = found == model_.vocab.end() ? -1 : found->second;
+    }
+    return ids;
+  }
+
+  void decode_visible_spaces(bool strip_first) {
+    std::vector<DecodeStepPtr> steps;
+    steps.push_back(make_replace_decoder(kVisibleSpace, " "));
+    steps.push_back(make_byte_fallback_decoder());
+    steps.push_back(make_fuse_decoder());
+    if (strip_first) steps.push_back(make_strip_decoder(" ", 1, 0));
+    model_.decoder = make_decoder_sequence(std::move(steps));
+  }
+
+  void read_merged() {
+    const bool gemma = file_.model == "gemma4";
+    if (!gemma && file_.pre.empty()) warn_of_missing_pre(source_);
+    const GgufPreType& pre = gguf_pre_type(gemma ? "gemma4" : file_.pre.empty() ? "default" : file_.pre, source_);
+    model_.pre_tokenizer = gguf_pre_tokenizer(pre, source_);
+    if (pre.nfc) model_.normalizer = make_unicode_normalizer(UnicodeForm::kNfc);
+    add_bos_ = pre.add_bos;
+    default_bos_ = default_eos_ = 11;
+    BpeRules rules;
+    rules.ignore_merges = pre.ignore_merges;
+    rules.keep_first = true;
+    if (pre.cut == "lines") {
+      rules.reads_bytes = false;
+      rules.newlines_whole = rules.byte_fallback = true;
+      model_.normalizer = make_replace(" ", kVisibleSpace);
+      decode_visible_spaces(false);
+    } else {
+      model_.decoding = Tokenizer::Model::Decoding::kBytes;
+    }
+    std::vector<std::pair<std::string, std::string>> merges;
+    for (const std::string& merge : file_.merges) merges.push_back(parse_merge(merge, source_));
+    model_.words = std::make_unique<Bpe>(model_.vocab, merges, rules, source_);
+  }
+
+  // SentencePiece BPE: a space becomes U+2581, one stands before each text; pairs join by the score of what they make.
+  void read_scored() {
+    add_bos_ = true;
+    default_bos_ = 1;
+    default_eos_ = 2;
+    const bool prefix = file_.add_space_prefix.value_or(true);
+    std::vector<NormalizerPtr> steps;
+    if (prefix) steps.push_back(make_prepend(" "));
+    steps.push_back(make_replace(" ", kVisibleSpace));
+    model_.normalizer = make_normalizer_sequence(std::move(steps));
+    std::vector<std::pair<std::string, TokenId>> tokens;
+    std::vector<float> scores;
+    for (std::size_t i = 0; i < file_.tokens.size(); ++i) {
+      if (type_of(i) == kControl || type_of(i) == kUnknown || type_of(i) == kByte) continue;
+      tokens.emplace_back(file_.tokens[i], static_cast<TokenId>(i));
+      scores.push_back(score_of(i));
+    }
+    ScoreBpe::Rules rules;
+    rules.byte_ids = byte_ids();
+    rules.unknown = static_cast<TokenId>(std::max<std::int64_t>(file_.unknown_id, 0));
+    model_.words = std::make_unique<ScoreBpe>(rank_by_score(tokens, scores), rules);
+    decode_visible_spaces(prefix);
+  }
+
+  void read_unigram() {
+    default_eos_ = 1;
+    add_eos_ = true;
+    SentencePieceRules normal;
+    normal.charsmap = file_.precompiled_charsmap;
+    normal.add_dummy_prefix = file_.add_space_prefix.value_or(false) || file_.remove_extra_whitespaces.value_or(false);
+    normal.remove_extra_whitespaces = file_.remove_extra_whitespaces.value_or(false);
+    Unigram::Rules rules;
+    rules.unknown = static_cast<TokenId>(file_.unknown_id < 0 ? 2 : file_.unknown_id);
+    rules.look_up_fused = false;
+    std::vector<UnigramToken> tokens;
+    double lowest = 0;
+    bool any = false;
+    for (std::size_t i = 0; i < file_.tokens.size(); ++i) {
+      const std::int32_t type = type_of(i);
+      if (type != kNormal && type != kUserDefined && type != kUnused) continue;
+      if (type == kNormal) lowest = any ? std::min<double>(lowest, score_of(i)) : score_of(i);
+      any = any || type == kNormal;
+      tokens.push_back({file_.tokens[i], static_cast<TokenId>(i), type == kUserDefined ? 0.0 : score_of(i)});
+      if (type == kUserDefined) normal.user_defined.push_back(file_.tokens[i]);
+    }
+    rules.unknown_score = static_cast<float>(lowest) - 10.0f;
+    model_.normalizer = make_sentencepiece_normalizer(std::move(normal), source_);
+    model_.words = std::make_unique<Unigram>(tokens, rules, source_);
+    decode_visible_spaces(true);
+  }
+
+  void read_bert() {
+    add_bos_ = true;
+    default_bos_ = 101;
+    default_sep_ = 102;
+    BertRules normal;
+    normal.lowercase = file_.lowercase.value_or(true);
+    normal.strip_accents = file_.strip_accents.value_or(normal.lowercase);
+    model_.normalizer = make_bert_normalizer(normal);
+    std::vector<PreTokenizerPtr> steps;
+    steps.push_back(make_bert());
+    steps.push_back(make_metaspace(kVisibleSpace, PrependScheme::kAlways, false));
+    model_.pre_tokenizer = make_sequence(std::move(steps));
+    WordPiece::Rules rules;
+    rules.prefix = "";
+    rules.max_characters = ~std::size_t{0};
+    rules.unknown = static_cast<TokenId>(file_.unknown_id < 0 ? 100 : file_.unknown_id);
+    model_.words = std::make_unique<WordPiece>(model_.vocab, rules);
+    decode_visible_spaces(true);
+  }
+
+  TokenId special(std::int64_t given, std::int64_t fallback, const char* what) const {
+    const std::int64_t id = given >= 0 ? given : fallback;
+    MAGISTER_CHECK(id >= 0 && id < static_cast<std::int64_t>(file_.tokens.size()), ExitCode::kData,
+                   "{}: {} is asked for, but "
+                   "its id is {} of {} tokens (the vocabulary is damaged); fetch the file again",
+                   source_, what, id, file_.tokens.size());
+    return static_cast<TokenId>(id);
+  }
+
+  void set_ends() {
+    add_bos_ = file_.add_bos.value_or(add_bos_);
+    add_eos_ = file_.add_eos.value_or(add_eos_);
+    if (file_.model == "gemma4") add_bos_ = true;  // as llama.cpp, whatever the file says
+    const bool bert = file_.model == "bert";       // [CLS] and [SEP] always
+    if (add_bos_ || bert)
+      model_.prefix.push_back(
+          special(bert && file_.cls_id >= 0 ? file_.cls_id : file_.bos_id, default_bos_, "a BOS token"));
+    if (bert) model_.suffix.push_back(special(file_.separator_id, default_sep_, "a separator token"));
+    if (add_eos_ && !bert) model_.suffix.push_back(special(file_.eos_id, default_eos_, "an EOS token"));
+  }
+
+  std::string digest() const {
+    Sha256 hash;
+    hash.update(file_.model + "\n" + file_.pre + "\n");
+    hash.update(fmt::format("{} {} {} {} {} {}\n", file_.bos_id, file_.eos_id, file_.unknown_id, file_.padding_id,
+                            add_bos_, add_eos_));
+    for (std::size_t i = 0; i < file_.tokens.size(); ++i) {
+      hash.update(fmt::format("{} ", type_of(i)));
+      hash.update(file_.tokens[i]).update("\n");
+    }
+    for (const std::string& merge : file_.merges) hash.update(merge).update("\n");
+    if (file_.model == "gpt2") return hash.hex();
+    hash.update(file_.name).update("\n");
+    for (std::size_t i = 0; i < file_.scores.size(); ++i) hash.update(fmt::format("{} ", score_of(i)));
+    const auto flag = [](const std::optional<bool>& value) { return value ? *value ? 1 : 0 : -1; };
+    hash.update(fmt::format("{} {} {} {} {} {}\n", flag(file_.add_space_prefix), flag(file_.remove_extra_whitespaces),
+                            flag(file_.lowercase), flag(file_.strip_accents), file_.separator_id, file_.cls_id));
+    hash.update(file_.precompiled_charsmap);
+    return hash.hex();
+  }
+
+  const GgufVocabulary& file_;
+  const std::string source_;
+  Tokenizer::Model& model_;
+  bool add_bos_ = false, add_eos_ = false;
+  std::int64_t default_bos_ = -1, default_eos_ = -1, default_sep_ = -1;
+};
+
 }  // namespace
 
 Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary, const std::string& path) {
-  const std::string source = printable(path);
-  constexpr std::int32_t kControl = 3, kUserDefined = 4;
-  MAGISTER_CHECK(vocabulary.model == "gpt2", ExitCode::kData,
-                 "{}: its tokenizer model is \"{}\" (only byte-level BPE, \"gpt2\", "
-                 "is read here); use a model with such a vocabulary",
-                 source, printable(vocabulary.model));
-  MAGISTER_CHECK(vocabulary.token_types.empty() || vocabulary.token_types.size() == vocabulary.tokens.size(),
-                 ExitCode::kData, "{}: {} tokens, but {} token types (the vocabulary is damaged); fetch the file again",
-                 source, vocabulary.tokens.size(), vocabulary.token_types.size());
   auto model = std::make_unique<Model>();
-  model->source = source;
-  if (vocabulary.pre.empty()) warn_of_missing_pre(source);
-  const PreType& pre = pre_type_of(vocabulary.pre.empty() ? "default" : vocabulary.pre, source);
-  const bool add_bos = vocabulary.add_bos.value_or(pre.add_bos), add_eos = vocabulary.add_eos.value_or(false);
-  model->pre_tokenizer = pre_tokenizer_for(pre.cut, source);
-  std::unordered_map<std::string, TokenId> vocab;
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
-    const std::string& text = vocabulary.tokens[i];
-    const auto id = static_cast<TokenId>(i);
-    MAGISTER_CHECK(find_invalid_utf8(text) == text.size(), ExitCode::kData,
-                   "{}: token {} is not valid UTF-8 (the vocabulary is "
-                   "damaged); fetch the file again",
-                   source, i);
-    MAGISTER_CHECK(vocab.emplace(text, id).second, ExitCode::kData,
-                   "{}: token \"{}\" is there twice, as {} and {} (which one is "
-                   "meant?); fetch the file again",
-                   source, printable(text), vocab.at(text), i);
-    const std::int32_t type = vocabulary.token_types.empty() ? 1 : vocabulary.token_types[i];
-    if (type != kControl && type != kUserDefined) continue;
-    AddedToken token;
-    token.id = id;
-    token.content = text;
-    token.special = type == kControl;
-    model->added.push_back(std::move(token));
-  }
-  std::vector<std::pair<std::string, std::string>> merges;
-  for (const std::string& merge : vocabulary.merges) merges.push_back(parse_merge(merge, source));
-  model->bpe = std::make_unique<Bpe>(std::move(vocab), merges, pre.ignore_merges, source);
-  model->sha256 = digest(vocabulary, add_bos, add_eos);
+  GgufReader(vocabulary, path, *model).run();
   model->finish();
-  const auto token_for = [&](std::int64_t id, const char* what) {
-    MAGISTER_CHECK(id >= 0 && id < static_cast<std::int64_t>(vocabulary.tokens.size()), ExitCode::kData,
-                   "{}: {} is asked for, but "
-                   "its id is {} of {} tokens (the vocabulary is damaged); fetch the file again",
-                   source, what, id, vocabulary.tokens.size());
-    return static_cast<TokenId>(id);
-  };
-  if (add_bos) model->prefix.push_back(token_for(vocabulary.bos_id, "a BOS token"));
-  if (add_eos) model->suffix.push_back(token_for(vocabulary.eos_id, "an EOS token"));
   return Tokenizer(std::move(model));
 }
 

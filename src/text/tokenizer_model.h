@@ -1,4 +1,4 @@
-// What a tokenizer file says, whichever its format: filled by the two readers, used by Tokenizer.
+// What a tokenizer file says, whichever its format: filled by the readers, used by Tokenizer.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "magister/text/tokenizer.h"
-#include "text/bpe.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_model.h"
 
 namespace magister {
 
@@ -16,25 +18,37 @@ struct AddedToken {
   TokenId id = -1;
   std::string content;
   bool single_word = false, lstrip = false, rstrip = false, normalized = false, special = false;
+  std::string searched;  // what is looked for in the text: the content, normalised if `normalized`; see finish()
 };
 
 struct Tokenizer::Model {
   std::string source;
   std::string sha256;
-  std::unique_ptr<Bpe> bpe;
-  std::unique_ptr<PreTokenizer> pre_tokenizer;  // null: a text is one piece
-  bool add_prefix_space = false;
-  bool nfc = false;
+  Vocabulary vocab;  // without the added tokens
+  std::unique_ptr<TokenModel> words;
+  NormalizerPtr normalizer;          // null: texts stay as they are
+  PreTokenizerPtr pre_tokenizer;     // null: a text is one piece
+  bool pieces_in_stand_ins = false;  // the model reads byte stand-ins: pieces are written in them first
+  // How tokens become text. kBytes: the tokens' bytes, one after the other. kSteps: the decoder's; null: spaces between.
+  enum class Decoding { kBytes, kSteps } decoding = Decoding::kSteps;
+  bool tokens_are_bytes = false;  // with kBytes: tokens are written as raw bytes (tiktoken), otherwise in stand-ins
+  DecodeStepPtr decoder;
   std::vector<AddedToken> added;
   std::vector<TokenId> prefix, suffix;  // of the post-processor
   // Built by finish():
-  std::vector<std::string> bytes_of_id;  // decoded bytes; added tokens: their text
+  std::vector<std::string> text_of_id;   // as the file writes it
+  std::vector<std::string> bytes_of_id;  // what a token adds in the middle of a text
+  std::vector<bool> known_id;            // some token has it
   std::unordered_map<std::string, TokenId> id_of_text;
   std::vector<bool> special_id;
   std::vector<std::vector<std::size_t>> added_by_first_byte[2];  // [normalized][byte] -> indices, longest first
 
   // Checks ids against each other and builds the look-ups. Throws Error(kData).
   void finish();
+
+ private:
+  void place_tokens();
+  void place_added();
 };
 
 }  // namespace magister

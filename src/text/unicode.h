@@ -29,15 +29,30 @@ inline CodePoint code_point_at(std::string_view text, std::size_t at) {
 
 void append_utf8(std::string& text, char32_t code_point);
 
-enum CharClass : std::uint8_t { kLetter = 1, kNumber = 2, kDigit = 4, kSpace = 8, kWord = 16, kUnknownToNfc = 32 };
+enum CharClass : std::uint16_t {
+  kLetter = 1,
+  kNumber = 2,
+  kDigit = 4,
+  kSpace = 8,
+  kWord = 16,
+  kUnknownToNfc = 32,
+  kMark = 64,
+  kNonspacingMark = 128,  // as the Bert normalizer has them
+  kBertControl = 256,     // what its clean_text removes
+  kPunctuation = 512,     // of the Bert and Punctuation pre-tokenizers
+  kUnknownToNfkd = 1024,
+};
 // Bits of CharClass. Two array look-ups.
-std::uint8_t char_class(char32_t code_point);
+std::uint16_t char_class(char32_t code_point);
 inline bool is_letter(char32_t c) { return (char_class(c) & kLetter) != 0; }
 inline bool is_number(char32_t c) { return (char_class(c) & kNumber) != 0; }
 inline bool is_space(char32_t c) { return (char_class(c) & kSpace) != 0; }
 
-// Canonical composition by utf8proc, around the code points that the reference's older normaliser leaves alone: there
+enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
+// Normal forms by utf8proc, around the code points that the reference's older normaliser leaves alone: there
 // they neither move nor compose, so the text between them is normalised by itself. text is well-formed UTF-8.
-std::string nfc(std::string_view text);
+std::string normal_form(std::string_view text, UnicodeForm form);
+// Every code point by itself, as Rust's char::to_lowercase has it.
+std::string lowercase(std::string_view text);
 
 }  // namespace magister

@@ -1,5 +1,6 @@
-// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain]`. Standard input: a JSON text a line;
-// standard output: a JSON list of its ids, with the special tokens that the file asks for unless `plain`.
+// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|decode]`. Standard input: a JSON text a line;
+// standard output: a JSON list of its ids, with the special tokens that the file asks for unless
+// `plain`. decode: the other way round.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,11 @@ int main(int argc, char** argv) {
     magister::EncodeOptions options;
     options.add_special_tokens = argc < 3;
     for (std::string line; std::getline(std::cin, line);) {
+      if (argc > 2 && std::string(argv[2]) == "decode") {
+        const auto ids = nlohmann::json::parse(line).get<std::vector<magister::TokenId>>();
+        std::cout << nlohmann::json(tokenizer.decode(ids)).dump() << "\n";
+        continue;
+      }
       std::cout << nlohmann::json(tokenizer.encode(nlohmann::json::parse(line).get<std::string>(), options)).dump()
                 << "\n";
     }

@@ -7,6 +7,10 @@ V = {
     "html": "<a href='x'>&\"</a>", "lines": "one\n\n  two\r\nthree\n",
 }
 EXPRESSIONS = """
+s|truncate(9) ## s|truncate(9, true) ## s|truncate(4, true, '', 0) ## u|truncate(8, false, '…', 0) ## 'a b'|truncate ## s|truncate(2) ## s|truncate(5, leeway=-1) ## undefd|truncate ## 'foo bar baz qux'|truncate(11, false, '...', 0)
+'a b c'|wordcount ## u|wordcount ## ''|wordcount ## "don't x_y"|wordcount ## 12|wordcount ## l|slice(2)|list ## w|slice(3, 'x')|list ## range(7)|slice(3)|list ## l|slice(5, 0)|list ## 'abcde'|slice(2)|list
+s|urlencode ## 'a/b c?&é'|urlencode ## {'a b': 'c/d', 'é': 1}|urlencode ## [('a', 1), ('b', 'x y')]|urlencode ## 12|urlencode ## 0|filesizeformat ## 1|filesizeformat ## 999|filesizeformat ## 13000|filesizeformat ## 4100000|filesizeformat
+2000|filesizeformat(true) ## 1.5e9|filesizeformat ## 1000000|filesizeformat(binary=true) ## undefd|last is defined ## undefd|last ## 1 is sameas(1) ## n is sameas 7 ## n is sameas 8 ## none is sameas(none) ## 1 is sameas true
 s|trim ## s.strip() ## s.lstrip('H') ## s.rstrip() ## s.strip('H !') ## s[0] ## s[-1] ## s[1:4] ## s[::-1] ## s[::2] ## s[-5:-2] ## s[10:2:-2]
 u|upper ## u|lower ## u|title ## u|capitalize ## u.title() ## u.swapcase() ## u[0] ## u[-1] ## u|length ## u[::-1] ## u|reverse ## u.upper().lower()
 u.split() ## s.split(',') ## s.split(', ', 1) ## 'a b  c'.split(' ') ## ' a b  c '.split() ## 'a,b,c'.rsplit(',', 1) ## ' a b c '.split(None, 1) ## ' a b c '.rsplit(None, 1)

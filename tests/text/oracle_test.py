@@ -62,7 +62,7 @@ def smollm2(folder):
     return tokenizer, dump
 
 def probe(kind, path, lines, what="encode"):
-    text = "".join(json.dumps(line) + "\n" for line in lines)
+    text = "".join((line.replace("\n", " ") if what == "speed" else json.dumps(line)) + "\n" for line in lines)
     done = subprocess.run([PROBE, kind, path, what], input=text, capture_output=True, text=True)
     if done.returncode: sys.exit(f"probe failed: {done.stderr}")
     return [json.loads(line) for line in done.stdout.split("\n") if line]

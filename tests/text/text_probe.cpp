@@ -1,11 +1,15 @@
-// Tokenizer for the Python oracle test: `text_probe json|gguf FILE [encode|decode|speed]`. Standard input: a JSON text (or a
-// list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a JSON dump of the vocabulary.
+// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|skip|stream|speed]`.
+// Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
+// JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. skip: decoding without special tokens.
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "magister/core/error.h"
+#include "magister/text/streaming_decoder.h"
 #include "magister/text/tokenizer.h"
 
 using nlohmann::json;
@@ -21,6 +25,9 @@ std::string read_file(const std::string& path) {
 
 magister::Tokenizer load(const std::string& kind, const std::string& path) {
   if (kind == "json") return magister::Tokenizer::from_json(read_file(path), path);
+  if (kind == "sentencepiece") return magister::Tokenizer::from_sentencepiece(read_file(path), path, {});
+  if (kind == "tiktoken") return magister::Tokenizer::from_tiktoken(read_file(path), path);
+  if (kind == "tekken") return magister::Tokenizer::from_tekken(read_file(path), path);
   const json dump = json::parse(read_file(path));
   magister::GgufVocabulary vocabulary;
   vocabulary.model = dump["model"];
@@ -35,25 +42,56 @@ magister::Tokenizer load(const std::string& kind, const std::string& path) {
   return magister::Tokenizer::from_gguf(vocabulary, path);
 }
 
+int run(int argc, char** argv) {
+  const magister::Tokenizer tokenizer = load(argv[1], argv[2]);
+  const std::string what = argc > 3 ? argv[3] : "encode";
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(std::cin, line);) lines.push_back(std::move(line));
+  if (what == "speed") {  // text lines as they are, the best of three rounds
+    double best = 0;
+    for (int round = 0; round < 3; ++round) {
+      std::size_t bytes = 0;
+      std::vector<magister::TokenId> ids;
+      const auto begin = std::chrono::steady_clock::now();
+      for (const std::string& line : lines) {
+        ids.clear();
+        tokenizer.encode(line, {}, ids);
+        bytes += line.size();
+      }
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      best = std::max(best, static_cast<double>(bytes) * 1e-6 / seconds);
+    }
+    std::cout << best << "\n";
+    return 0;
+  }
+  magister::EncodeOptions options;
+  if (what == "plain") options.add_special_tokens = options.special_tokens_in_text = false;
+  for (const std::string& line : lines) {
+    const json value = json::parse(line);
+    if (what == "stream") {  // the parts as a list: each is whole characters
+      magister::StreamingDecoder decoder(tokenizer);
+      json parts = json::array();
+      for (const magister::TokenId id : value.get<std::vector<magister::TokenId>>()) parts.push_back(decoder.push(id));
+      parts.push_back(decoder.finish());
+      std::cout << parts.dump() << "\n";
+      continue;
+    }
+    if (what == "decode" || what == "skip") {
+      std::cout << json(tokenizer.decode(value.get<std::vector<magister::TokenId>>(), what == "skip")).dump() << "\n";
+    } else {
+      std::cout << json(tokenizer.encode(value.get<std::string>(), options)).dump() << "\n";
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const magister::Tokenizer tokenizer = load(argv[1], argv[2]);
-  const std::string what = argc > 3 ? argv[3] : "encode";
-  std::size_t bytes = 0;
-  const auto begin = std::chrono::steady_clock::now();
-  for (std::string line; std::getline(std::cin, line);) {
-    const json value = json::parse(line);
-    if (what == "decode") {
-      std::cout << json(tokenizer.decode(value.get<std::vector<magister::TokenId>>())).dump() << "\n";
-      continue;
-    }
-    const auto text = value.get<std::string>();
-    bytes += text.size();
-    const auto ids = tokenizer.encode(text);
-    if (what == "encode") std::cout << json(ids).dump() << "\n";
+  try {
+    return run(argc, argv);
+  } catch (const magister::Error& error) {
+    std::cerr << error.what() << "\n";
+    return static_cast<int>(error.code());
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (what == "speed") std::cout << bytes * 1e-6 / seconds << "\n";
-  return 0;
 }

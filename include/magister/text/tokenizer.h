@@ -1,5 +1,6 @@
-// Tokenizer: strings <-> token ids, identical to the Python `tokenizers` package on the same file.
-// Read from tokenizer.json (Hugging Face) or from a GGUF vocabulary. Unknown components are refused by name.
+// Tokenizer: strings <-> token ids, identical to the Python `tokenizers` package on the same file,
+// and to `sentencepiece`, `tiktoken` and llama.cpp on theirs. Read from tokenizer.json (Hugging Face), a GGUF vocabulary, a
+// SentencePiece model, a tiktoken list or tekken.json. Unknown components are refused by name.
 // Source: huggingface/tokenizers 0.2x formats; ggml GGUF key names.
 #pragma once
 
@@ -17,13 +18,23 @@ namespace magister {
 
 // The tokenizer part of a GGUF file's metadata, filled by whoever read the file (io is a sibling module).
 struct GgufVocabulary {
-  std::string model;  // tokenizer.ggml.model: "gpt2"
+  std::string model;  // tokenizer.ggml.model: gpt2, gemma4, llama, t5 or bert
   std::string pre;    // tokenizer.ggml.pre, a name such as llama-bpe; empty: the file names none
   std::vector<std::string> tokens;
   std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<double> scores;             // of llama and t5: the best token has the highest
   std::vector<std::string> merges;
-  std::int64_t bos_id = -1, eos_id = -1, unknown_id = -1, padding_id = -1;
-  std::optional<bool> add_bos, add_eos;  // absent: as the pre-tokenizer's name implies
+  std::string precompiled_charsmap;  // bytes, of t5
+  std::string name;                  // general.name: the rules for Phi-3's tokens hang on it
+  std::int64_t bos_id = -1, eos_id = -1, unknown_id = -1, padding_id = -1, separator_id = -1, cls_id = -1;
+  std::optional<bool> add_bos, add_eos;  // absent: as the model and the pre-tokenizer's name imply
+  std::optional<bool> add_space_prefix, remove_extra_whitespaces;
+  std::optional<bool> lowercase, strip_accents;  // of bert
+};
+
+// Whether texts get a BOS and an EOS token; absent: as models of the kind do (BPE a BOS, Unigram an EOS).
+struct SentencePieceEnds {
+  std::optional<bool> add_bos, add_eos;
 };
 
 struct EncodeOptions {
@@ -36,9 +47,12 @@ struct EncodeOptions {
 // Immutable after construction; encode() and decode() may be called from several threads at once.
 class Tokenizer {
  public:
-  // Both throw Error(kData) with `source` (the file's name) in the message.
+  // All throw Error(kData) with `source` (the file's name) in the message.
   static Tokenizer from_json(std::string_view tokenizer_json, const std::string& source);
   static Tokenizer from_gguf(const GgufVocabulary& vocabulary, const std::string& source);
+  static Tokenizer from_sentencepiece(std::string_view model, const std::string& source, const SentencePieceEnds& ends);
+  static Tokenizer from_tiktoken(std::string_view list, const std::string& source);  // lines "base64 rank"
+  static Tokenizer from_tekken(std::string_view tekken_json, const std::string& source);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -63,8 +77,9 @@ class Tokenizer {
   // Id of a token by its exact text, -1 if there is none.
   TokenId token_to_id(std::string_view token) const;
 
+  struct Model;  // src/text/tokenizer_model.h
+
  private:
-  struct Model;
   explicit Tokenizer(std::unique_ptr<Model> model);
   std::unique_ptr<Model> model_;
 };

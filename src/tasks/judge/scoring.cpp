@@ -46,7 +46,7 @@ std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdi
       const std::vector<TokenId> ids =
           tokenizer.encode(spelling, {.add_special_tokens = false, .special_tokens_in_text = false});
       // A space that is a token of its own says nothing about the word behind it.
-      if (!ids.empty() && tokenizer.decode(std::span(ids).first(1)) != " ") found.insert(ids.front());
+      if (!ids.empty() && tokenizer.token_bytes(ids.front()) != " ") found.insert(ids.front());
     }
   }
   return found;

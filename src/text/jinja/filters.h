@@ -19,6 +19,7 @@ std::vector<std::string> filter_names();    // for "did you mean"
 std::vector<std::string> test_names();
 std::vector<NamedFilter> scalar_filters();  // jinja_filters_scalar.cpp
 std::vector<NamedFilter> list_filters();    // jinja_filters_list.cpp
+std::vector<NamedFilter> more_filters();    // filters_more.cpp
 
 bool is_function(std::string_view name);  // range, namespace, raise_exception, ...
 Value call_function(Runtime& runtime, const std::string& name, const Arguments& arguments);

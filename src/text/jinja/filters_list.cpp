@@ -173,6 +173,7 @@ void need_reversible(Runtime& runtime, const Value& input) {
 
 Value last(Runtime& runtime, const Value& input, const Arguments& arguments) {
   bind(runtime, "the filter last", arguments, {});
+  if (input.is(Kind::kUndefined)) return Value::undefined("No last item, sequence was empty.");
   need_reversible(runtime, input);
   const Values all = items_of(runtime, input);
   return all.empty() ? Value::undefined("No last item, sequence was empty.") : all.back();

@@ -67,6 +67,9 @@ bool same_as(Runtime& runtime, const Value& a, const Arguments& arguments) {
   const Value& b = other(runtime, arguments);
   if (a.kind() != b.kind()) return false;
   if (a.is(Kind::kNone) || a.is(Kind::kBool)) return a.as_integer() == b.as_integer();
+  // Python keeps one object for each small whole number; of other equal numbers and texts it cannot be told.
+  if (a.is(Kind::kInt) && (a.as_integer() != b.as_integer() || (a.as_integer() >= -5 && a.as_integer() <= 256)))
+    return a.as_integer() == b.as_integer();
   if (a.is_number() || a.is(Kind::kString))
     runtime.refuse("\"sameas\" of a {} depends on the interpreter; use ==", type_name(a));
   return a.pointer() == b.pointer();

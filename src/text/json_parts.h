@@ -1,0 +1,25 @@
+// The parts of a tokenizer.json, each read or refused by name.
+#pragma once
+
+#include "text/json_node.h"
+#include "text/tokenizer_model.h"
+
+namespace magister {
+
+NormalizerPtr read_json_normalizer(const JsonNode& node);
+
+struct JsonPreTokenizer {
+  std::vector<PreTokenizerPtr> steps;
+  bool byte_level = false;
+};
+void read_json_pre_tokenizer(const JsonNode& node, JsonPreTokenizer& into);
+
+// Sets model.decoding and model.decoder.
+void read_json_decoder(const JsonNode& node, Tokenizer::Model& model);
+
+// Sets model.vocab, words and pieces_in_stand_ins. byte_level: pieces are bytes.
+void read_json_model(const JsonNode& node, bool byte_level, Tokenizer::Model& model);
+
+SplitBehavior read_split_behavior(const JsonNode& node);
+
+}  // namespace magister

@@ -1,0 +1,34 @@
+// The last tokens that were said are decoded again together with the new ones, so that each step costs a few tokens whatever
+// the text's length. A text that ends with U+FFFD may end within a character: it is held back until one more token settles it.
+#include "magister/text/streaming_decoder.h"
+
+#include <span>
+
+namespace magister {
+
+std::string StreamingDecoder::text_from(std::size_t begin) const {
+  return tokenizer_.decode(std::span(ids_).subspan(begin), skip_special_tokens_);
+}
+
+std::string StreamingDecoder::push(TokenId id) {
+  ids_.push_back(id);
+  const std::string all = text_from(0);
+  if (all.empty() || all.ends_with("\xEF\xBF\xBD")) return {};
+  std::string said;
+  if (num_said_ > 0) said = tokenizer_.decode(std::span(ids_).first(num_said_), skip_special_tokens_);
+  if (all.size() <= said.size()) return {};
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(num_said_));
+  num_said_ = ids_.size();
+  return all.substr(said.size());
+}
+
+std::string StreamingDecoder::finish() {
+  const std::string all = text_from(0);
+  std::string said;
+  if (num_said_ > 0) said = tokenizer_.decode(std::span(ids_).first(num_said_), skip_special_tokens_);
+  ids_.clear();
+  num_said_ = 0;
+  return all.size() > said.size() ? all.substr(said.size()) : std::string();
+}
+
+}  // namespace magister

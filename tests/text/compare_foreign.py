@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""The long comparison with `sentencepiece`, `tiktoken` and llama.cpp on the vocabularies that `mistral_common` and llama.cpp carry. Not
+part of CI: it needs these packages (a venv of its own), and a program that prints llama.cpp's ids.
+
+usage: compare_foreign.py [--lines N] [--corpus FOLDER ...] [--oracle PROGRAM --vocabularies FOLDER]
+PROGRAM FILE.gguf 0 TEXTS: llama_vocab::tokenize for texts with "\\n__ggml_vocab_test__\\n" between, a line of ids each, without special
+tokens. MAGISTER_BUILD_DIR is needed; a table goes into tests/README.md.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+import corpus
+
+BUILD = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"])
+SEPARATOR = "\n__ggml_vocab_test__\n"
+
+
+def probe(path, lines, what):
+    done = subprocess.run([BUILD / "tests/run/vocabulary_probe", path, what], input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True, check=False)
+    if done.returncode: sys.exit(f"FAILS {path}: {done.stderr}")
+    return [json.loads(line) for line in done.stdout.split("\n") if line]
+
+
+def report(name, lines, want, path, decode=None):
+    got = probe(path, lines, "plain")
+    bad = [i for i, (a, b) in enumerate(zip(got, want, strict=True)) if a != b]
+    for i in bad[:3]:
+        at = next((k for k, (a, b) in enumerate(zip(got[i], want[i])) if a != b), min(len(got[i]), len(want[i])))
+        print(f"FAILS {name}: {lines[i][:60]!r} at {at}: {got[i][at:at + 6]}, not {want[i][at:at + 6]}")
+    wrong = 0
+    if decode:
+        texts = [decode(ids) for ids in want]
+        different = [(a, b) for a, b in zip(probe(path, want, "decode"), texts, strict=True) if a != b]
+        wrong = len(different)
+        for a, b in different[:3]: print(f"FAILS {name} decodes {a[:60]!r}, not {b[:60]!r}")
+    print(f"| {name} | {len(lines)} | {len(bad)} | {wrong if decode else ''} |", flush=True)
+    return len(bad) + wrong
+
+
+def sentencepiece_models(lines):
+    import mistral_common
+    import sentencepiece
+    failures = 0
+    folder = pathlib.Path(mistral_common.__file__).parent / "data"
+    with tempfile.TemporaryDirectory() as work:
+        for path in sorted(folder.glob("*.model*")):
+            model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+            copy = pathlib.Path(work) / (path.name.replace(".model", "-") + ".model")
+            copy.write_bytes(path.read_bytes())
+            failures += report(f"sentencepiece {path.name}", lines, model.encode(lines), copy, model.decode)
+        # Models of each kind, trained here.
+        text = pathlib.Path(work) / "text"
+        text.write_text("\n".join(line.replace("\n", " ").replace("\x00", "") for line in lines[:4000]), encoding="utf-8")
+        for name, options in (("unigram", {}), ("unigram bytes", {"byte_fallback": True}), ("bpe", {"model_type": "bpe"}), ("unigram user-defined", {"user_defined_symbols": ["ing ", "世界", "the"]}),
+                              ("bpe user-defined, spaces kept", {"model_type": "bpe", "user_defined_symbols": ["ing", "世界"], "remove_extra_whitespaces": False, "byte_fallback": True}),
+                              ("unigram identity", {"normalization_rule_name": "identity", "add_dummy_prefix": False}), ("unigram suffix", {"treat_whitespace_as_suffix": True})):
+            prefix = pathlib.Path(work) / "trained"
+            sentencepiece.SentencePieceTrainer.train(input=str(text), model_prefix=str(prefix), vocab_size=3000, character_coverage=0.98, hard_vocab_limit=False, minloglevel=2, **options)
+            model = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+            failures += report(f"sentencepiece {name}", lines, model.encode(lines), f"{prefix}.model", model.decode)
+    return failures
+
+
+def tekken_files(lines):
+    import mistral_common
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+    failures = 0
+    for path in sorted((pathlib.Path(mistral_common.__file__).parent / "data").glob("tekken*.json")):
+        model = Tekkenizer.from_file(path)
+        want = [model.encode(line, bos=False, eos=False) for line in lines]
+        failures += report(f"tiktoken {path.name}", lines, want, path, model.decode)
+    return failures
+
+
+def vocabularies(folder, oracle, lines):
+    failures = 0
+    whole = [line for line in lines if line]
+    with tempfile.TemporaryDirectory() as work:
+        for path in sorted(pathlib.Path(folder).glob("*.gguf")):
+            composed = [unicodedata.normalize("NFC", line) for line in whole] if "qwen" in path.name else whole
+            (pathlib.Path(work) / "texts").write_text(SEPARATOR.join(composed), encoding="utf-8", newline="")
+            done = subprocess.run([oracle, path, "0", pathlib.Path(work) / "texts"], capture_output=True, text=True, check=True)
+            want = [[int(word) for word in line.split()] for line in done.stdout.split("\n")[:len(whole)]]
+            failures += report(f"llama.cpp {path.name}", whole, want, path)
+    return failures
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lines", type=int, default=2000)
+    parser.add_argument("--corpus", nargs="*", default=[])
+    parser.add_argument("--limit", type=int, default=10**6)
+    parser.add_argument("--oracle", default="")
+    parser.add_argument("--vocabularies", default="")
+    arguments = parser.parse_args()
+    lines = [*corpus.made(arguments.lines, 11), *corpus.HARD, *corpus.runs(2000), *corpus.real(arguments.corpus, arguments.limit)]
+    print("| with | lines | ids differ | texts differ |\n|---|---|---|---|")
+    failures = vocabularies(arguments.vocabularies, arguments.oracle, lines) if arguments.oracle else 0
+    failures += tekken_files(lines) + sentencepiece_models(lines)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
