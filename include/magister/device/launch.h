@@ -51,4 +51,10 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
       shape.shared_bytes);
 }
 
+// A kernel whose shape follows from its arguments.
+template <typename Kernel>
+void start(const Kernel& kernel, const Queue& queue) {
+  launch(kernel, kernel.shape(), queue);
+}
+
 }  // namespace magister::gpu

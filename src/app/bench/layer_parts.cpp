@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "app/bench/units.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -147,11 +148,6 @@ void add_work(LayerPart& part, const PassSizes& sizes) {
   } else if (has(part.name, "quantize") && n > 0) {
     part.bytes = T * static_cast<double>(k) * (e + 1) * layers;
   }
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 using Key = std::tuple<std::string, std::string, std::int64_t, std::int64_t, std::int64_t>;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 
+#include "app/bench/units.h"
 #include "magister/core/error.h"
 #include "magister/model/cpu/matmul.h"
 
@@ -22,11 +23,6 @@ double seconds_of(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 // Adds up a buffer in eight independent registers, 8 KiB fetched ahead: the most that one core reads here of the distances

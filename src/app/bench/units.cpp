@@ -19,6 +19,11 @@ std::vector<std::int64_t> parts_of(const BenchOptions& options) {
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
 double median_seconds(int repeats, const std::function<void()>& body) {
   body();  // warm caches and pages
   std::vector<double> seconds;
@@ -27,8 +32,7 @@ double median_seconds(int repeats, const std::function<void()>& body) {
     body();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(repeats) / 2];
+  return median(std::move(seconds));
 }
 
 PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {

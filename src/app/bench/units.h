@@ -30,6 +30,8 @@ CachedUnit cached_unit(const Transformer& model, PackedBatch batch, std::int64_t
 // Keys that `rows` rows behind `past` tokens see, all together; window 0: none.
 double visible_keys(std::int64_t rows, std::int64_t past, std::int64_t window);
 
+// Of at least one value; the upper one of an even number.
+double median(std::vector<double> values);
 // Of `repeats` runs after a first one that warms up.
 double median_seconds(int repeats, const std::function<void()>& body);
 

@@ -8,11 +8,6 @@
 namespace magister::gpu {
 namespace {
 
-template <typename Kernel>
-void start(const Kernel& kernel, const Queue& queue) {
-  launch(kernel, kernel.shape(), queue);
-}
-
 template <typename A, int kLanes, int kHeads>
 void by_runs(const AttentionArguments<A>& a, const Queue& queue) {
   a.E % 8 == 0 ? start(PagedAttention<A, kLanes, kHeads, true>{a}, queue)

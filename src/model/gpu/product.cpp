@@ -11,11 +11,6 @@
 namespace magister::gpu {
 namespace {
 
-template <typename Kernel>
-void start(const Kernel& kernel, const Queue& queue) {
-  launch(kernel, kernel.shape(), queue);
-}
-
 bool aligned(const ProductArguments& a, int bits) {
   const auto whole = [](auto bytes) { return bytes % 16 == 0; };
   const StoredWeight& w = a.weight;
