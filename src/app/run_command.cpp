@@ -209,9 +209,9 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
     const ExperimentConfig& config = experiment.config();
     for (const auto& task : experiment.tasks()) {
       const ModelSection& model = task->model_section();
-      say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-                      plan_from_config(model, task->pass_shape(kGpuPassLimits), config.layout.gpus_per_group,
-                                       config.plan.device_memory)));
+      say(fmt::format(
+          "task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
+          plan_from_config(model, task->pass_shape({}), config.layout.gpus_per_group, config.plan.device_memory)));
     }
     return ExitCode::kDone;
   });

@@ -84,8 +84,8 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     : task_(task),
       context_(std::move(context)),
       checkpoint_(task.model_section()),
-      layout_(sized_layout(context_, checkpoint_, task.pass_shape(kGpuPassLimits),
-                           plan_ranks.value_or(context_.world.size()))),
+      // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
+      layout_(sized_layout(context_, checkpoint_, task.pass_shape({}), plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),

@@ -23,11 +23,12 @@ def make_model(folder, seed=0, **changes):
     by several nats, so that a product or a rotation that is left out moves them by more than any tolerance."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
     import tiny_models
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM
     folder = pathlib.Path(folder)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["<|end|>"], show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator([" ".join(WORDS)] * 4, trainer)
