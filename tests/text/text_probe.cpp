@@ -1,6 +1,7 @@
-// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|skip|stream|speed]`.
+// Tokenizer for the Python oracle test: `text_probe json|gguf|sentencepiece|tiktoken|tekken FILE [encode|plain|decode|back|speed]`.
 // Standard input: a JSON text (or a list of ids) a line; standard output: a JSON list of ids (or a text) a line. A gguf FILE is a
-// JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. skip: decoding without special tokens.
+// JSON dump of the vocabulary. plain: no special tokens, neither around nor in the text. back: a list of the text, the
+// text without special tokens, and the parts that a streaming decoder gives.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -68,16 +69,17 @@ int run(int argc, char** argv) {
   if (what == "plain") options.add_special_tokens = options.special_tokens_in_text = false;
   for (const std::string& line : lines) {
     const json value = json::parse(line);
-    if (what == "stream") {  // the parts as a list: each is whole characters
+    if (what == "back") {
+      const auto ids = value.get<std::vector<magister::TokenId>>();
       magister::StreamingDecoder decoder(tokenizer);
       json parts = json::array();
-      for (const magister::TokenId id : value.get<std::vector<magister::TokenId>>()) parts.push_back(decoder.push(id));
+      for (const magister::TokenId id : ids) parts.push_back(decoder.push(id));
       parts.push_back(decoder.finish());
-      std::cout << parts.dump() << "\n";
+      std::cout << json::array({tokenizer.decode(ids), tokenizer.decode(ids, true), parts}).dump() << "\n";
       continue;
     }
-    if (what == "decode" || what == "skip") {
-      std::cout << json(tokenizer.decode(value.get<std::vector<magister::TokenId>>(), what == "skip")).dump() << "\n";
+    if (what == "decode") {
+      std::cout << json(tokenizer.decode(value.get<std::vector<magister::TokenId>>())).dump() << "\n";
     } else {
       std::cout << json(tokenizer.encode(value.get<std::string>(), options)).dump() << "\n";
     }
