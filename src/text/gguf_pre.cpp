@@ -116,7 +116,7 @@ constexpr GgufPreType kTypes[] = {
     {"hunyuan", "qwen2"},
     {"grok-2", "qwen2"},
     {"solar-open", "qwen2"},
-    {"qwen35", "qwen35", false, false, true},
+    {"qwen35", "qwen35"},
     {"deepseek-llm", "deepseek-llm"},
     {"deepseek-coder", "deepseek-coder"},
     {"deepseek-v3", "deepseek-v3"},

@@ -62,9 +62,11 @@ void Tokenizer::Model::place_tokens() {
     text_of_id[at] = text;
     id_of_text[text] = id;
   }
+  std::vector<bool> literal(text_of_id.size());
   for (const AddedToken& token : added) {
     const auto at = static_cast<std::size_t>(token.id);
     known_id[at] = true;
+    literal[at] = token.literal;
     text_of_id[at] = token.searched;  // the reference writes it as it looks for it
     special_id[at] = token.special;
     id_of_text[token.content] = token.id;
@@ -73,7 +75,7 @@ void Tokenizer::Model::place_tokens() {
     std::string& bytes = bytes_of_id[id];
     if (decoding == Decoding::kSteps) {
       bytes = decoder ? decoder->inside(text_of_id[id]) : text_of_id[id];
-    } else if (tokens_are_bytes || !bytes_of_token(text_of_id[id], bytes)) {
+    } else if (tokens_are_bytes || literal[id] || !bytes_of_token(text_of_id[id], bytes)) {
       bytes = text_of_id[id];
     }
   }

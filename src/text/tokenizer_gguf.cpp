@@ -114,6 +114,7 @@ class GgufReader {
       token.id = id;
       token.content = text;
       token.special = type_of(i) != kUserDefined;
+      token.literal = true;
       // Phi-3's tokens take the white space behind them; no key says so, so llama.cpp goes by the model's name.
       token.rstrip = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
       model_.added.push_back(std::move(token));

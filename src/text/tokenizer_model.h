@@ -18,6 +18,8 @@ struct AddedToken {
   TokenId id = -1;
   std::string content;
   bool single_word = false, lstrip = false, rstrip = false, normalized = false, special = false;
+  bool literal =
+      false;  // its text stands for itself, even in letters that stand for bytes elsewhere (llama.cpp, not Hugging Face)
   std::string searched;  // what is looked for in the text: the content, normalised if `normalized`; see finish()
 };
 

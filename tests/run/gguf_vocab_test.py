@@ -2,9 +2,11 @@
 source of llama-cpp-python): the ids that stand beside them, and those of files in which keys are missing, as llama.cpp gave them
 (llama_cpp_ids.json).
 """
+import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,7 +79,10 @@ class GgufVocabularies(unittest.TestCase):
                 for key in case["without"]:
                     data = without(data, key)
                 got, said = self.ids(data, EXPECTED["texts"])
-                self.same(EXPECTED["texts"], got, case["ids"])
+                # llama.cpp's NFD leaves Hangul syllables whole, that of the model's own tokenizer does not: the model's is followed.
+                alike = [not (case["vocabulary"] in ("bert-bge", "nomic-bert-moe") and re.search("[\uac00-\ud7a3]", one)) for one in EXPECTED["texts"]]
+                self.assertGreaterEqual(sum(alike), len(alike) - 1)
+                self.same(*(list(itertools.compress(of, alike)) for of in (EXPECTED["texts"], got, case["ids"])))
                 nameless = case["vocabulary"] in NAMELESS or ("tokenizer.ggml.pre" in case["without"] and case["vocabulary"] not in BY_SCORE)
                 self.assertEqual(said.count("NO PRE-TOKENIZER IS NAMED"), 1 if nameless else 0, said)
 
@@ -89,7 +94,7 @@ class GgufVocabularies(unittest.TestCase):
                 self.path.write_bytes(vocabulary(name))
                 ids = self.ids(vocabulary(name), EXPECTED["texts"], "plain")[0]
                 done = subprocess.run([PROBE, self.path, "decode"], input="".join(json.dumps(one) + "\n" for one in ids), capture_output=True, text=True, check=True)
-                want = [unicodedata.normalize("NFC", one) if name.startswith("qwen") else one for one in EXPECTED["texts"]]
+                want = [unicodedata.normalize("NFC", one) if name == "qwen2" else one for one in EXPECTED["texts"]]
                 self.same(want, [json.loads(line) for line in done.stdout.splitlines()], want)
 
     def test_llama_3_begins_with_bos_unless_told_otherwise(self):
