@@ -84,7 +84,8 @@ class Layer(unittest.TestCase):
     def test_formats_of_weights(self):
         for options, place, call in ((["--format", "int8", "--group", 32], "gate_up_proj", "dequantize"),
                                      (["--format", "int4", "--group", 32], "o_proj", "dequantize"),
-                                     (["--dtype", "fp8"], "down_proj", "quantize_rows"), (["--dtype", "fp8"], "o_proj", "quantize_rows")):
+                                     (["--dtype", "fp8"], "activation", "gate_quantize"), (["--dtype", "fp8"], "norm", "norm_quantize"),
+                                     (["--dtype", "fp8"], "o_proj", "quantize_rows")):
             found = self.bench("--tokens", 16, "--layers", 1, *options)
             self.assertIn("gbs", self.one(found, place, call), (options, place))
             self.assertLessEqual(LAYER, {part["part"] for part in found["parts"]}, options)
