@@ -91,8 +91,7 @@ std::string man_page() {
   out +=
       ".SH DESCRIPTION\n"
       "One YAML experiment is executed by any number of MPI ranks into HDF5 files. A run that was stopped or killed "
-      "goes "
-      "on when the same command is given again; the file is the same for any number of ranks.\n.SH COMMANDS\n";
+      "goes on when the same command is given again; the file is the same for any number of ranks.\n.SH COMMANDS\n";
   for (const CommandEntry& command : all_commands()) {
     out += fmt::format(".SS {}\n{}\n", roff(command.name), roff(command.help));
     for (const PositionalEntry& positional : command.positionals) {

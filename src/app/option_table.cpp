@@ -56,8 +56,7 @@ constexpr OptionEntry kDoctorOptions[] = {
 constexpr PositionalEntry kBench[] = {
     {"WHAT", Count::kOne,
      "sgemm, product, prefill, teacher, decode or prefix; on a GPU gemm, copy, read, prefill, teacher, decode, judge "
-     "or "
-     "layer (a pass part by part)"},
+     "or layer (a pass part by part)"},
     {"MODEL", Count::kOptional, "a GGUF file or a folder, for all but sgemm, product, gemm, copy and read"},
 };
 constexpr OptionEntry kBenchOptions[] = {

@@ -38,8 +38,7 @@ void load_gpu_libraries() {
     const char* problem = handle == nullptr ? dlerror() : nullptr;
     MAGISTER_CHECK(handle != nullptr, ExitCode::kConfig,
                    "libtorch's GPU library does not load on {}: {} (this run is to use its GPUs); install the torch "
-                   "wheel with CUDA, "
-                   "as scripts/setup.sh does, or set layout.devices: cpu",
+                   "wheel with CUDA, as scripts/setup.sh does, or set layout.devices: cpu",
                    host_name(), printable(problem == nullptr ? "" : problem, 500));
     at::globalContext().setAllowBF16ReductionCuBLAS(false);
   });

@@ -39,6 +39,7 @@ magister_switch_fiber:
 )");
 
 std::atomic<HostOrder> host_order{HostOrder::kAscending};
+thread_local HostKernels* recording = nullptr;
 
 }  // namespace
 
@@ -46,10 +47,6 @@ struct Barrier {
   int expected = 0, arrived = 0;
   std::uint64_t generation = 0;
 };
-
-namespace {
-thread_local HostKernels* recording = nullptr;
-}  // namespace
 
 HostKernels* host_recording() { return recording; }
 

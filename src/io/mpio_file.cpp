@@ -86,11 +86,11 @@ void MpioFile::write(const PlacedColumn& column, std::uint64_t first_row, std::s
     transfer(Direction::kWrite, column, row, const_cast<std::byte*>(piece.data()), piece.size());
     back.resize(piece.size());
     transfer(Direction::kRead, column, row, back.data(), back.size());
-    MAGISTER_CHECK(std::memcmp(back.data(), piece.data(), piece.size()) == 0, ExitCode::kInputOutput,
-                   "{}: MPI-IO wrote {} bytes of {} and said nothing, but they are not in the file, {} bytes are free "
-                   "(committed units "
-                   "are safe); free space or set output.driver to pwrite, and run the same command again",
-                   printable(path_), piece.size(), column.spec.path, free_bytes_beside(path_));
+    MAGISTER_CHECK(
+        std::memcmp(back.data(), piece.data(), piece.size()) == 0, ExitCode::kInputOutput,
+        "{}: MPI-IO wrote {} bytes of {} and said nothing, but they are not in the file, {} bytes are free (committed "
+        "units are safe); free space or set output.driver to pwrite, and run the same command again",
+        printable(path_), piece.size(), column.spec.path, free_bytes_beside(path_));
     data = data.subspan(piece.size());
   }
 }

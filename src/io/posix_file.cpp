@@ -61,8 +61,7 @@ PosixFile::PosixFile(const std::string& path, Access access) : path_(path) {
   // O_EXCL says EEXIST of a link, too.
   MAGISTER_CHECK(descriptor_ >= 0 || access != Access::kCreate || error != EEXIST, ExitCode::kInputOutput,
                  "{}: something stands there, a symbolic link perhaps (a file of that name is made again, never "
-                 "through a link); move "
-                 "it away",
+                 "through a link); move it away",
                  printable(path));
   MAGISTER_CHECK(descriptor_ >= 0, ExitCode::kInputOutput,
                  "{}: cannot be {}: {} (nothing can be done with it); check the "
@@ -113,8 +112,7 @@ void PosixFile::protect_neighbours() {
   if (!said.exchange(true)) {
     log_warning(
         "{}: this file system refuses range locks: {} (over NFS, hosts could overwrite each other's bytes); every "
-        "write "
-        "waits for the disk instead (O_DSYNC), which is slower",
+        "write waits for the disk instead (O_DSYNC), which is slower",
         printable(path_), std::strerror(error));
   }
   const int synchronous = ::open(path_.c_str(), open_flags(Access::kReadWrite) | O_DSYNC);

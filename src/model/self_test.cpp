@@ -29,11 +29,11 @@ void compare_paths(const char* path, const at::Tensor& fast, const at::Tensor& p
                    const char* kernels) {
   // Weights with NaN or infinity are not a fault of the path: both must give no finite number in the same places.
   const at::Tensor finite = at::isfinite(plain);
-  MAGISTER_CHECK(at::equal(at::isfinite(fast), finite), ExitCode::kInternal,
-                 "self-test: the fast {} gives finite numbers in other places than plain code (kernels {}, CPU "
-                 "features {}; results would be "
-                 "wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report this machine",
-                 path, kernels, cpu_features());
+  MAGISTER_CHECK(
+      at::equal(at::isfinite(fast), finite), ExitCode::kInternal,
+      "self-test: the fast {} gives finite numbers in other places than plain code (kernels {}, CPU features {}; "
+      "results would be wrong); try MAGISTER_CPU_KERNELS=avx2 or layout.devices: cpu, and report this machine",
+      path, kernels, cpu_features());
   const at::Tensor zero = at::zeros({1}, plain.options());
   const double scale = std::max(1e-6, at::where(finite, plain, zero).abs().max().item<double>());
   const double difference = at::where(finite, fast - plain, zero).abs().max().item<double>() / scale;

@@ -58,10 +58,14 @@ void NcclCommunicator::let_calls_block(ncclConfig_t config) {
   ncclCommDestroy(std::exchange(comm_, blocking));
 }
 
-void NcclCommunicator::enter(const char* name) {
+void NcclCommunicator::check_not_failed() const {
   MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal,
                  "shard {} of {}: the GPU group has failed before (its sums are lost); see the first message",
                  place_.rank, place_.size);
+}
+
+void NcclCommunicator::enter(const char* name) {
+  check_not_failed();
   {
     const std::lock_guard lock(mutex_);
     calling_ = true;
@@ -91,9 +95,7 @@ void NcclCommunicator::settle(ncclResult_t result, const char* name) {
 }
 
 void NcclCommunicator::check_peers() {
-  MAGISTER_CHECK(comm_ != nullptr, ExitCode::kInternal,
-                 "shard {} of {}: the GPU group has failed before (its sums are lost); see the first message",
-                 place_.rank, place_.size);
+  check_not_failed();
   ncclResult_t result = ncclSuccess;
   if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || (result != ncclSuccess && result != ncclInProgress)) {
     abort_and_fail("the group's collectives", ncclGetErrorString(result));

@@ -55,6 +55,7 @@ class NcclCommunicator {
   using Clock = std::chrono::steady_clock;
 
   void let_calls_block(ncclConfig_t config);
+  void check_not_failed() const;
   void enter(const char* name);
   void leave(const char* name);
   void settle(ncclResult_t result, const char* name);

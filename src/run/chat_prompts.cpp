@@ -136,9 +136,8 @@ std::vector<TextSpan> ChatPrompts::answers_by_prefix(const Chat& guarded, const 
     const std::string after = render(so_far, false).text;
     MAGISTER_CHECK(whole.starts_with(before) && whole.starts_with(after) && after.starts_with(before), ExitCode::kData,
                    "the chat template writes message {} differently when others follow, or its prompt for an answer is "
-                   "not how an answer "
-                   "begins (which tokens are the assistant's cannot be told); use `score: all`, or a template with "
-                   "generation blocks",
+                   "not how an answer begins (which tokens are the assistant's cannot be told); use `score: all`, or a "
+                   "template with generation blocks",
                    i + 1);
     std::size_t end = after.size();
     while (end > before.size() && std::isspace(static_cast<unsigned char>(after[end - 1])) != 0) --end;

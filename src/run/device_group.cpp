@@ -58,8 +58,7 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
   const std::string limit = memory.limited_by.empty() ? "" : fmt::format(", which {} limits", memory.limited_by);
   return fmt::format(
       "{} has {} of memory free of {}{}, and its {} need {}, each {}: {} (the system would end the job in its middle); "
-      "use "
-      "fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
+      "use fewer ranks on a host, groups of several shards, dtype: bf16, a quantization, or smaller passes",
       host, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), limit,
       shards == 1 ? std::string("one shard") : fmt::format("{} shards", shards), format_bytes(needed),
       format_bytes(sum_of(parts)), list);

@@ -110,8 +110,7 @@ void read_output(ConfigNode& root, ExperimentConfig& experiment) {
         value.size() > MpiHints::max_value_bytes()) {
       node.reject("hints",
                   "\"{}\" is not a hint that this MPI takes (letters, digits, _ and - in at most {} bytes, a value of "
-                  "1 to {}); "
-                  "write for example striping_factor: 8",
+                  "1 to {}); write for example striping_factor: 8",
                   printable(name, 40), MpiHints::max_name_bytes(), MpiHints::max_value_bytes());
     }
   }

@@ -71,9 +71,8 @@ std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme,
   }
   return fmt::format(
       "  groups of {} do not divide evenly over {} devices ({} columns of the MLP are {:.10g} groups): shards that "
-      "begin "
-      "inside a group read the whole of it for its scale, and the weights stay those of one device; no group is cut "
-      "with {} devices\n",
+      "begin inside a group read the whole of it for its scale, and the weights stay those of one device; no group is "
+      "cut with {} devices\n",
       scheme.group, tp_size, config.intermediate_size,
       static_cast<double>(config.intermediate_size) / static_cast<double>(scheme.group), sizes);
 }
@@ -209,8 +208,7 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
   }
   out += fmt::format(
       "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices (f32; half "
-      "of it in "
-      "16 bit)\n",
+      "of it in 16 bit)\n",
       pass.tokens, pass.sequence_tokens,
       kv_page_bytes(config, partition_for(config, 0, 1)) / static_cast<std::uint64_t>(KvPages::kSlots));
   out += alignment_note(config, scheme, gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1));
@@ -222,8 +220,7 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
                  decimal_bytes(sum_of(needed(static_cast<int>(working_tp_sizes(config, kMostDevices).size())))));
   MAGISTER_CHECK(gpus_per_group == 0 || sum_of(needed(gpus_per_group)) <= device_bytes, ExitCode::kConfig,
                  "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
-                 "fail); the smallest group that "
-                 "fits has {} devices, with {} each",
+                 "fail); the smallest group that fits has {} devices, with {} each",
                  gpus_per_group, decimal_bytes(sum_of(needed(gpus_per_group))), decimal_bytes(device_bytes), smallest,
                  decimal_bytes(sum_of(needed(smallest))));
   return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,

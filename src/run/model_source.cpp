@@ -94,8 +94,7 @@ Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
   }
   fail(ExitCode::kData,
        "{}: no such file, nor tekken.json, tokenizer.model, spiece.model, sentencepiece.bpe.model or qwen.tiktoken "
-       "(text "
-       "cannot be turned into tokens); put the model's tokenizer.json there",
+       "(text cannot be turned into tokens); put the model's tokenizer.json there",
        printable((folder / "tokenizer.json").string()));
 }
 

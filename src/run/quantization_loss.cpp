@@ -155,8 +155,7 @@ bool memory_suffices(const Communicator& world, const GpuGroup& group, const Ope
   if (!enough) {
     log_info(
         "{}: the loss of quantisation is not measured: without it the model needs more memory than is free (here {} of "
-        "{}); "
-        "measure it on a machine with more, or set quantization_loss to 0",
+        "{}); measure it on a machine with more, or set quantization_loss to 0",
         task, format_bytes(needed), format_bytes(free));
   }
   return enough;

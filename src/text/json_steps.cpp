@@ -81,8 +81,7 @@ NormalizerPtr read_json_normalizer(const JsonNode& node) {
   }
   node.refuse(
       "normalizer \"{}\" is not known here (NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Nmt, Prepend, "
-      "Replace, "
-      "Precompiled, BertNormalizer, ByteLevel and Sequence are); use a supported tokenizer",
+      "Replace, Precompiled, BertNormalizer, ByteLevel and Sequence are); use a supported tokenizer",
       printable(type));
 }
 
@@ -179,8 +178,7 @@ PreTokenizerPtr read_one_pre_tokenizer(const JsonNode& node, const std::string& 
   if (type == "WhitespaceSplit") return node.only({}), make_whitespace_split();
   node.refuse(
       "pre-tokenizer \"{}\" is not known here (Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
-      "WhitespaceSplit, "
-      "BertPreTokenizer, CharDelimiterSplit, FixedLength and Sequence are); use a supported tokenizer",
+      "WhitespaceSplit, BertPreTokenizer, CharDelimiterSplit, FixedLength and Sequence are); use a supported tokenizer",
       printable(type));
 }
 
@@ -239,8 +237,7 @@ DecodeStepPtr read_one_decoder(const JsonNode& node) {
   }
   node.refuse(
       "decoder \"{}\" is not known here (ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece, "
-      "BPEDecoder and "
-      "Sequence are); use a supported tokenizer",
+      "BPEDecoder and Sequence are); use a supported tokenizer",
       printable(type));
 }
 

@@ -52,8 +52,7 @@ class Translation {
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ExitCode::kData,
          "{}: the pattern \"{}\" has {}, which is not known here (the text might be split otherwise than the model "
-         "needs); "
-         "use a supported tokenizer",
+         "needs); use a supported tokenizer",
          source_, printable(pattern_), what);
   }
   void inside(char c) {

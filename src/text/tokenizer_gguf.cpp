@@ -1,6 +1,7 @@
 // A tokenizer from a GGUF vocabulary: model "gpt2" and "gemma4" (BPE by merges), "llama" (BPE by scores), "t5" (Unigram), "bert".
 // Source: llama.cpp src/llama-vocab.cpp (the version in llama-cpp-python 0.3.36): what each means, and what absent keys mean.
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <set>
 
@@ -29,10 +30,9 @@ void warn_of_missing_pre(const std::string& source) {
   if (!warned.insert(source).second) return;
   log_warning(
       "{}: NO PRE-TOKENIZER IS NAMED in its metadata (tokenizer.ggml.pre is missing, as old converters left it). Texts "
-      "are "
-      "split by llama.cpp's \"default\" rule, which is probably not the one that the model was trained with: token "
-      "ids, "
-      "and with them all results, may be wrong; convert the model to GGUF again, or use its folder with tokenizer.json",
+      "are split by llama.cpp's \"default\" rule, which is probably not the one that the model was trained with: token "
+      "ids, and with them all results, may be wrong; convert the model to GGUF again, or use its folder with "
+      "tokenizer.json",
       source);
 }
 
@@ -86,17 +86,14 @@ class GgufReader {
                    "{}: {} tokens, but {} scores (the vocabulary is damaged); fetch the file again", source_,
                    file_.tokens.size(), file_.scores.size());
     for (const double score : file_.scores) {
-      MAGISTER_CHECK(score == score, ExitCode::kData,
-                     "{}: a token's score is no number (the best token could not be told); fetch the file again",
-                     source_);
+      MAGISTER_CHECK(std::isfinite(score), ExitCode::kData,
+                     "{}: a token's score is {} (the best token could not be told); fetch the file again", source_,
+                     score);
     }
   }
 
   void read_tokens() {
     check_lengths();
-    std::string name = file_.name;
-    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    const bool phi3 = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
     for (std::size_t i = 0; i < file_.tokens.size(); ++i) {
       std::string text = file_.tokens[i];
       if (text.empty()) text = fmt::format("[EMPTY_{}]", i);
@@ -115,10 +112,15 @@ class GgufReader {
       token.content = text;
       token.special = type_of(i) != kUserDefined;
       token.literal = true;
-      // Phi-3's tokens take the white space behind them; no key says so, so llama.cpp goes by the model's name.
-      token.rstrip = phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
+      token.rstrip = is_phi_3_ && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
       model_.added.push_back(std::move(token));
     }
+  }
+
+  // Phi-3's tokens take the white space behind them; no key says so, so llama.cpp goes by the model's name.
+  static bool names_phi_3(std::string name) {
+    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
   }
 
   std::array<TokenId, 256> byte_ids() const {
@@ -182,7 +184,7 @@ class GgufReader {
     }
     ScoreBpe::Rules rules;
     rules.byte_ids = byte_ids();
-    rules.unknown = static_cast<TokenId>(std::max<std::int64_t>(file_.unknown_id, 0));
+    rules.unknown = special(file_.unknown_id, 0, "an unknown token");
     model_.words = std::make_unique<ScoreBpe>(rank_by_score(tokens, scores), rules);
     decode_visible_spaces(prefix);
   }
@@ -195,7 +197,7 @@ class GgufReader {
     normal.add_dummy_prefix = file_.add_space_prefix.value_or(false) || file_.remove_extra_whitespaces.value_or(false);
     normal.remove_extra_whitespaces = file_.remove_extra_whitespaces.value_or(false);
     Unigram::Rules rules;
-    rules.unknown = static_cast<TokenId>(file_.unknown_id < 0 ? 2 : file_.unknown_id);
+    rules.unknown = special(file_.unknown_id, 2, "an unknown token");
     rules.look_up_fused = false;
     std::vector<UnigramToken> tokens;
     double lowest = 0;
@@ -229,17 +231,17 @@ class GgufReader {
     WordPiece::Rules rules;
     rules.prefix = "";
     rules.max_characters = ~std::size_t{0};
-    rules.unknown = static_cast<TokenId>(file_.unknown_id < 0 ? 100 : file_.unknown_id);
+    rules.unknown = special(file_.unknown_id, 100, "an unknown token");
     model_.words = std::make_unique<WordPiece>(model_.vocab, rules);
     decode_visible_spaces(true);
   }
 
   TokenId special(std::int64_t given, std::int64_t fallback, const char* what) const {
     const std::int64_t id = given >= 0 ? given : fallback;
-    MAGISTER_CHECK(id >= 0 && id < static_cast<std::int64_t>(file_.tokens.size()), ExitCode::kData,
-                   "{}: {} is asked for, but "
-                   "its id is {} of {} tokens (the vocabulary is damaged); fetch the file again",
-                   source_, what, id, file_.tokens.size());
+    MAGISTER_CHECK(
+        id >= 0 && id < static_cast<std::int64_t>(file_.tokens.size()), ExitCode::kData,
+        "{}: {} is asked for, but its id is {} of {} tokens (the vocabulary is damaged); fetch the file again", source_,
+        what, id, file_.tokens.size());
     return static_cast<TokenId>(id);
   }
 
@@ -265,8 +267,8 @@ class GgufReader {
       hash.update(file_.tokens[i]).update("\n");
     }
     for (const std::string& merge : file_.merges) hash.update(merge).update("\n");
+    if (is_phi_3_) hash.update("phi-3\n");
     if (file_.model == "gpt2") return hash.hex();
-    hash.update(file_.name).update("\n");
     for (std::size_t i = 0; i < file_.scores.size(); ++i) hash.update(fmt::format("{} ", score_of(i)));
     const auto flag = [](const std::optional<bool>& value) { return value ? *value ? 1 : 0 : -1; };
     hash.update(fmt::format("{} {} {} {} {} {}\n", flag(file_.add_space_prefix), flag(file_.remove_extra_whitespaces),
@@ -278,6 +280,7 @@ class GgufReader {
   const GgufVocabulary& file_;
   const std::string source_;
   Tokenizer::Model& model_;
+  const bool is_phi_3_ = names_phi_3(file_.name);
   bool add_bos_ = false, add_eos_ = false;
   std::int64_t default_bos_ = -1, default_eos_ = -1, default_sep_ = -1;
 };

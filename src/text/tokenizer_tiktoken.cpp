@@ -153,17 +153,12 @@ constexpr const char* kTekkenSpecial[] = {"<unk>",
 
 void add_tekken_special(const JsonNode& root, std::size_t count, Tokenizer::Model& model) {
   std::vector<std::string> names(count);
-  std::size_t given = 0;
   if (root.has("special_tokens")) {
     for (const JsonNode& token : root.at("special_tokens").list()) {
-      const std::size_t rank = token.at("rank").size(count - 1);
-      names[rank] = token.at("token_str").text();
-      ++given;
+      names[token.at("rank").size(count - 1)] = token.at("token_str").text();
     }
   } else {
-    for (const char* name : kTekkenSpecial) {
-      if (given < count) names[given++] = name;
-    }
+    std::copy_n(kTekkenSpecial, std::min(count, std::size(kTekkenSpecial)), names.begin());
   }
   for (std::size_t i = 0; i < count; ++i) {
     add_special(model, static_cast<TokenId>(i), names[i].empty() ? fmt::format("<SPECIAL_{}>", i) : names[i]);
@@ -187,8 +182,7 @@ Tokenizer Tokenizer::from_tiktoken(std::string_view text, const std::string& pat
   }
   fail(ExitCode::kData,
        "{}: a list of {} tokens (128000, Llama 3, 151643, Qwen, 100256, cl100k, and 199998, o200k, are known; the list "
-       "does not "
-       "say how texts are cut); use the model's tokenizer.json",
+       "does not say how texts are cut); use the model's tokenizer.json",
        model->source, tokens.size());
 }
 

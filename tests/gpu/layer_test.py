@@ -90,6 +90,17 @@ class Layer(unittest.TestCase):
             self.assertIn("gbs", self.one(found, place, call), (options, place))
             self.assertLessEqual(LAYER, {part["part"] for part in found["parts"]}, options)
 
+    def test_bytes_of_codes(self):
+        """In fp8 a norm and a gate write a byte a number; the last norm, before the head, writes bf16."""
+        rows = 33
+        found = self.bench("--dtype", "fp8", "--tokens", rows, "--sequences", 3)
+        for place, call, calls, moved in (("norm", "norm_quantize", 2 * LAYERS, 2 * LAYERS * rows * D * 11), ("norm", "add_rms_norm", 1, rows * D * 12),
+                                          ("activation", "gate_quantize", LAYERS, LAYERS * rows * F * 5),
+                                          ("o_proj", "quantize_rows", LAYERS, LAYERS * rows * H * E * 3)):
+            part = self.one(found, place, call)
+            self.assertEqual(part["calls"], calls, call)
+            self.assertAlmostEqual(self.work(part, "gbs"), moved, -1, call)
+
     def test_decoding(self):
         for rows, options, weight_bytes in ((1, [], 2), (3, ["--format", "int8", "--group", 0], 1), (70, [], 2)):
             found = self.bench("--dtype", "bf16", "--rows", rows, "--past", 50, *options)

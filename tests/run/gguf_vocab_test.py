@@ -129,6 +129,28 @@ class GgufVocabularies(unittest.TestCase):
         self.assertIn('"qwen9" is not known here', done.stderr)
         self.assertIn("llama-bpe", done.stderr)
 
+    def test_a_name_that_changes_ids_changes_the_digest(self):
+        """Phi-3's tokens take the white space behind them, whatever the kind of vocabulary; any other name decides nothing."""
+        for name in ("qwen2", "llama-spm"):
+            data = without(vocabulary(name), "general.name")
+            digests = []
+            for called in ("a", "b", "Phi-3 mini"):
+                self.path.write_bytes(with_key(data, "general.name", 8, text(called)))
+                digests.append(subprocess.run([PROBE, self.path, "digest"], capture_output=True, text=True, check=True).stdout)
+            self.assertEqual(digests[0], digests[1], name)
+            self.assertNotEqual(digests[0], digests[2], name)
+
+    def test_an_unknown_token_that_is_none_is_refused(self):
+        for name in ("llama-spm", "bert-bge"):
+            data = vocabulary(name)
+            key = text("tokenizer.ggml.unknown_token_id")
+            self.assertEqual(data.count(key), 1, name)
+            at = data.index(key) + len(key) + 4  # behind the type, u32
+            self.path.write_bytes(data[:at] + (2**31).to_bytes(4, "little") + data[at + 4:])
+            done = subprocess.run([PROBE, self.path], input="", capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 65, name)
+            self.assertIn("an unknown token is asked for, but its id is 2147483648 of", done.stderr)
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main(verbosity=2))

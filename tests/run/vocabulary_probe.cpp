@@ -1,6 +1,6 @@
-// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|decode]`. Standard input: a JSON text a line;
-// standard output: a JSON list of its ids, with the special tokens that the file asks for unless
-// `plain`. decode: the other way round.
+// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|decode|digest]`. Standard input: a JSON text a line;
+// standard output: a JSON list of its ids, with the special tokens that the file asks for unless `plain`. decode: the other way round.
+// digest: what stands in a results file for the tokenizer.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +10,10 @@
 int main(int argc, char** argv) {
   try {
     const magister::Tokenizer tokenizer = magister::load_tokenizer(argv[1]);
+    if (argc > 2 && std::string(argv[2]) == "digest") {
+      std::cout << tokenizer.sha256() << "\n";
+      return 0;
+    }
     magister::EncodeOptions options;
     options.add_special_tokens = argc < 3;
     for (std::string line; std::getline(std::cin, line);) {

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "app/bench/units.h"
 #include "magister/core/error.h"
 #include "magister/device/gpu_stamp.h"
 
@@ -179,8 +180,7 @@ double CallTimer::empty_call_ms() {
   }
   std::vector<double> found;
   for (int i = 0; i < kPairs; ++i) found.push_back(ends[i].milliseconds_since(begins[i]));
-  std::nth_element(found.begin(), found.begin() + kPairs / 2, found.end());
-  return found[kPairs / 2];
+  return median(found);
 }
 
 std::vector<TimedCall> CallTimer::finish() {

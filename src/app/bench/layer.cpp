@@ -61,7 +61,6 @@ class LayerBench {
       passes.push_back(timer.finish());
     }
     const LayerTimes times = layer_times(passes, sizes_);
-    std::nth_element(unwatched.begin(), unwatched.begin() + options_.repeats / 2, unwatched.end());
     nlohmann::ordered_json result = {{"bench", "layer"},
                                      {"pass", decodes_     ? "decode"
                                               : is_whole() ? "teacher"
@@ -72,7 +71,7 @@ class LayerBench {
                                      {"lengths", options_.uneven ? "uneven" : "even"},
                                      {"layers", sizes_.all_layers},
                                      {"layers_measured", sizes_.config.num_hidden_layers},
-                                     {"pass_ms", unwatched[static_cast<std::size_t>(options_.repeats) / 2]},
+                                     {"pass_ms", median(unwatched)},
                                      {"tokens_per_second", 1e3 * static_cast<double>(sizes_.rows) / times.ms}};
     result.update(layer_json(times));
     return result;

@@ -107,13 +107,20 @@ double weight_bytes(const PassSizes& sizes, std::int64_t N, std::int64_t K, bool
   return static_cast<double>(N * K * sizes.weight_bits) / 8 + static_cast<double>(N * groups * 2);
 }
 
-// flops and bytes of the measured pass.
-void add_work(LayerPart& part, const PassSizes& sizes) {
+// Of the residual stream: two a layer and one behind the last, however the rows of the pass are divided.
+bool is_stream_norm(const std::string& place, const std::string& name) {
+  return place == "norm" && !has(name, "norm_rows");
+}
+
+// flops and bytes of the measured pass, in which all kernels of stream norms together are called stream_norms times.
+void add_work(LayerPart& part, const PassSizes& sizes, int stream_norms) {
   const ModelConfig& c = sizes.config;
   const auto e = static_cast<double>(sizes.number_bytes), T = static_cast<double>(sizes.rows);
   const auto D = static_cast<double>(c.hidden_size), E = static_cast<double>(c.head_dim);
   const auto H = static_cast<double>(c.num_attention_heads), K = static_cast<double>(c.num_key_value_heads);
   const auto layers = static_cast<double>(c.num_hidden_layers), calls = static_cast<double>(part.calls);
+  const double out_bytes =
+      has(part.name, "_quantize") ? 1 : e;  // of a norm or a gate that gives codes for an fp8 product
   const auto [n, k] = sizes.weight(part.place);
   if (part.M > 0) {
     const auto pm = static_cast<double>(part.M), pn = static_cast<double>(part.N), pk = static_cast<double>(part.K);
@@ -133,12 +140,13 @@ void add_work(LayerPart& part, const PassSizes& sizes) {
     part.flops = 4 * sizes.visible_keys * H * E * layers;
     part.bytes = (T * (2 * H + 2 * K) * E + static_cast<double>(sizes.cached_keys) * 2 * K * E) * e * layers;
   } else if (part.place == "norm") {
-    const double each = has(part.name, "norm_rows") ? 2 * e * D : (8 + 2 * e) * D;
-    part.bytes = T * each * (has(part.name, "norm_rows") ? 2 * layers : 2 * layers + 1);
+    const bool stream = is_stream_norm(part.place, part.name);
+    const double each = stream ? 8 + e + out_bytes : 2 * e;
+    part.bytes = T * D * each * (stream ? (2 * layers + 1) * calls / stream_norms : 2 * layers);
   } else if (part.place == "rotary") {
     part.bytes = T * E * e * (2 * (H + K) + (sizes.cached_keys > 0 ? 2 * K : 0)) * layers;
   } else if (part.place == "activation") {
-    part.bytes = T * 3 * static_cast<double>(c.intermediate_size) * e * layers;
+    part.bytes = T * static_cast<double>(c.intermediate_size) * (2 * e + out_bytes) * layers;
   } else if (part.place == "embedding") {
     part.bytes = T * D * (e + 4);
   } else if (part.place == "reduction") {
@@ -190,13 +198,17 @@ LayerTimes layer_times(const std::vector<std::vector<TimedCall>>& passes, const 
   const double layers = static_cast<double>(sizes.config.num_hidden_layers),
                more = static_cast<double>(sizes.all_layers) / layers,
                norms = (2 * static_cast<double>(sizes.all_layers) + 1) / (2 * layers + 1);
+  int stream_norms = 0;
+  for (const auto& [key, seen] : found) {
+    if (is_stream_norm(std::get<0>(key), std::get<1>(key))) stream_norms += seen.first;
+  }
   LayerTimes times;
   for (const auto& [key, seen] : found) {
     LayerPart part;
     std::tie(part.place, part.name, part.M, part.N, part.K) = key;
     part.calls = seen.first;
     part.measured_ms = median(seen.second);
-    add_work(part, sizes);
+    add_work(part, sizes, stream_norms);
     const double scale = !in_every_layer(part.place) ? 1 : part.place == "norm" ? norms : more;
     part.ms = part.measured_ms * scale;
     part.flops *= scale;

@@ -218,8 +218,7 @@ class Finder {
     w.out = value(0);
     w.in = value(1);
     MAGISTER_CHECK(w.out >= 1 && w.in >= 1 && w.out <= kMaxSize && w.in <= kMaxSize, ExitCode::kData,
-                   "tensor {} says [{}, {}] (no "
-                   "layer has such a size); fetch the file again",
+                   "tensor {} says [{}, {}] (no layer has such a size); fetch the file again",
                    printable(shape.info->name), w.out, w.in);
   }
 
@@ -251,8 +250,8 @@ class Finder {
     w.scales = part(name, ".weight_scale", false);
     const StoredPart inverse = part(name, ".weight_scale_inv", false);  // in spite of its name multiplied, too
     MAGISTER_CHECK(static_cast<bool>(w.scales) != static_cast<bool>(inverse), ExitCode::kData,
-                   "{}.weight is {} and needs a "
-                   "weight_scale or a weight_scale_inv, one of them (its values would be wrong); fetch the file again",
+                   "{}.weight is {} and needs a weight_scale or a weight_scale_inv, one of them (its values would be "
+                   "wrong); fetch the file again",
                    printable(name), to_string(w.codes.info->type));
     if (inverse) w.scales = inverse;
     w.zeros = part(name, ".weight_zero_point", false);

@@ -186,9 +186,8 @@ std::vector<PlacedColumn> read_layout(const std::string& path) {
     columns.push_back(read_column(file.get(), order.substr(begin, end - begin), file_bytes, path));
     for (std::size_t i = 0; i + 1 < columns.size(); ++i) {
       MAGISTER_CHECK(columns[i].spec.path != columns.back().spec.path, ExitCode::kData,
-                     "{}: dataset {} is listed twice (the "
-                     "file was changed); use another file",
-                     printable(path), printable(columns[i].spec.path));
+                     "{}: dataset {} is listed twice (the file was changed); use another file", printable(path),
+                     printable(columns[i].spec.path));
     }
     begin = end + 1;
   }

@@ -186,8 +186,7 @@ Activation HfConfig::activation() const {
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
   fail(ExitCode::kData,
        "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed, and results would be wrong); use "
-       "another "
-       "model",
+       "another model",
        printable(path_), printable(name));
 }
 

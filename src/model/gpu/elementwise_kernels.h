@@ -24,37 +24,29 @@ MAGISTER_DEVICE void load_8(const float* from, float (&to)[8]) {
     for (int i = 0; i < 4; ++i) to[4 * half + i] = bits_as_float(words.word[i]);
   }
 }
-MAGISTER_DEVICE void store_8(Bf16* to, const float (&from)[8]) {
+MAGISTER_DEVICE Words4 words_of(const float* four) {
   Words4 words;
   MAGISTER_UNROLL
-  for (int i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
-  store_16(to, words);
+  for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(four[i]);
+  return words;
 }
-MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
+MAGISTER_DEVICE Words4 bf16_words_of(const float (&eight)[8]) {
+  Words4 words;
   MAGISTER_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    Words4 words;
-    MAGISTER_UNROLL
-    for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
-    store_16(to + 4 * half, words);
-  }
+  for (int i = 0; i < 4; ++i) words.word[i] = pack_bf16(eight[2 * i], eight[2 * i + 1]);
+  return words;
+}
+MAGISTER_DEVICE void store_8(Bf16* to, const float (&from)[8]) { store_16(to, bf16_words_of(from)); }
+MAGISTER_DEVICE void store_8(float* to, const float (&from)[8]) {
+  store_16(to, words_of(from));
+  store_16(to + 4, words_of(from + 4));
 }
 
 // Eight of them in shared memory, without conflicts of banks.
+MAGISTER_DEVICE void keep_8(Bf16* to, const float (&from)[8]) { *reinterpret_cast<Words4*>(to) = bf16_words_of(from); }
 MAGISTER_DEVICE void keep_8(float* to, const float (&from)[8]) {
-  MAGISTER_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    Words4 words;
-    MAGISTER_UNROLL
-    for (int i = 0; i < 4; ++i) words.word[i] = float_as_bits(from[4 * half + i]);
-    reinterpret_cast<Words4*>(to)[half] = words;
-  }
-}
-MAGISTER_DEVICE void keep_8(Bf16* to, const float (&from)[8]) {
-  Words4 words;
-  MAGISTER_UNROLL
-  for (int i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
-  *reinterpret_cast<Words4*>(to) = words;
+  reinterpret_cast<Words4*>(to)[0] = words_of(from);
+  reinterpret_cast<Words4*>(to)[1] = words_of(from + 4);
 }
 
 // Two: 4 bytes of bf16 or 8 of f32, aligned to that.
@@ -123,6 +115,47 @@ struct EmbedRows {
   }
 };
 
+// hidden += delta (where there is one) for the row of this block, which stays in shared memory as row_D; 1 / rms of it.
+// scratch: 32 numbers of shared memory.
+template <int kAtOnce, typename A, typename Thread>
+MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const A* delta_TD, std::int64_t D, float eps,
+                                   float* scratch, float* row_D) {
+  const std::int64_t first = t.block_x() * D;
+  float squares = 0;
+  for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+    float values[kAtOnce];
+    load<kAtOnce>(hidden_TD + first + d, values);
+    if (delta_TD != nullptr) {
+      float delta[kAtOnce];
+      load<kAtOnce>(delta_TD + first + d, delta);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];
+      store<kAtOnce>(hidden_TD + first + d, values);
+    }
+    if constexpr (kAtOnce == 8) {
+      keep_8(row_D + d, values);
+    } else {
+      row_D[d] = values[0];
+    }
+    MAGISTER_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
+  }
+  const float mean = block_sum(t, squares, scratch) / static_cast<float>(D);
+  return 1.0f / sqrtf(mean + eps);
+}
+
+// Numbers of that row with the norm's weight, where there is one.
+template <int kAtOnce>
+MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int64_t d, float scale,
+                            float (&values)[kAtOnce]) {
+  load<kAtOnce>(row_D + d, values);
+  if (weight_D == nullptr) return;
+  float weights[kAtOnce];
+  load<kAtOnce>(weight_D + d, weights);
+  MAGISTER_UNROLL
+  for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
+}
+
 // hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight: out = hidden.
 template <typename A>
 struct AddRmsNorm {
@@ -153,38 +186,13 @@ struct AddRmsNorm {
   }
 
  private:
-  static MAGISTER_DEVICE void keep(float* to, const float (&from)[1]) { to[0] = from[0]; }
-  static MAGISTER_DEVICE void keep(float* to, const float (&from)[8]) { keep_8(to, from); }
-
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
-    const std::int64_t first = t.block_x() * D;
-    float squares = 0;
+    const float scale = add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float values[kAtOnce];
-      load<kAtOnce>(hidden_TD + first + d, values);
-      if (delta_TD != nullptr) {
-        float delta[kAtOnce];
-        load<kAtOnce>(delta_TD + first + d, delta);
-        MAGISTER_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];
-        store<kAtOnce>(hidden_TD + first + d, values);
-      }
-      keep(row_D + d, values);
-      MAGISTER_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) squares += values[i] * values[i];
-    }
-    const float mean = block_sum(t, squares, scratch) / static_cast<float>(D);
-    const float scale = 1.0f / sqrtf(mean + eps);
-    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
-      float values[kAtOnce], weights[kAtOnce];
-      load<kAtOnce>(row_D + d, values);
-      if (weight_D != nullptr) {
-        load<kAtOnce>(weight_D + d, weights);
-        MAGISTER_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
-      }
-      store<kAtOnce>(out_TD + first + d, values);
+      normed<kAtOnce>(row_D, weight_D, d, scale, values);
+      store<kAtOnce>(out_TD + t.block_x() * D + d, values);
     }
   }
 };

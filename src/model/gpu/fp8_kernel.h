@@ -45,6 +45,19 @@ MAGISTER_DEVICE float rounded_and_largest(float (&values)[8], float largest) {
   return largest;
 }
 
+// The row of this block as codes with their scale; largest: of the thread's own numbers. scratch: 32 numbers of shared memory.
+template <typename Number, typename Thread>
+MAGISTER_DEVICE void quantize_row(Thread& t, const Number* row, float largest, std::int64_t count, float* scratch,
+                                  std::uint8_t* out_MK, float* scale_M) {
+  const float scale = e4m3_scale(block_max(t, largest, scratch));
+  if (t.thread() == 0) scale_M[t.block_x()] = scale;
+  for (std::int64_t k = t.thread() * 8; k < count; k += t.num_threads() * 8) {
+    float values[8];
+    load_8(row + k, values);
+    store_e4m3(out_MK + t.block_x() * count + k, values, scale);
+  }
+}
+
 template <typename A>
 struct QuantizeRows {
   static constexpr const char* kName = "quantize_rows";
@@ -68,14 +81,7 @@ struct QuantizeRows {
       MAGISTER_UNROLL
       for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(values[i]));
     }
-    largest = block_max(t, largest, reinterpret_cast<float*>(t.shared()));
-    const float scale = e4m3_scale(largest);
-    if (t.thread() == 0) scale_M[t.block_x()] = scale;
-    for (std::int64_t k = t.thread() * 8; k < K; k += t.num_threads() * 8) {
-      float values[8];
-      load_8(row + k, values);
-      store_e4m3(out_MK + t.block_x() * K + k, values, scale);
-    }
+    quantize_row(t, row, largest, K, reinterpret_cast<float*>(t.shared()), out_MK, scale_M);
   }
 };
 
@@ -102,43 +108,15 @@ struct NormQuantize {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
     float* row_D = scratch + 32;
-    const std::int64_t first = t.block_x() * D;
-    float squares = 0;
-    for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
-      float values[8];
-      load_8(hidden_TD + first + d, values);
-      if (delta_TD != nullptr) {
-        float delta[8];
-        load_8(delta_TD + first + d, delta);
-        MAGISTER_UNROLL
-        for (int i = 0; i < 8; ++i) values[i] += delta[i];
-        store_8(hidden_TD + first + d, values);
-      }
-      keep_8(row_D + d, values);
-      MAGISTER_UNROLL
-      for (int i = 0; i < 8; ++i) squares += values[i] * values[i];
-    }
-    const float mean = block_sum(t, squares, scratch) / static_cast<float>(D);
-    const float scale = 1.0f / sqrtf(mean + eps);
+    const float scale = add_and_norm<8>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
     float largest = 0;
     for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
-      float values[8], weights[8];
-      load_8(row_D + d, values);
-      if (weight_D != nullptr) {
-        load_8(weight_D + d, weights);
-        MAGISTER_UNROLL
-        for (int i = 0; i < 8; ++i) values[i] = weights[i] * (values[i] * scale);
-      }
+      float values[8];
+      normed<8>(row_D, weight_D, d, scale, values);
       largest = rounded_and_largest(values, largest);
       keep_8(row_D + d, values);
     }
-    const float step = e4m3_scale(block_max(t, largest, scratch));
-    if (t.thread() == 0) scale_T[t.block_x()] = step;
-    for (std::int64_t d = t.thread() * 8; d < D; d += t.num_threads() * 8) {
-      float values[8];
-      load_8(row_D + d, values);
-      store_e4m3(out_TD + first + d, values, step);
-    }
+    quantize_row(t, row_D, largest, D, scratch, out_TD, scale_T);
   }
 };
 
@@ -176,13 +154,7 @@ struct GateQuantize {
       largest = rounded_and_largest(gate, largest);
       keep_8(row_F + f, gate);
     }
-    const float scale = e4m3_scale(block_max(t, largest, scratch));
-    if (t.thread() == 0) scale_T[t.block_x()] = scale;
-    for (std::int64_t f = t.thread() * 8; f < F; f += t.num_threads() * 8) {
-      float values[8];
-      load_8(row_F + f, values);
-      store_e4m3(out_TF + t.block_x() * F + f, values, scale);
-    }
+    quantize_row(t, row_F, largest, F, scratch, out_TF, scale_T);
   }
 };
 

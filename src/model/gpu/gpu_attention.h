@@ -23,8 +23,7 @@ struct AttentionRun {
   std::vector<std::int64_t> cu_queries, cu_keys;  // from 0, S + 1 each
   at::Tensor cu_queries_device, cu_keys_device;   // i32
   std::int64_t longest_queries = 0, longest_keys = 0;
-  at::Tensor
-      slots_N;  // i64, page * 48 + place of every key of a cached run; undefined: the keys are the run's own rows
+  at::Tensor slots_N;  // i64, page * 48 + place of every key of a cached run; undefined: the keys are its own rows
 };
 
 // Keys of a cached run, unless one sequence alone has more: they are gathered out of the pages, and what that takes is planned
@@ -37,13 +36,6 @@ struct AttentionPlan {
 
 // slots: of each sequence, or empty without a cache.
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device);
-
-// Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
-std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
-                                                const at::Tensor& slots_N, const Queue& queue);
-
-// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has.
-bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
 
 // Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,

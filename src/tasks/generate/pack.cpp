@@ -87,8 +87,7 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
           {"/generate/prompt_tokens", ColumnType::kU32, m, 0, "length of the prompt", "", Extent::kSamples},
           {"/generate/text", ColumnType::kText, m, 0,
            "the text, without special tokens, up to where a stop text begins; U+FFFD stands for U+0000, at which "
-           "HDF5's "
-           "strings end",
+           "HDF5's strings end",
            "", Extent::kSamples, totals.heap.bytes()},
       });
   if (shape.top > 0) {

@@ -152,8 +152,7 @@ class Walk {
         continue;
       }
       MAGISTER_CHECK(!one.is_number() || std::abs(one.get<double>()) < kMost, ExitCode::kConfig,
-                     "{}: the number {} at {} is beyond 64 "
-                     "bits (it would be written as another); write it as a text",
+                     "{}: the number {} at {} is beyond 64 bits (it would be written as another); write it as a text",
                      name_, printable(one.dump()), shown(place));
     }
   }

@@ -152,8 +152,7 @@ void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
   if (most <= free) return;
   log_warning(
       "{}: {} bytes are free, and the final file would need {} if every token were the vocabulary's longest (what it "
-      "really needs "
-      "is checked before texts are packed; nothing is lost then); keep more space free",
+      "really needs is checked before texts are packed; nothing is lost then); keep more space free",
       config_.name, free, most);
 }
 

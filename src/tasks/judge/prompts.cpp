@@ -44,8 +44,7 @@ void check_names(const ChatTemplate& prompt, const std::vector<std::string>& kno
     const std::string near = nearest_name(name.name, known);
     fail(ExitCode::kConfig,
          "tasks: {}: {}:{}:{}: \"{}\" is not a field of the records (known: {}; it would be written as nothing); "
-         "{}name one of "
-         "them, or test for it with {{% if {} is defined %}}",
+         "{}name one of them, or test for it with {{% if {} is defined %}}",
          task, prompt.source(), name.line, name.column, printable(name.name, 80),
          printable(fmt::format("{}", fmt::join(known, ", ")), 400),
          near.empty() ? "" : fmt::format("did you mean \"{}\"? else ", printable(near, 80)), printable(name.name, 80));

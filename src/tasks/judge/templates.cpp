@@ -12,49 +12,41 @@ namespace {
 
 constexpr const char* kAgainstReferences =
     "Question: {{ question }}\n{% if references | length == 1 %}Reference answer: {{ references[0] }}\n{% else "
-    "%}Reference answers (any "
-    "of them counts):\n{% for reference in references %}- {{ reference }}\n{% endfor %}{% endif %}Proposed answer: {{ "
-    "answer }}\n\nDoes "
-    "the proposed answer mean the same as {% if references | length == 1 %}the reference answer{% else %}any of the "
-    "reference answers"
-    "{% endif %}?";
+    "%}Reference answers (any of them counts):\n{% for reference in references %}- {{ reference }}\n{% endfor %}{% "
+    "endif %}Proposed answer: {{ answer }}\n\nDoes the proposed answer mean the same as {% if references | length == 1 "
+    "%}the reference answer{% else %}any of the reference answers{% endif %}?";
 constexpr const char* kScored =
     "{% if rubric %}Rubric: {{ rubric }}\n{% endif %}Question: {{ question }}\n{% if references %}Reference answer: "
     "{{ references | join(' / ') }}\n{% endif %}Answer: {{ answer }}\n\nScore from 1 to {{ classes }}:";
 constexpr const char* kPair =
     "Question: {{ question }}\n{% if references %}Reference answer: {{ references | join(' / ') }}\n{% endif "
-    "%}\nAnswer A: {{ answer_a }}"
-    "\n\nAnswer B: {{ answer_b }}\n\nWhich answer is better, A or B?";
+    "%}\nAnswer A: {{ answer_a }}\n\nAnswer B: {{ answer_b }}\n\nWhich answer is better, A or B?";
 
 const std::map<JudgeMode, std::vector<JudgeTemplate>>& all_templates() {
   static const std::map<JudgeMode, std::vector<JudgeTemplate>> templates = {
       {JudgeMode::kReference,
        {{"same_meaning",
          "You decide whether a proposed answer means the same as a reference answer. Wording may differ; facts may "
-         "not. An answer that "
-         "is incomplete, evasive or nonsense does not mean the same. {{ reply_rule }}",
+         "not. An answer that is incomplete, evasive or nonsense does not mean the same. {{ reply_rule }}",
          kAgainstReferences},
         {"strict",
          "You check a proposed answer against reference answers. It passes only if all of this holds: it gives the "
-         "reference's core "
-         "fact; names, numbers and dates are the same; nothing in it contradicts the reference; it is complete; it is "
-         "an answer and not "
-         "a loose collection of related words. How it is worded does not matter. {{ reply_rule }}",
+         "reference's core fact; names, numbers and dates are the same; nothing in it contradicts the reference; it is "
+         "complete; it is an answer and not a loose collection of related words. How it is worded does not matter. {{ "
+         "reply_rule }}",
          kAgainstReferences}}},
       {JudgeMode::kSimpleQa,
        {{"three_way",
          "You grade an answer against a reference answer. A: correct, it contains the reference's facts and "
-         "contradicts none. B: "
-         "incorrect, it contradicts them. C: not attempted, it neither contains nor contradicts them. {{ reply_rule }}",
+         "contradicts none. B: incorrect, it contradicts them. C: not attempted, it neither contains nor contradicts "
+         "them. {{ reply_rule }}",
          "Question: {{ question }}\nReference answer: {{ references | join(' / ') }}\nAnswer: {{ answer }}\n\nIs the "
-         "answer A (correct), B "
-         "(incorrect) or C (not attempted)?"}}},
+         "answer A (correct), B (incorrect) or C (not attempted)?"}}},
       {JudgeMode::kRubric,
        {{"score", "You score an answer on a scale from 1 (worst) to {{ classes }} (best). {{ reply_rule }}", kScored},
         {"quality",
          "You score an assistant's answer on a scale from 1 (worst) to {{ classes }} (best). Count how helpful, "
-         "relevant, accurate, deep "
-         "and detailed it is. Length alone is worth nothing. {{ reply_rule }}",
+         "relevant, accurate, deep and detailed it is. Length alone is worth nothing. {{ reply_rule }}",
          kScored}}},
       {JudgeMode::kPairwise,
        {{"better",
@@ -63,14 +55,12 @@ const std::map<JudgeMode, std::vector<JudgeTemplate>>& all_templates() {
          kPair},
         {"quality",
          "You compare two assistants' answers to a question: how helpful, relevant, accurate, deep and detailed they "
-         "are. Neither their "
-         "order nor their length may sway you. {{ reply_rule }}",
+         "are. Neither their order nor their length may sway you. {{ reply_rule }}",
          kPair}}},
       {JudgeMode::kChoice,
        {{"letters", "You answer a multiple-choice question. {{ reply_rule }}",
          "Question: {{ question }}\n{% for option in options %}{{ 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'[loop.index0] }}. {{ "
-         "option }}\n{% endfor %}"
-         "Answer:"}}},
+         "option }}\n{% endfor %}Answer:"}}},
   };
   return templates;
 }

@@ -23,8 +23,7 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
       {
           {"/teacher/top_id", ColumnType::kI32, T, k,
            "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 "
-           "given "
-           "tokens up to i",
+           "given tokens up to i",
            "", Extent::kRows},
           {"/teacher/top_logprob", logprob, T, k,
            "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries",

@@ -33,8 +33,7 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   if (config.assistant_only && config.dataset.messages_field.empty()) {
     node.reject("score",
                 "assistant without chats (only in a chat something is the assistant's); name the chats with "
-                "dataset.messages, or "
-                "remove it");
+                "dataset.messages, or remove it");
   }
   config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
   node.also_called("max_length", {"max_model_len", "max_seq_length", "max_seq_len", "block_size", "context_length"});

@@ -241,8 +241,7 @@ class Shard final : public ShardModel {
   [[noreturn]] void refuse_size(std::int64_t tokens, const c10::OutOfMemoryError& error) const {
     fail(ExitCode::kConfig,
          "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a group must do "
-         "the "
-         "same); lower unit_tokens or max_length, use larger groups or a quantization",
+         "the same); lower unit_tokens or max_length, use larger groups or a quantization",
          tokens, printable(error.msg(), 300));
   }
 

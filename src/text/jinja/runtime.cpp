@@ -23,8 +23,7 @@ void Runtime::refuse_field(const std::string& problem, const std::string& advice
 
 void Runtime::raise(const std::string& message) const {
   throw TemplateRefusal(fmt::format("{}:{}:{}: the template refuses the conversation: {} (the model was trained on "
-                                    "others); fix the conversation or "
-                                    "use another template",
+                                    "others); fix the conversation or use another template",
                                     source_, place.line, place.column, printable(message, 400)),
                         message);
 }
