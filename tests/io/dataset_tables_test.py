@@ -19,7 +19,7 @@ from dataset_formats_test import Formats
 from dataset_oracle_test import PROBE, Spelling, records
 
 
-ROUNDS = int(os.environ.get("DAMAGE_ROUNDS", 60))  # a quarter of a second each
+ROUNDS = int(os.environ.get("DAMAGE_ROUNDS", 30))  # a quarter of a second each
 
 
 def chat(i):

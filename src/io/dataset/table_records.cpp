@@ -48,9 +48,13 @@ class TableRecords final : public RecordFormat {
     std::uint64_t rows = 0;
     ArrowPart part;
     ArrowFault fault;
-    for (; table_->next_part(part, fault); rows += part.rows) {
+    while (table_->next_part(part, fault)) {
       poll();
       points.push_back({rows, part.place, points.size()});
+      // A negative number of rows in the file is a huge one here.
+      MAGISTER_CHECK(part.rows <= INT64_MAX && !__builtin_add_overflow(rows, part.rows, &rows), ExitCode::kData,
+                     "{}: says that it has {} rows (no file has; it is damaged); write it again",
+                     part_of(points.size() - 1), part.rows);
     }
     if (fault.kind != ArrowFault::Kind::kNone) refuse(part_of(points.size()), fault);
     if (points.empty()) points.push_back({});
