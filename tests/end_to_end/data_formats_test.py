@@ -113,7 +113,11 @@ class DataFormats(unittest.TestCase):
             self.assertEqual((beside["num_samples"], beside["top_k"]), (len(keys), 8))
             self.assertIn("exists", self.export("padded-hdf5", padded, 74))
         self.assertIn("--out", subprocess.run([PROGRAM, "export", "x.h5", "--to", "parquet"], env=self.world.environment, capture_output=True, text=True, check=False).stderr)
-        self.assertEqual([path for path in self.folder.rglob("*.creating")], [])
+        # A full disk in the middle: the error comes back through Arrow's library as it is, and nothing stays behind.
+        self.world.environment["MAGISTER_FAIL_POINT"] = "whole_file.write@2:enospc"
+        self.assertIn("No space left on device", self.export("parquet", self.folder / "full.parquet", 74))
+        del self.world.environment["MAGISTER_FAIL_POINT"]
+        self.assertEqual([*self.folder.rglob("*.creating"), *self.folder.glob("full*")], [])
 
     def test_without_the_plug_in(self):
         self.files()
