@@ -2,15 +2,16 @@
 # Brings a machine (Debian 12 or 13, Ubuntu 24.04) to where magister builds and runs: packages, a Python environment in .deps/venv
 # whose files are pinned by hash (libtorch comes from its torch wheel), the library of constrained output in .deps/xgrammar, the small
 # model in .deps/models. `test` (the default) also brings what only tests need: their oracles and tools, a Slurm, a package of chat
-# templates in .deps/templates, and GGUF vocabularies in .deps/vocabularies.
-# Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|test]
+# templates in .deps/templates, and GGUF vocabularies in .deps/vocabularies. `data` is `run` and Arrow's library, for data sets in Parquet
+# and Arrow files (200 MB); `test` has it, too.
+# Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|data|test]
 #   MAGISTER_SKIP_PACKAGES=1     packages are there by other means    MAGISTER_TORCH_DIR=DIR  a torch that is there already
 #   MAGISTER_CUDA=ON|OFF         what GPU code is built from and runs with (2.8 GB), or not; default: where a GPU is seen, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 set_wanted=${1:-test}
 case $set_wanted in
-  run | test) ;;
-  *) die 64 "unknown set $set_wanted (known: run, test); see the head of scripts/setup.sh" ;;
+  run | data | test) ;;
+  *) die 64 "unknown set $set_wanted (known: run, data, test); see the head of scripts/setup.sh" ;;
 esac
 
 # What the build links and what a run starts. Each line: why.
@@ -22,9 +23,10 @@ packages=(
   libyaml-cpp-dev libspdlog-dev libfmt-dev         # experiment files, logging
   nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev     # JSON, pre-tokeniser patterns, command line
   libssl-dev                                       # SHA-256 with the CPU's own instructions
+  zlib1g-dev libzstd-dev                           # compressed data sets
   ca-certificates                                  # downloads
 )
-[ "$set_wanted" = run ] || packages+=(
+[ "$set_wanted" != test ] || packages+=(
   libgtest-dev libgmock-dev                        # unit tests
   procps util-linux                                # ps and taskset
   slurmctld slurmd slurm-client                    # tests run jobs/*.sbatch on a one-node Slurm
@@ -102,7 +104,8 @@ wanted_sets() {
       printf 'cuda\ngpu\n'
     fi
   fi
-  [ "$set_wanted" = run ] || printf 'test\n'
+  [ "$set_wanted" = run ] || printf 'data\n'
+  [ "$set_wanted" != test ] || printf 'test\n'
 }
 
 make_venv() {
@@ -268,6 +271,9 @@ make_environment
 wait "$xgrammar" || exit $?
 step "small model"
 place_model
+if [ "$set_wanted" = data ]; then
+  printf '   now build the plug-in: cmake -S . -B build && cmake --build build --target magister\n'
+fi
 if [ "$set_wanted" = test ]; then
   step "chat templates of the tests"
   place_templates

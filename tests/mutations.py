@@ -99,6 +99,12 @@ MUTATIONS = [
     Mutation("layout-not-checked", "src/io/results/structure.cpp", "if (layout == nullptr || *layout != AttributeValue(layout_sha256(columns.all())))", "if (layout == nullptr)", "test_io_results_file_refused"),
     Mutation("resume-of-another-experiment", "src/io/results/results_file.cpp", "    check_attributes(path, expected);\n    columns->at", "    columns->at",
              "tests/end_to_end/stops_test.py Stops.test_another_experiment_does_not_touch_the_partial_file"),
+    # Data sets.
+    Mutation("quoted-line-end-cuts-a-row", "src/io/dataset/record_rule.cpp", "quoted_ = c != '\"';", "quoted_ = c != '\"' && c != '\\n';",
+             "tests/io/dataset_formats_test.py Csv.test_against_python"),
+    Mutation("row-of-the-batch-before", "src/io/dataset/parquet_arrow.cpp", "rows_left_.start(batch, skip);", "rows_left_.start(batch, 0);", "tests/io/dataset_tables_test.py Parquet.test_against_pyarrow"),
+    Mutation("cut-off-gzip-read", "src/io/dataset/byte_stream.cpp", "if (inside_ || !any_) fail_damaged(file_, \"gzip\"", "if (!any_) fail_damaged(file_, \"gzip\"", "tests/io/dataset_formats_test.py Compressed.test_damaged"),
+    Mutation("shards-not-counted", "src/io/dataset/dataset_folder.cpp", "count == names.size() && index == i", "index <= i + count", "tests/io/dataset_formats_test.py Folders.test_splits"),
     # Ranks.
     Mutation("a-ticket-twice", "src/parallel/unit_tickets.cpp", "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket];",
              "if (ticket >= window.pending.size()) return std::nullopt;\n  return window.pending[ticket / 2];", "test_parallel_unit_tickets"),

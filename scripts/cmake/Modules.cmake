@@ -1,7 +1,7 @@
 # magister_module(NAME [KNOWS module ...] LINKS library ... [ATEN]): one static library from src/NAME/**.cpp.
 # KNOWS: the modules below that it may include and link. ATEN: compile with the shared precompiled ATen header (2 s per file
 # instead of 10). Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code,
-# *_no_cuda.cpp / *_no_nccl.cpp without. Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set and no precompiled header.
+# *_no_cuda.cpp / *_no_nccl.cpp without; *_arrow.cpp belong to the plug-in (ArrowPlugin.cmake). Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set and no precompiled header.
 add_library(magister_aten_pch OBJECT ${CMAKE_SOURCE_DIR}/scripts/cmake/aten_pch.cpp)
 target_link_libraries(magister_aten_pch PRIVATE Torch::CPU)
 target_precompile_headers(magister_aten_pch PRIVATE <ATen/ATen.h>)
@@ -31,6 +31,7 @@ function(magister_module NAME)
   else()
     list(FILTER sources EXCLUDE REGEX "[^o]_(cuda|nccl)\\.cpp$")
   endif()
+  list(FILTER sources EXCLUDE REGEX "_arrow\\.cpp$")
   if(NOT sources)
     file(WRITE ${CMAKE_BINARY_DIR}/empty_${NAME}.cpp "")
     set(sources ${CMAKE_BINARY_DIR}/empty_${NAME}.cpp)

@@ -42,7 +42,10 @@ constexpr OptionEntry kTokenizeOptions[] = {
 constexpr PositionalEntry kResults[] = {{"RESULTS.h5", Count::kOne, "a results file, finished or partial"}};
 constexpr OptionEntry kInfoOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
 constexpr OptionEntry kExportOptions[] = {
-    {"--to", "FORMAT", "jsonl: one object a sample"},
+    {"--to", "FORMAT",
+     "jsonl: one object a sample; csv: one row a sample, lists as JSON; parquet: lists, under the names that "
+     "distillation "
+     "trainers read; padded-hdf5: logits_values, logits_indices, seq_lengths"},
     {"--out", "FILE", "write there instead of to standard output"},
 };
 constexpr PositionalEntry kMerge[] = {

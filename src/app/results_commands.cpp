@@ -37,12 +37,21 @@ ExitCode check_command(Invocation& call) {
 ExitCode export_command(Invocation& call) {
   return on_rank_zero(call.world, [&] {
     const std::string format = call.line.option("--to");
+    constexpr const char* kKnown = "jsonl, csv, parquet, padded-hdf5";
     if (format.empty())
-      fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: jsonl); add --to jsonl");
-    if (format != "jsonl") {
-      fail(ExitCode::kUsage, "--to {} is not possible (known: jsonl); write --to jsonl", printable(format, 40));
+      fail(ExitCode::kUsage, "--to is missing (the format is not guessed; known: {}); add --to jsonl", kKnown);
+    const std::string results = call.line.positional("RESULTS.h5"), out = call.line.option("--out", "-");
+    if (format == "jsonl" || format == "csv") {
+      export_text(results, format == "csv" ? TextExport::kCsv : TextExport::kJsonl, out);
+      return ExitCode::kDone;
     }
-    export_jsonl(call.line.positional("RESULTS.h5"), call.line.option("--out", "-"));
+    if (format != "parquet" && format != "padded-hdf5") {
+      fail(ExitCode::kUsage, "--to {} is not possible (known: {}); write one of them", printable(format, 40), kKnown);
+    }
+    if (out == "-") {
+      fail(ExitCode::kUsage, "--to {} has no --out (its bytes are no text for a terminal); name a file", format);
+    }
+    format == "parquet" ? export_parquet(results, out) : export_padded(results, out);
     return ExitCode::kDone;
   });
 }

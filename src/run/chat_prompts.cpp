@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "magister/core/error.h"
+#include "magister/io/dataset/field_path.h"
 
 namespace magister {
 namespace {
@@ -174,7 +175,11 @@ ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const st
 
 ordered_json record_field(const std::string& line, const std::string& field, const std::string& where) {
   ordered_json record = ordered_json::parse(line);  // checked by the data set already
-  if (const auto found = record.find(field); found != record.end()) return *found;
+  std::string missing;
+  if (const ordered_json* const found = find_field(record, field, missing)) return *found;
+  MAGISTER_CHECK(!parse_field_path(field), ExitCode::kData,
+                 "{}: there is no field \"{}\" (the experiment asks for it; {}); fix this line or the experiment",
+                 where, printable(field), missing);
   std::vector<std::string> names;
   for (const auto& [name, value] : record.items()) names.push_back(name);
   const std::string nearest = nearest_name(field, names);

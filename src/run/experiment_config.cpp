@@ -255,6 +255,7 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
   dataset.paths = node.texts("path");
+  dataset.split = node.optional_text("split").value_or("");
   if (whole_records) {
     dataset.whole_record = true;  // its fields are named by the task
   } else {
@@ -263,6 +264,7 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
   dataset.key_field = node.optional_text("key").value_or("");
   if (const auto limit = node.optional_integer("limit", 0)) dataset.limit = static_cast<std::uint64_t>(*limit);
   node.also_called("path", {"file", "files", "data_files", "dataset"});
+  node.also_called("split", {"dataset_split", "train_split"});
   node.also_called("key", {"id", "id_column"});
   node.also_called("limit", {"num_records", "max_samples", "num_samples"});
   read_slice(task, dataset);

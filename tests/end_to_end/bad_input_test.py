@@ -43,7 +43,7 @@ EDITS = [
     ("empty list of files", "dataset: {{path: {d}", "dataset: {{path: []", 78), ("a GPU by number", "devices: cpu", "devices: [0]", 78),
     ("no such model", "model: {{path: {m}", "model: {{path: /nowhere/model", 74), ("no such data", "dataset: {{path: {d}", "dataset: {{path: /nowhere.jsonl", 74),
     ("glob without a match", "dataset: {{path: {d}", "dataset: {{path: /nowhere/*.jsonl", 74),
-    ("parquet by name", "dataset: {{path: {d}", "dataset: {{path: {d}.parquet", 78),
+    ("a damaged table", "dataset: {{path: {d}", "dataset: {{path: {d}.parquet", 65),
 ]
 DATA = [
     ("not JSON", KEY + "hello\n", 65), ("cut in the middle", KEY + '{"id": "b", "te', 65), ("a list", KEY + '["a"]\n', 65), ("a number", "5\n", 65),

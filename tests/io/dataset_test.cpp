@@ -281,9 +281,13 @@ TEST_F(DatasetTest, WhatIsNoDataSetIsRefused) {
   expect_refused("empty path", {""}, ExitCode::kConfig, "empty path");
   expect_refused("absent", {folder_ / "absent.jsonl"}, ExitCode::kInputOutput, "cannot be opened");
   expect_refused("no match", {folder_ / "*.jsonl"}, ExitCode::kInputOutput, "no file matches");
-  expect_refused("parquet", {folder_ / "x.parquet"}, ExitCode::kConfig, "\".parquet\"");
-  expect_refused("HDF5", {write("x.h5", "x")}, ExitCode::kConfig, ".jsonl and .txt are");
-  expect_refused("compressed", {write("x.jsonl.gz", "x")}, ExitCode::kConfig, "\".gz\"");
+  expect_refused("absent table", {folder_ / "x.parquet"}, ExitCode::kInputOutput, "cannot be opened");
+  expect_refused("HDF5", {write("x.h5", "x")}, ExitCode::kConfig, "(.jsonl, .json, .csv");
+  expect_refused("compressed twice", {write("x.parquet.gz", "x")}, ExitCode::kConfig, "\".gz\"");
+  expect_refused("not compressed", {write("x.jsonl.gz", "x")}, ExitCode::kData, "data is damaged");
+  config_.split = "test";
+  expect_refused("split of a file", {write("y.jsonl", "{}")}, ExitCode::kConfig, "is no folder");
+  config_.split = "";
   expect_refused("folder", {folder_.path()}, ExitCode::kInputOutput, "is a folder");
   expect_refused("device", {"/dev/null"}, ExitCode::kConfig, "files that end in");
   if (world_.rank() == 0) {
@@ -293,6 +297,50 @@ TEST_F(DatasetTest, WhatIsNoDataSetIsRefused) {
   world_.barrier();
   expect_refused("pipe", {folder_ / "pipe.jsonl"}, ExitCode::kInputOutput, "a pipe or a device");
   expect_refused("folder in a glob", {folder_ / "*.txt"}, ExitCode::kInputOutput, "is a folder");
+}
+
+// One rank indexes such a file and all read it: files of several kinds, each rank its own part, in the order of the list.
+TEST_F(DatasetTest, FilesOfSeveralKindsOverRanks) {
+  std::string csv = "id,text\n", json = "[", jsonl;
+  for (int i = 0; i < 60'000; ++i) {
+    const std::string text = fmt::format("{} {}", i, std::string(static_cast<std::size_t>(i % 300), 'x'));
+    csv += fmt::format("{},\"{}\n\"\"\"\r\n", i, text);
+    json += fmt::format("{}{{\"text\": \"{}\"}}", i == 0 ? "\n" : ",\n", text);
+    jsonl += fmt::format("{{\"text\":\"{}\"}}\n", text);
+  }
+  json += "\n]\n";
+  ASSERT_GT(csv.size(), 2 * kDataBlockBytes);
+  const Dataset dataset = open({write("a.csv", csv), write("b.jsonl", jsonl), write("c.json", json)});
+  ASSERT_EQ(dataset.num_source_records(), 180'000u);
+  EXPECT_EQ(dataset.sha256(), sha256_hex(sha256_hex(csv) + "  a.csv\n" + sha256_hex(jsonl) + "  b.jsonl\n" +
+                                         sha256_hex(json) + "  c.json\n"));
+  const auto ranks = static_cast<std::uint64_t>(world_.size()), rank = static_cast<std::uint64_t>(world_.rank());
+  std::uint64_t next = 180'000 * rank / ranks;
+  dataset.for_each({next, 180'000 * (rank + 1) / ranks}, [&](Record&& record) {
+    const std::uint64_t i = next % 60'000;
+    ASSERT_EQ(record.source_index, next);
+    const std::string text = fmt::format("{} {}", i, std::string(i % 300, 'x'));
+    ASSERT_TRUE(record.text == (next < 60'000 ? text + "\n\"" : text)) << next << ": " << record.text.substr(0, 40);
+    // A row of the CSV file takes two lines, behind the header.
+    const std::uint64_t line = next < 60'000 ? 2 * i + 2 : next < 120'000 ? i + 1 : i + 2;
+    ASSERT_TRUE(record.where.ends_with(fmt::format(":{}", line))) << record.where;
+    ++next;
+  });
+  EXPECT_EQ(next, 180'000 * (rank + 1) / ranks);
+}
+
+// Both ways of stopping: while a file is indexed every rank leaves open(); between records for_each() returns.
+TEST_F(DatasetTest, StopsAreHonouredInOtherKinds) {
+  std::string csv = "text\n";
+  for (int i = 0; i < 200'000; ++i) csv += "some words in a row\n";
+  config_.paths = {write("stop.csv", csv)};
+  int asked = 0;
+  EXPECT_THROW(Dataset::open(world_, config_, [&] { return world_.rank() == 0 && ++asked > 2; }), Error);
+  const Dataset dataset = Dataset::open(world_, config_);
+  std::uint64_t visited = 0;
+  dataset.for_each({0, 200'000}, [&](Record&&) { ++visited; }, [&] { return visited == 7; });
+  EXPECT_EQ(visited, 7u);
+  world_.barrier();
 }
 
 TEST_F(DatasetTest, ChangesDuringTheRunAreSeen) {

@@ -117,13 +117,19 @@ int records(const std::string& settings_text) {
   config.text_field = settings.value("text", "text");
   config.tokens_field = settings.value("tokens", "");
   config.key_field = settings.value("key", "");
+  config.messages_field = settings.value("messages", "");
+  config.whole_record = settings.value("whole", !config.messages_field.empty());
+  config.split = settings.value("split", "");
+  config.max_line_bytes = settings.value("max_line_bytes", config.max_line_bytes);
   if (settings.contains("limit")) config.limit = settings["limit"].get<std::uint64_t>();
   const auto begin = std::chrono::steady_clock::now();
   const auto dataset = magister::Dataset::open(magister::Communicator(), config);
   const std::chrono::duration<double> open_seconds = std::chrono::steady_clock::now() - begin;
   const bool quiet = settings.value("quiet", false);
   std::uint64_t count = 0;
-  dataset.for_each(dataset.records(), [&](magister::Record&& record) {
+  magister::IndexRange range = dataset.records();
+  if (settings.contains("range")) range = {settings["range"][0], settings["range"][1]};
+  dataset.for_each(range, [&](magister::Record&& record) {
     ++count;
     if (quiet) return;
     std::cout << json({record.source_index, hex(record.key), hex(record.text), record.tokens, record.where}).dump()

@@ -243,7 +243,7 @@ void command(const Communicator& world, const std::vector<std::string>& argument
     for (const std::string& fault : faults) std::printf("%s\n", fault.c_str());
     if (!faults.empty()) fail(ExitCode::kData, "{} faults (see above); compute again", faults.size());
   } else if (what == "export") {
-    export_jsonl(arguments.at(1), arguments.at(2));
+    export_text(arguments.at(1), TextExport::kJsonl, arguments.at(2));
   } else if (what == "merge") {
     merge_results(arguments.at(1), {arguments.begin() + 2, arguments.end()});
   } else {

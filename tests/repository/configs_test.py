@@ -57,7 +57,7 @@ class Configs(unittest.TestCase):
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "model.quantization=int8", "model.chat_template=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge."))}
-        self.assertEqual(keys | {"output.hints", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.tools", "model.chat_template_kwargs"}, own)
+        self.assertEqual(keys | {"output.hints", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")

@@ -15,17 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// ORG/NAME of letters, digits, '.', '_' and '-', as the hub allows; no path that begins at a folder.
-bool is_hub_name(const std::string& path) {
-  const std::size_t slash = path.find('/');
-  if (slash == 0 || slash == std::string::npos || slash + 1 == path.size() ||
-      path.find('/', slash + 1) != std::string::npos)
-    return false;
-  if (path.size() > 200 || path[0] == '.' || path[0] == '~' || path.ends_with(".gguf") || path.ends_with(".json"))
-    return false;
-  return std::all_of(path.begin(), path.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '/' || c == '.' || c == '_' || c == '-';
-  });
+// As the name of a model: no file's.
+bool is_model_name(const std::string& path) {
+  return is_hub_name(path) && !path.ends_with(".gguf") && !path.ends_with(".json");
 }
 
 fs::path hub_cache() {
@@ -42,25 +34,43 @@ fs::path hub_cache() {
 
 }  // namespace
 
-std::string find_model(const std::string& path) {
+bool is_hub_name(const std::string& path) {
+  const std::size_t slash = path.find('/');
+  if (slash == 0 || slash == std::string::npos || slash + 1 == path.size() ||
+      path.find('/', slash + 1) != std::string::npos)
+    return false;
+  if (path.size() > 200 || path[0] == '.' || path[0] == '~') return false;
+  return std::all_of(path.begin(), path.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '/' || c == '.' || c == '_' || c == '-';
+  });
+}
+
+std::string hub_snapshot(const std::string& kind, const std::string& name) {
   std::error_code error;
-  if (!is_hub_name(path) || fs::exists(path, error)) return path;
-  std::string folder = "models--" + path;
+  std::string folder = kind + "--" + name;
   folder.replace(folder.find('/'), 1, "--");
-  const fs::path model = hub_cache() / folder;
+  const fs::path home = hub_cache() / folder;
   std::string revision;
-  std::ifstream(model / "refs/main") >> revision;
-  const fs::path snapshot = model / "snapshots" / revision;
-  if (revision.empty() || revision.find('/') != std::string::npos || !fs::is_directory(snapshot, error)) return path;
+  std::ifstream(home / "refs/main") >> revision;
+  const fs::path snapshot = home / "snapshots" / revision;
+  if (revision.empty() || revision.find('/') != std::string::npos || !fs::is_directory(snapshot, error)) return {};
   return snapshot.string();
 }
 
-std::string download_hint(const std::string& path) {
-  if (!is_hub_name(path)) return {};
+std::string find_model(const std::string& path) {
+  std::error_code error;
+  if (!is_model_name(path) || fs::exists(path, error)) return path;
+  const std::string snapshot = hub_snapshot("models", path);
+  return snapshot.empty() ? path : snapshot;
+}
+
+std::string download_hint(const std::string& path) { return is_model_name(path) ? hub_hint(path) : std::string(); }
+
+std::string hub_hint(const std::string& arguments) {
   return fmt::format(
       "; it looks like a name of the Hugging Face hub, which the cache {} does not hold: download it with `hf download "
       "{}`",
-      printable(hub_cache().string()), path);
+      printable(hub_cache().string()), arguments);
 }
 
 }  // namespace magister

@@ -1,6 +1,4 @@
-// A record is a line. The number of line ends in every block of 4 MiB is known on every rank, so a record's line is found by
-// one look into one block, and every rank starts in the middle of the data for the price of 4 MiB.
-// Lines end in LF or CRLF; a byte order mark at a file's begin is dropped.
+// Files joined in order, each read through its format (record_format.h); what a record's fields are is decided here for all.
 #include "magister/io/dataset/dataset.h"
 
 #include <algorithm>
@@ -9,31 +7,12 @@
 
 #include "io/dataset/dataset_files.h"
 #include "io/dataset/jsonl_record.h"
-#include "io/dataset/line_reader.h"
+#include "io/dataset/record_format.h"
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 
 namespace magister {
 namespace {
-
-// Byte where line `line` begins.
-std::uint64_t line_begin(const DataFile& file, std::uint64_t line) {
-  if (line == 0) return 0;
-  const auto after = std::lower_bound(file.ends_before.begin(), file.ends_before.end(), line);
-  const auto block = static_cast<std::uint64_t>(after - file.ends_before.begin()) - 1;
-  const LineReader reader(file.path);
-  reader.require(file.version);
-  std::vector<char> buffer(kDataBlockBytes);
-  const std::size_t n = reader.read_at(block * kDataBlockBytes, buffer);
-  std::uint64_t left = line - file.ends_before[block];
-  for (std::size_t i = 0; i < n; ++i) {
-    if (buffer[i] == '\n' && --left == 0) return block * kDataBlockBytes + i + 1;
-  }
-  fail(ExitCode::kInputOutput,
-       "{}: line {} is not where it was (the file changed while it was read); leave the data alone "
-       "during a run",
-       printable(file.path), line + 1);
-}
 
 std::string combined_sha256(const std::vector<DataFile>& files) {
   if (files.size() == 1) return files.front().sha256;
@@ -42,15 +21,6 @@ std::string combined_sha256(const std::vector<DataFile>& files) {
     lines += file.sha256 + "  " + std::filesystem::path(file.path).filename().string() + "\n";
   }
   return sha256_hex(lines);
-}
-
-// Without the byte order mark. UTF-16 is named: it is what an editor wrote, and its bytes look like damage.
-std::string_view without_mark(std::string_view line, const std::string& where) {
-  MAGISTER_CHECK(!line.starts_with("\xFF\xFE") && !line.starts_with("\xFE\xFF"), ExitCode::kData,
-                 "{}: the file is UTF-16 (only UTF-8 is read); convert it, for example with iconv -f UTF-16 -t UTF-8",
-                 where);
-  if (line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
-  return line;
 }
 
 }  // namespace
@@ -73,7 +43,7 @@ Dataset Dataset::open(const Communicator& world, const DatasetConfig& config, co
   auto index = std::make_unique<Index>();
   index->config = config;
   index->files = list_data_files(world, config);
-  scan_data_files(world, index->files, poll);
+  scan_data_files(world, index->files, config, poll);
   index->num_records = index->files.back().first_record + index->files.back().num_records();
   if (config.limit) index->num_records = std::min(index->num_records, *config.limit);
   index->sha256 = combined_sha256(index->files);
@@ -97,36 +67,30 @@ void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& vi
   MAGISTER_CHECK(range.begin <= range.end && range.end <= index_->num_records, ExitCode::kInternal,
                  "records {} to {} of {} were asked for (there are no such); report this", range.begin, range.end,
                  index_->num_records);
-  JsonlParser parser(index_->config);
+  bool stopped = false;
+  const auto ask = [&] { return stopped = stopped || (poll && poll()); };
   for (const DataFile& file : index_->files) {
     const std::uint64_t begin = std::max(range.begin, file.first_record);
     const std::uint64_t end = std::min(range.end, file.first_record + file.num_records());
-    if (begin >= end) continue;
-    LineReader reader(file.path, line_begin(file, begin - file.first_record), index_->config.max_line_bytes);
-    reader.require(file.version);
-    const std::string name = printable(file.path, 4096);
-    std::string_view line;
-    for (std::uint64_t i = begin; i < end; ++i) {
-      if (poll && poll()) return;
-      const std::uint64_t line_number = i - file.first_record + 1;
-      Record record;
-      record.source_index = i;
-      record.where = fmt::format("{}:{}", name, line_number);
-      MAGISTER_CHECK(reader.next(line, line_number), ExitCode::kInputOutput,
-                     "{}: the line is gone (the file changed while it "
-                     "was read); leave the data alone during a run",
-                     record.where);
-      if (line_number == 1) line = without_mark(line, record.where);
-      if (file.jsonl) {
-        parser.parse(line, record.where, record);
-      } else {
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        check_text(line, record.where);
-        record.text = line;
-      }
-      if (index_->config.key_field.empty()) record.key = std::to_string(i);
-      visit(std::move(record));
-    }
+    if (begin >= end || stopped) continue;
+    const std::unique_ptr<RecordFormat> format = open_format(file, index_->config);
+    JsonlParser parser(index_->config, format->unit());
+    const bool json = format->is_json();
+    format->read(begin - file.first_record, end - file.first_record, ask,
+                 [&](std::uint64_t place, std::string_view text, const std::string& where) {
+                   Record record;
+                   record.source_index = file.first_record + place;
+                   record.where = where;
+                   if (json) {
+                     parser.parse(text, record.where, record);
+                   } else {
+                     if (text.ends_with('\r')) text.remove_suffix(1);
+                     check_text(text, record.where);
+                     record.text = text;
+                   }
+                   if (index_->config.key_field.empty()) record.key = std::to_string(record.source_index);
+                   visit(std::move(record));
+                 });
   }
 }
 

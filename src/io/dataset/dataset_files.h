@@ -1,5 +1,5 @@
 // The files of a data set: listed by rank 0 (globs expanded, kinds checked), then scanned by all ranks together for the
-// number of lines in every block of 4 MiB and for the sha256 of every file.
+// number of lines in every block of 4 MiB, or another kind's index, and for the sha256 of every file.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,43 @@ namespace magister {
 
 constexpr std::uint64_t kDataBlockBytes = 4 << 20;
 
+enum class DataKind : char {
+  kText = 't',
+  kJsonLines = 'j',
+  kJson = 'J',
+  kCsv = 'c',
+  kTsv = 'T',
+  kParquet = 'p',
+  kArrow = 'a'
+};
+enum class Compression : char { kNone = '-', kGzip = 'g', kZstd = 'z' };
+
+// Where a record begins: its number in the file, and what the file's format needs to find it (a byte, a line; a row group).
+struct IndexPoint {
+  std::uint64_t record = 0, place = 0, line = 0;
+};
+
 struct DataFile {
   std::string path;
   FileVersion version;
-  bool jsonl = false;
-  std::uint64_t first_block = 0;  // of the whole data set
+  DataKind kind = DataKind::kText;
+  Compression compression = Compression::kNone;
+  std::uint64_t first_block = 0;  // of the blocks that are counted in the whole data set
   std::uint64_t first_record = 0;
   bool last_line_open = false;             // the last line has no '\n'
   std::vector<std::uint64_t> ends_before;  // line ends before block i of this file; one more entry: in the whole file
+  std::vector<IndexPoint> index;           // of files that are not lines as they stand; the last: the number of records
   std::string sha256;
 
+  // Lines that stand in the file as they are: all ranks count their ends together. Others are indexed by one rank.
+  bool has_plain_lines() const {
+    return compression == Compression::kNone && (kind == DataKind::kText || kind == DataKind::kJsonLines);
+  }
   std::uint64_t num_blocks() const { return (version.bytes + kDataBlockBytes - 1) / kDataBlockBytes; }
-  std::uint64_t num_records() const { return ends_before.back() + (last_line_open ? 1 : 0); }
+  std::uint64_t num_counted_blocks() const { return has_plain_lines() ? num_blocks() : 0; }
+  std::uint64_t num_records() const {
+    return has_plain_lines() ? ends_before.back() + (last_line_open ? 1 : 0) : index.back().record;
+  }
 };
 
 // Path, version and kind are set. Errors are the same on every rank. Collective over world.
@@ -32,7 +57,8 @@ std::vector<DataFile> list_data_files(const Communicator& world, const DatasetCo
 
 // Fills the rest. Errors are the same on every rank, and so is Error(kStopped) when poll said on one of them that the job should
 // stop. Collective over world.
-void scan_data_files(const Communicator& world, std::vector<DataFile>& files, const std::function<bool()>& poll);
+void scan_data_files(const Communicator& world, std::vector<DataFile>& files, const DatasetConfig& config,
+                     const std::function<bool()>& poll);
 
 // Who reads what: the files that a rank hashes, and the blocks [first_block[r], first_block[r + 1]) that rank r counts.
 // Hashing costs several times what counting does, so ranks with much to hash count less.
@@ -40,6 +66,19 @@ struct ScanShares {
   std::vector<int> hasher;                 // of each file
   std::vector<std::uint64_t> first_block;  // world_size + 1 entries
 };
-ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_size);
+// counted: which files have blocks that are counted; none given: all.
+ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_size,
+                      const std::vector<bool>& counted = {});
+
+// The files of a folder that stands in dataset.path: what `datasets` has saved, or a split as the Hugging Face hub has it; else
+// the folder itself, which no reader takes. Throws Error(kData) for folders that lack files. Local.
+std::vector<std::string> files_of_folder(const std::string& folder, const std::string& split);
+// Whether a file of this name is read as a data set.
+bool is_data_file(const std::string& name);
+// The path itself where something stands there, else the place of ORG/NAME or ORG/NAME/... in the hub's cache, else the path.
+std::string find_dataset(const std::string& path);
+
+// A file's first text without its byte order mark. Throws Error(kData) for UTF-16.
+std::string_view without_mark(std::string_view line, const std::string& where);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// Values of the top level are looked at; everything deeper is only checked for repeated keys and depth.
+// Values of the top level are looked at; everything deeper is only checked for repeated keys and depth, unless a field is a path.
 // A record's key is a text or a whole number; token ids are whole numbers from 0 to 2^31 - 1.
 #include "io/dataset/jsonl_record.h"
 
@@ -6,6 +6,7 @@
 
 #include "io/strict_json.h"
 #include "magister/core/error.h"
+#include "magister/io/dataset/field_path.h"
 
 namespace magister {
 namespace {
@@ -18,30 +19,58 @@ constexpr std::uint64_t kMaxToken = std::numeric_limits<TokenId>::max();
 
 class JsonlParser::Events final : public StrictJson {
  public:
-  explicit Events(const DatasetConfig& config)
+  Events(const DatasetConfig& config, const char* unit)
       : StrictJson("", kMaxDepth),
+        unit_(unit),
         whole_record_(config.whole_record),
         wants_text_(config.tokens_field.empty()),
         wanted_(wants_text_ ? config.text_field : config.tokens_field),
         key_field_(config.key_field) {}
 
   void parse(std::string_view line, const std::string& where, Record& record) {
-    restart(where);
     record_ = &record;
-    found_ = found_key_ = in_tokens_ = false;
-    read(line);
+    found_ = found_key_ = false;
+    look_through(line, where);
+    if (const std::string inner = inner_fields(line, where); !inner.empty()) look_through(inner, where);
     if (whole_record_) record.text = line;
     require(found_ || whole_record_, wanted_);
     require(found_key_ || key_field_.empty(), key_field_);
   }
 
  private:
+  void look_through(std::string_view line, const std::string& where) {
+    restart(where);
+    in_tokens_ = false;
+    read(line);
+  }
+
+  // Fields that are paths ("a.b[0].c") as an object of their own, each under its whole path, so that the same events take
+  // and check them; empty where no path is asked for. Costs a document of this one line.
+  std::string inner_fields(std::string_view line, const std::string& where) const {
+    nlohmann::ordered_json record, inner = nlohmann::ordered_json::object();
+    const auto fetch = [&](const std::string& field) {
+      if (record.is_null()) record = nlohmann::ordered_json::parse(line);
+      std::string missing;
+      const nlohmann::ordered_json* const value = find_field(record, field, missing);
+      MAGISTER_CHECK(
+          value != nullptr, ExitCode::kData,
+          "{}: there is no field \"{}\" (the experiment asks for it; {}); fix this {} or the dataset section", where,
+          printable(field), missing, unit_);
+      inner[field] = *value;
+    };
+    if (!found_ && !whole_record_ && parse_field_path(wanted_)) fetch(wanted_);
+    if (!found_key_ && !key_field_.empty() && !inner.contains(key_field_) && parse_field_path(key_field_))
+      fetch(key_field_);
+    return inner.empty() ? std::string() : inner.dump();
+  }
+
   void on_value(Kind kind, std::string& text) override {
     MAGISTER_CHECK(depth() > 0 || kind == Kind::kObject, ExitCode::kData,
-                   "{}: the line is {} (a record is an object); write one object a line", where(), name_of(kind));
+                   "{}: the {} is {} (a record is an object); write one object a {}", where(), unit_, name_of(kind),
+                   unit_);
     if (depth() == 2 && in_tokens_) {
-      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); fix this line",
-           where(), record_->tokens.size(), printable(wanted_), name_of(kind), kMaxToken);
+      fail(ExitCode::kData, "{}: entry {} of \"{}\" is {} (token ids are whole numbers from 0 to {}); fix this {}",
+           where(), record_->tokens.size(), printable(wanted_), name_of(kind), kMaxToken, unit_);
     }
     if (depth() != 1) return;
     if (!key_field_.empty() && key() == key_field_) take_key(kind, text);
@@ -51,8 +80,8 @@ class JsonlParser::Events final : public StrictJson {
   void on_whole(bool negative, std::uint64_t magnitude) override {
     if (depth() != 2 || !in_tokens_) return StrictJson::on_whole(negative, magnitude);
     MAGISTER_CHECK(!negative && magnitude <= kMaxToken, ExitCode::kData,
-                   "{}: entry {} of \"{}\" is {}{} (token ids go from 0 to {}); fix this line", where(),
-                   record_->tokens.size(), printable(wanted_), negative ? "-" : "", magnitude, kMaxToken);
+                   "{}: entry {} of \"{}\" is {}{} (token ids go from 0 to {}); fix this {}", where(),
+                   record_->tokens.size(), printable(wanted_), negative ? "-" : "", magnitude, kMaxToken, unit_);
     record_->tokens.push_back(static_cast<TokenId>(magnitude));
   }
 
@@ -62,27 +91,27 @@ class JsonlParser::Events final : public StrictJson {
 
   void take_key(Kind kind, const std::string& text) {
     MAGISTER_CHECK(kind == Kind::kText || kind == Kind::kWhole, ExitCode::kData,
-                   "{}: the key \"{}\" is {} (a text or a whole number is expected); fix this line", where(),
-                   printable(key_field_), name_of(kind));
+                   "{}: the key \"{}\" is {} (a text or a whole number is expected); fix this {}", where(),
+                   printable(key_field_), name_of(kind), unit_);
     MAGISTER_CHECK(
         text.size() <= kMaxKeyBytes && text.find('\0') == std::string::npos, ExitCode::kData,
-        "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); fix this line",
-        where(), printable(text, 60), text.size(), kMaxKeyBytes);
+        "{}: the key \"{}\" has {} bytes or a NUL character (at most {} bytes and no NUL are stored); fix this {}",
+        where(), printable(text, 60), text.size(), kMaxKeyBytes, unit_);
     record_->key = text;
     found_key_ = true;
   }
 
   void take_wanted(Kind kind, std::string& text) {
     MAGISTER_CHECK(kind == (wants_text_ ? Kind::kText : Kind::kArray), ExitCode::kData,
-                   "{}: \"{}\" is {} ({} is expected); fix this line or name another field", where(),
-                   printable(wanted_), name_of(kind), wants_text_ ? "a text" : "a list of token ids");
+                   "{}: \"{}\" is {} ({} is expected); fix this {} or name another field", where(), printable(wanted_),
+                   name_of(kind), wants_text_ ? "a text" : "a list of token ids", unit_);
     found_ = true;
     in_tokens_ = !wants_text_;
     if (!wants_text_) return;
     MAGISTER_CHECK(text.find('\0') == std::string::npos, ExitCode::kData,
                    "{}: \"{}\" holds a NUL character (no text does; the "
-                   "file is damaged); fix this line",
-                   where(), printable(wanted_));
+                   "file is damaged); fix this {}",
+                   where(), printable(wanted_), unit_);
     record_->text = std::move(text);
   }
 
@@ -92,19 +121,21 @@ class JsonlParser::Events final : public StrictJson {
     std::string seen;
     for (const std::string& name : keys(1)) seen += (seen.empty() ? "" : ", ") + printable(name, 40);
     fail(ExitCode::kData,
-         "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this line or the "
+         "{}: there is no field \"{}\" (the experiment asks for it; the record has {}); {}fix this {} or the "
          "dataset section",
          where(), printable(field), seen.empty() ? "none" : printable(seen),
-         near.empty() ? "" : "did you mean \"" + printable(near, 80) + "\"? else ");
+         near.empty() ? "" : "did you mean \"" + printable(near, 80) + "\"? else ", unit_);
   }
 
+  const char* const unit_;
   const bool whole_record_, wants_text_;
   const std::string wanted_, key_field_;
   Record* record_ = nullptr;
   bool found_ = false, found_key_ = false, in_tokens_ = false;
 };
 
-JsonlParser::JsonlParser(const DatasetConfig& config) : events_(std::make_unique<Events>(config)) {}
+JsonlParser::JsonlParser(const DatasetConfig& config, const char* unit)
+    : events_(std::make_unique<Events>(config, unit)) {}
 JsonlParser::~JsonlParser() = default;
 
 void JsonlParser::parse(std::string_view line, const std::string& where, Record& record) {

@@ -12,10 +12,11 @@ namespace magister {
 // Keeps its buffers from line to line.
 class JsonlParser {
  public:
-  explicit JsonlParser(const DatasetConfig& config);
+  // unit: what messages call a record, "line" or "row".
+  explicit JsonlParser(const DatasetConfig& config, const char* unit = "line");
   ~JsonlParser();
 
-  // Fills key and text or tokens. `where` is "file:line" for messages. Throws Error(kData).
+  // Fills key and text or tokens. `where` begins messages ("file:line"). Throws Error(kData).
   void parse(std::string_view line, const std::string& where, Record& record);
 
  private:

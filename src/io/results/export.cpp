@@ -1,5 +1,5 @@
-// `export`: one JSON line a sample, streamed column by column, written beside its final name and renamed at the end.
-// JSON: RFC 8259. Floats by std::to_chars: the shortest decimal that reads back to the same float.
+// `export` as text: a JSON line or a row of CSV a sample, streamed column by column, written beside its final name and renamed at
+// the end. JSON: RFC 8259; CSV: RFC 4180, where lists stand as JSON in their cell and a number that is not finite is empty. Floats by std::to_chars: the shortest decimal that reads back to the same float.
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -50,16 +50,33 @@ void append_values(std::string& line, std::span<const std::byte> bytes, std::siz
   }
 }
 
+std::string without_padding(std::string_view padded) {
+  return std::string(padded.substr(0, padded.find_last_not_of('\0') + 1));
+}
+
 // A key without its padding, as a JSON string.
 std::string json_text(std::string_view padded) {
-  const std::string text(padded.substr(0, padded.find_last_not_of('\0') + 1));
+  const std::string text = without_padding(padded);
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// What stands from `begin` on becomes one cell; a number that is none has an empty one.
+void quote_cell(std::string& line, std::size_t begin, bool is_text) {
+  if (!is_text && line.compare(begin, std::string::npos, "null") == 0) line.resize(begin);
+  if (line.find_first_of(",\"\r\n", begin) == std::string::npos) return;
+  std::string cell = "\"";
+  for (std::size_t i = begin; i < line.size(); ++i) {
+    if (line[i] == '"') cell += '"';
+    cell += line[i];
+  }
+  line.replace(begin, std::string::npos, cell += '"');
+}
+
 // Writes what a column holds of one sample; the line goes to the sink whenever it is long.
-class JsonlWriter {
+class SampleWriter {
  public:
-  JsonlWriter(const ResultsReader& file, Sink sink) : file_(file), sink_(std::move(sink)) {
+  SampleWriter(const ResultsReader& file, TextExport format, Sink sink)
+      : file_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
     key_ = &placed("/samples/key", ColumnType::kUtf8);
     add("source_index", placed("/samples/source_index", ColumnType::kU64));
     add("token_ids", placed("/tokens/id", ColumnType::kI32));
@@ -71,6 +88,7 @@ class JsonlWriter {
   }
 
   void write_all() {
+    if (csv_) write_header();
     const PlacedColumn& offset = file_.columns().at("/samples/offset");
     std::optional<std::uint64_t> begin;  // of the sample's rows
     std::uint64_t sample = 0;
@@ -88,7 +106,7 @@ class JsonlWriter {
 
  private:
   struct Member {
-    std::string prefix;  // ,"name":
+    std::string name, prefix;  // prefix: ,"name":
     const PlacedColumn* column;
     std::unique_ptr<TextHeap> text;  // of strings of any length
   };
@@ -99,7 +117,7 @@ class JsonlWriter {
   }
 
   void add(const std::string& name, const PlacedColumn& column) {
-    members_.push_back({"," + json_text(name) + ":", &column, nullptr});
+    members_.push_back({name, csv_ ? "," : "," + json_text(name) + ":", &column, nullptr});
     if (column.spec.type == ColumnType::kText)
       members_.back().text = std::make_unique<TextHeap>(file_.columns(), column);
   }
@@ -110,27 +128,46 @@ class JsonlWriter {
                    rows.begin, rows.end);
     std::string key(key_->row_bytes(), '\0');
     file_.columns().read(*key_, sample, std::as_writable_bytes(std::span(key)));
-    line_ += "{\"key\":" + json_text(key);
+    std::size_t cell = line_.size();
+    line_ += csv_ ? without_padding(key) : "{\"key\":" + json_text(key);
+    if (csv_) quote_cell(line_, cell, true);
     for (const Member& member : members_) {
       line_ += member.prefix;
-      const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
-      if (!of_samples) line_ += '[';
-      if (member.text) {
-        line_ += json_text(member.text->text(sample));
-        flush_if_long();
-        continue;
-      }
-      bool first_row = true;
-      file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
-                                     [&](std::uint64_t, std::span<const std::byte> bytes) {
-                                       append(*member.column, bytes, first_row);
-                                       flush_if_long();
-                                     });
-      if (member.column->spec.type == ColumnType::kUtf8) line_ += json_text(std::exchange(text_, {}));
-      if (!of_samples) line_ += ']';
+      cell = line_.size();
+      write_member(member, sample, rows);
+      const ColumnType type = member.column->spec.type;
+      if (csv_) quote_cell(line_, cell, type == ColumnType::kText || type == ColumnType::kUtf8), flush_if_long();
     }
-    line_ += "}\n";
+    line_ += csv_ ? "\r\n" : "}\n";
     flush_if_long();
+  }
+
+  void write_header() {
+    line_ = "key";
+    for (const Member& member : members_) line_ += "," + member.name;
+    line_ += "\r\n";
+  }
+
+  // A cell of CSV is quoted as a whole, so it is held as a whole.
+  void write_member(const Member& member, std::uint64_t sample, IndexRange rows) {
+    const bool of_samples = member.column->spec.extent == ColumnSpec::Extent::kSamples;
+    if (!of_samples) line_ += '[';
+    if (member.text) {
+      line_ += csv_ ? member.text->text(sample) : json_text(member.text->text(sample));
+      if (!csv_) flush_if_long();
+      return;
+    }
+    bool first_row = true;
+    file_.columns().for_each_piece(*member.column, of_samples ? IndexRange{sample, sample + 1} : rows,
+                                   [&](std::uint64_t, std::span<const std::byte> bytes) {
+                                     append(*member.column, bytes, first_row);
+                                     if (!csv_) flush_if_long();
+                                   });
+    if (member.column->spec.type == ColumnType::kUtf8) {
+      const std::string text = std::exchange(text_, {});
+      line_ += csv_ && of_samples ? without_padding(text) : json_text(text);
+    }
+    if (!of_samples) line_ += ']';
   }
 
   void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
@@ -164,6 +201,7 @@ class JsonlWriter {
   }
 
   const ResultsReader& file_;
+  const bool csv_;
   Sink sink_;
   const PlacedColumn* key_;
   std::vector<Member> members_;
@@ -178,20 +216,25 @@ void write_to_standard_output(std::string_view piece) {
        std::strerror(errno));
 }
 
-void export_to_file(const ResultsReader& file, const std::string& out) {
+void export_to_file(const ResultsReader& file, TextExport format, const std::string& out) {
   WholeFile target(out, WholeFile::Existing::kRefused);
-  JsonlWriter(file, [&](std::string_view piece) { target.write(piece); }).write_all();
+  SampleWriter(file, format, [&](std::string_view piece) { target.write(piece); }).write_all();
   target.keep();
 }
 
 }  // namespace
 
-void export_jsonl(const std::string& path, const std::string& out) {
-  const ResultsReader file(existing_results_path(path));
+ResultsReader open_complete_results(const std::string& path) {
+  ResultsReader file(existing_results_path(path));
   MAGISTER_CHECK(file.complete(), ExitCode::kData, "{}: is not complete (rows would be missing); finish its run first",
                  printable(file.path()));
-  if (out != "-") return export_to_file(file, out);
-  JsonlWriter(file, write_to_standard_output).write_all();
+  return file;
+}
+
+void export_text(const std::string& path, TextExport format, const std::string& out) {
+  const ResultsReader file = open_complete_results(path);
+  if (out != "-") return export_to_file(file, format, out);
+  SampleWriter(file, format, write_to_standard_output).write_all();
   if (std::fflush(stdout) != 0) write_to_standard_output("\n");
 }
 

@@ -1,5 +1,6 @@
-// Dataset: records of text (or of token ids) from JSONL and plain-text files, a list or a glob joined in order.
-// Every rank reads its own byte ranges; nothing is held but the current line. Bad lines are named file:line.
+// Dataset: records of text (or of token ids) from files, of which a list, a glob or a folder is joined in order: JSONL, JSON, CSV,
+// plain text, each also compressed, Parquet and Arrow. Every rank reads its own part; nothing is held but the current line or
+// some rows of a table. Bad records are named file:line, or by row group and row.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,10 @@
 namespace magister {
 
 struct DatasetConfig {
-  std::vector<std::string> paths;   // files or globs, in order
-  std::string text_field = "text";  // used when tokens_field is empty
+  std::vector<std::string> paths;  // files, globs, folders or names of the Hugging Face hub's cache, in order
+  std::string split;               // of folders with several; empty: "train"
+  std::string text_field =
+      "text";  // used when tokens_field is empty; this and the other fields: names or paths (field_path.h)
   // The text is the whole line, one checked JSON object: for tasks that read several fields. The two above are not used.
   bool whole_record = false;
   std::string messages_field;               // with whole_record: where a task finds a chat in it
@@ -35,13 +38,13 @@ struct Record {
   std::string key;
   std::string text;  // valid UTF-8, unless tokens are given; the whole line with whole_record
   std::vector<TokenId> tokens;
-  std::string where;  // "file:line" for messages
+  std::string where;  // "file:line" or "file: row group 0, row 17" for messages
 };
 
 class Dataset {
  public:
-  // Expands globs, checks the files, counts the records (each rank counts its byte ranges; memory is bounded: a line
-  // count per block of 4 MiB). Refuses .parquet, .h5 by name until they are supported. Collective over world.
+  // Expands globs, checks the files, counts the records (each rank counts its byte ranges, or indexes whole files; memory is
+  // bounded: a line count or a place per block of 4 MiB, per row group or record batch). Collective over world.
   // poll: whether the job should stop, asked a block at a time; then every rank throws Error(kStopped).
   static Dataset open(const Communicator& world, const DatasetConfig& config, const std::function<bool()>& poll = {});
   Dataset(Dataset&&) noexcept;

@@ -25,13 +25,28 @@ std::string describe_results(const std::string& path, bool json);
 // then a line with the number of the rest; empty: whole. A file that is sound but unfinished has that as its one fault.
 std::vector<std::string> check_results(const std::string& path, std::span<const ResultsSchema> schemas);
 
-// A JSON object a sample, in order, to the file `out` or to standard output ("-"):
+// A JSON object or a row of CSV a sample, in order, to the file `out` or to standard output ("-"):
 //   {"key": text, "source_index": int, "token_ids": [int], "top_id": [[int]], "top_logprob": [[float]], "logsumexp": [float],
 //    "target_logprob": [float or null], "entropy": [float], "tail_mass": [float]}
 // (each further column of the file under its last name). Floats are the shortest decimals that give the same float32 back;
 // NaN and infinities are null. `out` is written as <out>.creating, synced and renamed: whole or absent; an existing `out` is
 // Error(kInputOutput), an unfinished results file Error(kData).
-void export_jsonl(const std::string& path, const std::string& out);
+// CSV has the same names in its first row and lists as JSON in one cell; what is not finite is empty outside lists.
+enum class TextExport { kJsonl, kCsv };
+void export_text(const std::string& path, TextExport format, const std::string& out);
+
+// A row a sample, in order, to the new Parquet file `out`: key, source_index, input_ids (as TRL and DistillKit call /tokens/id), of
+// teachers token_ids and top_values (lists of lists: DistillKit's names of top_id and top_logprob), assistant_masks (TRL's), and
+// every further column under its last name; f16 is written as f32. Needs the plug-in of Arrow's library.
+void export_parquet(const std::string& path, const std::string& out);
+
+// Of a teacher's results, as scripts of old read it, to the new HDF5 file `out`: logits_values f16 [N, L, k], logits_indices i32 [N, L, k]
+// and seq_lengths i32 [N], L the longest sample; rows behind a sample's end are 0. Values are raw logits (log-probability +
+// logsumexp), rounded to f16. Beside it <out>.json: what the numbers are, their shape, and the root attributes.
+void export_padded(const std::string& path, const std::string& out);
+
+// Opened, and Error(kData) unless its run is finished.
+ResultsReader open_complete_results(const std::string& path);
 
 // Joins the complete files of the slices i/n of one experiment, in any order. Refuses, naming the part: what is not
 // complete or not sound, another experiment, model or data set (every root attribute but those of the slice and the

@@ -1,0 +1,146 @@
+// Listing: globs in byte order of their matches, whatever the locale, and what each file is by the end of its name.
+// Source: glob(7).
+#include <glob.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "io/dataset/dataset_files.h"
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/io/agreed_errors.h"
+
+namespace magister {
+namespace {
+
+std::vector<std::string> expand(const std::string& given, const std::string& split) {
+  const std::string pattern = find_dataset(given);
+  struct stat status{};
+  if (::stat(pattern.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return files_of_folder(pattern, split);
+  MAGISTER_CHECK(split.empty(), ExitCode::kConfig,
+                 "dataset.split is {}, but {} is no folder (a file has no splits); remove it", printable(split, 80),
+                 printable(given));
+  if (::lstat(pattern.c_str(), &status) == 0 || pattern.find_first_of("*?[") == std::string::npos) return {pattern};
+  glob_t found{};
+  const int outcome = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
+  const int error = errno;
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (outcome == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  MAGISTER_CHECK(outcome == 0 || outcome == GLOB_NOMATCH, ExitCode::kInputOutput,
+                 "{}: the folders of this pattern cannot be read ({}); check their permissions", printable(pattern),
+                 std::strerror(error));
+  MAGISTER_CHECK(!paths.empty(), ExitCode::kInputOutput,
+                 "{}: no file matches (there is nothing to read); check "
+                 "dataset.path",
+                 printable(pattern));
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+constexpr const char* kKnown =
+    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow";
+
+// What a file is, by the end of its name; nullopt: nothing that is read.
+std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path) {
+  std::string name = std::filesystem::path(path).filename().string();
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  Compression compression = Compression::kNone;
+  if (name.ends_with(".gz")) compression = Compression::kGzip;
+  if (name.ends_with(".zst")) compression = Compression::kZstd;
+  if (compression != Compression::kNone) name.resize(name.rfind('.'));
+  const std::pair<const char*, DataKind> kinds[] = {{".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},
+                                                    {".csv", DataKind::kCsv},         {".tsv", DataKind::kTsv},
+                                                    {".parquet", DataKind::kParquet}, {".arrow", DataKind::kArrow},
+                                                    {".txt", DataKind::kText}};
+  for (const auto& [end, kind] : kinds) {
+    const bool table = kind == DataKind::kParquet || kind == DataKind::kArrow;
+    // These compress their own columns; behind another compression their parts could not be found.
+    if (name.ends_with(end) && (!table || compression == Compression::kNone)) return {{kind, compression}};
+  }
+  return std::nullopt;
+}
+
+DataFile examine(const std::string& path, const DatasetConfig& config) {
+  DataFile file;
+  file.path = path;
+  struct stat status{};
+  const bool is_folder = ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  const auto kind = kind_of(path);
+  MAGISTER_CHECK(kind || is_folder, ExitCode::kConfig,
+                 "{}: files that end in \"{}\" are not read as data sets ({} are); convert the file or name another",
+                 printable(path), printable(std::filesystem::path(path).extension().string()), kKnown);
+  if (kind) std::tie(file.kind, file.compression) = *kind;
+  MAGISTER_CHECK(
+      file.kind != DataKind::kText || is_folder ||
+          (config.tokens_field.empty() && config.key_field.empty() && !config.whole_record),
+      ExitCode::kConfig,
+      "{}: plain text has no fields (dataset.tokens, dataset.messages, dataset.key or the task names one); use .jsonl "
+      "or leave them out",
+      printable(path));
+  file.version = LineReader(path).version();
+  return file;
+}
+
+// The list as bytes for the other ranks: kind, compression, version, path, NUL.
+std::string packed(const std::vector<DataFile>& files) {
+  std::string bytes;
+  for (const DataFile& file : files) {
+    bytes += {static_cast<char>(file.kind), static_cast<char>(file.compression)};
+    bytes.append(reinterpret_cast<const char*>(&file.version), sizeof file.version);
+    bytes.append(file.path.c_str(), file.path.size() + 1);
+  }
+  return bytes;
+}
+
+std::vector<DataFile> unpacked(const std::string& bytes) {
+  std::vector<DataFile> files;
+  for (std::size_t at = 0; at < bytes.size();) {
+    DataFile& file = files.emplace_back();
+    file.kind = static_cast<DataKind>(bytes[at++]);
+    file.compression = static_cast<Compression>(bytes[at++]);
+    std::memcpy(&file.version, bytes.data() + at, sizeof file.version);
+    file.path = bytes.c_str() + at + sizeof file.version;
+    at += sizeof file.version + file.path.size() + 1;
+  }
+  return files;
+}
+
+void warn_of_repeats(const std::vector<DataFile>& files) {
+  std::set<std::string> seen;
+  for (const DataFile& file : files) {
+    if (!seen.insert(file.path).second) {
+      log_warning("{}: is named twice in dataset.path; its records are read twice", printable(file.path));
+    }
+  }
+}
+
+}  // namespace
+
+bool is_data_file(const std::string& name) { return kind_of(name).has_value(); }
+
+std::vector<DataFile> list_data_files(const Communicator& world, const DatasetConfig& config) {
+  std::string bytes;
+  run_agreed(world, [&] {
+    if (world.rank() != 0) return;
+    MAGISTER_CHECK(!config.paths.empty(), ExitCode::kConfig,
+                   "dataset.path names no file (there is nothing to read); name one");
+    std::vector<DataFile> files;
+    for (const std::string& pattern : config.paths) {
+      MAGISTER_CHECK(!pattern.empty() && pattern.find('\0') == std::string::npos, ExitCode::kConfig,
+                     "dataset.path holds an empty path or a NUL character (no file has such a name); remove it");
+      for (const std::string& path : expand(pattern, config.split)) files.push_back(examine(path, config));
+    }
+    warn_of_repeats(files);
+    bytes = packed(files);
+  });
+  world.broadcast(bytes, 0);
+  return unpacked(bytes);
+}
+
+}  // namespace magister

@@ -1,0 +1,161 @@
+// `export --to parquet`: a row a sample, row groups of about 32 MiB, through the plug-in of Arrow's library. Names: DistillKit's
+// decompress_to_sparse() takes rows of input_ids, token_ids and top_values as they are; TRL has input_ids and assistant_masks.
+#include <algorithm>
+#include <exception>
+#include <memory>
+
+#include "io/dataset/arrow_plugin.h"
+#include "io/results/columns.h"
+#include "io/results/text_heap.h"
+#include "magister/core/error.h"
+#include "magister/io/results/reader.h"
+#include "magister/io/results/tools.h"
+#include "magister/io/whole_file.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kGroupBytes = 32 << 20;
+
+std::string exported_name(const std::string& path) {
+  constexpr std::pair<const char*, const char*> kNames[] = {{"/tokens/id", "input_ids"},
+                                                            {"/tokens/assistant", "assistant_masks"},
+                                                            {"/teacher/top_id", "token_ids"},
+                                                            {"/teacher/top_logprob", "top_values"}};
+  for (const auto& [ours, theirs] : kNames) {
+    if (path == ours) return theirs;
+  }
+  return path.substr(path.rfind('/') + 1);
+}
+
+bool is_text(ColumnType type) { return type == ColumnType::kUtf8 || type == ColumnType::kText; }
+
+ArrowColumn described(const ColumnSpec& spec) {
+  ArrowColumn column{exported_name(spec.path), ArrowColumn::Type::kText, ArrowColumn::Shape::kValue, spec.width};
+  const bool of_rows = spec.extent == ColumnSpec::Extent::kRows;
+  switch (spec.type) {
+    case ColumnType::kU8:
+      column.type = ArrowColumn::Type::kU8;
+      break;
+    case ColumnType::kI32:
+      column.type = ArrowColumn::Type::kI32;
+      break;
+    case ColumnType::kU32:
+      column.type = ArrowColumn::Type::kU32;
+      break;
+    case ColumnType::kU64:
+      column.type = ArrowColumn::Type::kU64;
+      break;
+    case ColumnType::kF32:
+    case ColumnType::kF16:
+      column.type = ArrowColumn::Type::kF32;
+      break;
+    case ColumnType::kUtf8:
+    case ColumnType::kText:
+      MAGISTER_CHECK(!of_rows, ExitCode::kInternal, "{}: texts of rows are not exported; report this", spec.path);
+      return column;
+  }
+  if (of_rows) column.shape = spec.width > 0 ? ArrowColumn::Shape::kListOfLists : ArrowColumn::Shape::kList;
+  if (!of_rows && spec.width > 0) column.shape = ArrowColumn::Shape::kList;
+  return column;
+}
+
+class ParquetExport {
+ public:
+  ParquetExport(const ResultsReader& file, const std::string& out)
+      : file_(file), columns_(file.columns()), out_(out), target_(out, WholeFile::Existing::kRefused) {
+    for (const char* const first : {"/samples/key", "/samples/source_index", "/tokens/id"}) add(columns_.at(first));
+    for (const PlacedColumn* column : columns_.unit_columns()) {
+      if (std::find(placed_.begin(), placed_.end(), column) == placed_.end()) add(*column);
+    }
+    const auto write = reinterpret_cast<WriteArrowTable>(arrow_symbol(kWriteTableSymbol, out));
+    // An error of ours does not travel through the library: it is kept, and thrown when the call is back.
+    const auto sink = [this](std::string_view bytes) {
+      try {
+        target_.write(bytes);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+      return error_ == nullptr;
+    };
+    ArrowFault fault;
+    std::vector<ArrowColumn> columns;
+    for (const PlacedColumn* column : placed_) columns.push_back(described(column->spec));
+    require(write(columns, sink, writer_, fault), fault);
+  }
+
+  void write_all() {
+    OffsetCursor offset(columns_, "/samples/offset");
+    std::uint64_t row_bytes = 1;
+    for (const PlacedColumn* column : placed_) row_bytes += column->row_bytes();
+    const std::uint64_t most_rows = std::max<std::uint64_t>(1, kGroupBytes / row_bytes);
+    ArrowFault fault;
+    for (std::uint64_t begin = 0, num_samples = columns_.num_samples(); begin < num_samples;) {
+      const std::uint64_t first_row = offset.at(begin);
+      std::vector<std::uint64_t> lengths;
+      std::uint64_t end = begin, row = first_row;
+      while (end < num_samples && (end == begin || (row - first_row < most_rows && end - begin < most_rows))) {
+        const std::uint64_t next = offset.at(++end);
+        MAGISTER_CHECK(next >= row, ExitCode::kData,
+                       "{}: sample {} ends before it begins (the file is damaged); run check", printable(file_.path()),
+                       end - 1);
+        lengths.push_back(next - row);
+        row = next;
+      }
+      for (std::size_t i = 0; i < placed_.size(); ++i) add_group(i, {begin, end}, {first_row, row}, lengths);
+      require(writer_->end_group(fault), fault);
+      begin = end;
+    }
+    require(writer_->finish(fault), fault);
+    target_.keep();
+  }
+
+ private:
+  void add(const PlacedColumn& column) { placed_.push_back(&column); }
+
+  void require(bool done, const ArrowFault& fault) const {
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    MAGISTER_CHECK(done, ExitCode::kInputOutput, "{}: the export failed: {} (rows would be missing); report this",
+                   printable(out_), printable(fault.problem, 300));
+  }
+
+  void add_group(std::size_t index, IndexRange samples, IndexRange rows, const std::vector<std::uint64_t>& lengths) {
+    const PlacedColumn& column = *placed_[index];
+    const bool of_rows = column.spec.extent == ColumnSpec::Extent::kRows;
+    std::vector<std::string> texts;
+    std::string values;
+    if (is_text(column.spec.type)) {
+      ResultsTextColumn text(file_, column.spec.path);
+      for (std::uint64_t i = samples.begin; i < samples.end; ++i) texts.push_back(text.text(i));
+    } else {
+      columns_.for_each_piece(column, of_rows ? rows : samples, [&](std::uint64_t, std::span<const std::byte> bytes) {
+        if (column.spec.type == ColumnType::kF16) {
+          to_floats(ColumnType::kF16, bytes, floats_);
+          bytes = std::as_bytes(std::span(floats_));
+        }
+        values.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      });
+    }
+    ArrowFault fault;
+    const std::vector<std::uint64_t> widths(of_rows ? 0 : samples.size(), column.spec.width);
+    require(writer_->add(index, of_rows ? lengths : widths, values, texts, fault), fault);
+  }
+
+  const ResultsReader& file_;
+  const ResultsColumns& columns_;
+  const std::string out_;
+  WholeFile target_;
+  std::vector<const PlacedColumn*> placed_;
+  std::exception_ptr error_;
+  std::unique_ptr<ArrowWriter> writer_;
+  std::vector<float> floats_;
+};
+
+}  // namespace
+
+void export_parquet(const std::string& path, const std::string& out) {
+  const ResultsReader file = open_complete_results(path);
+  ParquetExport(file, out).write_all();
+}
+
+}  // namespace magister

@@ -1,0 +1,135 @@
+"""Whole runs over the same records in every format, on 1, 2 and 3 ranks: equal tokens, equal bytes. Then the exports of the results,
+each opened by the program that it is for: pyarrow, csv, h5py; and a run without the plug-in, which says how to get it.
+"""
+import csv
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+import numpy
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+
+from tiny_world import PROGRAM, World
+
+
+class DataFormats(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="magister_formats_"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.world = World(cls.folder, records=60)
+        cls.jsonl = cls.world.data
+        cls.records = [json.loads(line) for line in cls.jsonl.read_text().splitlines()]
+
+    def files(self):
+        table = pyarrow.Table.from_pylist(self.records)
+        nested = pyarrow.Table.from_pylist([{"meta": {"id": one["id"]}, "turns": [{"text": one["text"]}]} for one in self.records])
+        pyarrow.parquet.write_table(table, self.folder / "a.parquet", row_group_size=7)
+        pyarrow.parquet.write_table(nested, self.folder / "n.parquet", row_group_size=13)
+        with pyarrow.ipc.new_stream(str(self.folder / "a.arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=9)
+        out = io.StringIO(newline="")
+        writer = csv.DictWriter(out, ["id", "text"])
+        writer.writeheader()
+        writer.writerows(self.records)
+        (self.folder / "a.csv.gz").write_bytes(gzip.compress(out.getvalue().encode()))
+        (self.folder / "a.json").write_text(json.dumps(self.records, indent=1))
+        paths = "tasks.0.dataset.text=turns[0].text", "tasks.0.dataset.key=meta.id"
+        return {"parquet": ["a.parquet"], "arrow": ["a.arrow"], "csv": ["a.csv.gz"], "json": ["a.json"], "nested": ["n.parquet", *paths]}
+
+    def test_same_results(self):
+        self.world.complete("jsonl", 2)
+        with h5py.File(self.world.results("jsonl")) as file:
+            expected = {name: file[name][:].tobytes() for name in ("samples/key", "samples/offset", "tokens/id", "teacher/top_id", "teacher/logsumexp")}
+        for name, (path, *overrides) in self.files().items():
+            digests = set()
+            for ranks in (1, 2, 3):
+                digests.update(self.world.complete(name, ranks, f"tasks.0.dataset.path={self.folder / path}", *overrides, "--fresh"))
+            self.assertEqual(len(digests), 1, f"{name}: the bytes depend on the ranks")
+            with h5py.File(self.world.results(name)) as file:
+                self.assertEqual({column: file[column][:].tobytes() for column in expected}, expected, name)
+                self.assertEqual(file.attrs["dataset_sha256"].decode() if isinstance(file.attrs["dataset_sha256"], bytes) else file.attrs["dataset_sha256"],
+                                 hashlib.sha256((self.folder / path).read_bytes()).hexdigest())
+        # Another column of the same file is another experiment: its results are not taken for these.
+        done = self.world.run("nested", 1, f"tasks.0.dataset.path={self.folder / 'n.parquet'}", "tasks.0.dataset.text=meta.id", "tasks.0.dataset.key=meta.id")
+        self.assertNotIn(done.returncode, (0, 75), done.stderr)
+        self.assertIn("another", done.stderr)
+
+    def export(self, to, out, code=0):
+        done = subprocess.run([PROGRAM, "export", str(self.world.results("export")), "--to", to, "--out", str(out)], env=self.world.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def test_exports(self):
+        for dtype in ("f32", "f16"):
+            self.world.forget("export")
+            self.world.complete("export", 2, f"tasks.0.logprob_dtype={dtype}")
+            with h5py.File(self.world.results("export")) as file:
+                offset, ids, top = file["samples/offset"][:], file["tokens/id"][:], file["teacher/top_id"][:]
+                values, lse = file["teacher/top_logprob"][:].astype("f4"), file["teacher/logsumexp"][:]
+                keys = [key.decode() for key in file["samples/key"][:]]
+            spans = list(zip(offset[:-1], offset[1:]))
+
+            table = self.folder / f"{dtype}.parquet"
+            self.export("parquet", table)
+            rows = pyarrow.parquet.read_table(table).to_pylist()
+            self.assertEqual([row["key"] for row in rows], keys)
+            for (begin, end), row in zip(spans, rows):
+                self.assertEqual(row["input_ids"], ids[begin:end].tolist())
+                self.assertEqual(row["token_ids"], top[begin:end].tolist())
+                numpy.testing.assert_array_equal(numpy.array(row["top_values"], "f4").reshape(-1, 8), values[begin:end])
+                numpy.testing.assert_array_equal(numpy.array(row["logsumexp"], "f4"), lse[begin:end])
+            self.assertIn("exists", self.export("parquet", table, 74))
+
+            lines = self.folder / f"{dtype}.csv"
+            self.export("csv", lines)
+            with open(lines, newline="", encoding="utf-8") as file:
+                cells = list(csv.DictReader(file))
+            self.assertEqual([row["key"] for row in cells], keys)
+            for (begin, end), row in zip(spans, cells):
+                self.assertEqual(json.loads(row["token_ids"]), ids[begin:end].tolist())
+                numpy.testing.assert_array_equal(numpy.array(json.loads(row["logsumexp"]), "f4"), lse[begin:end])
+
+            padded = self.folder / f"{dtype}.padded.h5"
+            self.export("padded-hdf5", padded)
+            with h5py.File(padded) as file:
+                self.assertEqual((file["logits_values"].dtype, file["logits_indices"].dtype, file["seq_lengths"].dtype), ("float16", "int32", "int32"))
+                self.assertEqual(file["logits_values"].shape, (len(keys), max(end - begin for begin, end in spans), 8))
+                self.assertEqual(file["seq_lengths"][:].tolist(), [end - begin for begin, end in spans])
+                for i, (begin, end) in enumerate(spans):
+                    numpy.testing.assert_array_equal(file["logits_indices"][i, : end - begin], top[begin:end])
+                    numpy.testing.assert_array_equal(file["logits_values"][i, : end - begin], (values[begin:end] + lse[begin:end, None]).astype("f2"))
+                    self.assertFalse(file["logits_values"][i, end - begin :].any())
+            beside = json.loads(pathlib.Path(f"{padded}.json").read_text())
+            self.assertEqual((beside["num_samples"], beside["top_k"]), (len(keys), 8))
+            self.assertIn("exists", self.export("padded-hdf5", padded, 74))
+        self.assertIn("--out", subprocess.run([PROGRAM, "export", "x.h5", "--to", "parquet"], env=self.world.environment, capture_output=True, text=True, check=False).stderr)
+        # A full disk in the middle: the error comes back through Arrow's library as it is, and nothing stays behind.
+        self.world.environment["MAGISTER_FAIL_POINT"] = "whole_file.write@2:enospc"
+        self.assertIn("No space left on device", self.export("parquet", self.folder / "full.parquet", 74))
+        del self.world.environment["MAGISTER_FAIL_POINT"]
+        self.assertEqual([*self.folder.rglob("*.creating"), *self.folder.glob("full*")], [])
+
+    def test_without_the_plug_in(self):
+        self.files()
+        alone = self.folder / "alone"
+        alone.mkdir()
+        # LD_LIBRARY_PATH comes before the program's own run path: what stands there hides the plug-in.
+        (alone / "magister_arrow.so").write_text("no library")
+        done = self.world.run("alone", 1, f"tasks.0.dataset.path={self.folder / 'a.parquet'}", LD_LIBRARY_PATH=str(alone))
+        self.assertEqual(done.returncode, 78, done.stderr)
+        self.assertIn("scripts/setup.sh data", done.stderr)
+        self.assertEqual(self.world.run("alone", 1, LD_LIBRARY_PATH=str(alone)).returncode, 0)  # JSONL needs none
+
+
+if __name__ == "__main__":
+    unittest.main()

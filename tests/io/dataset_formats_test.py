@@ -1,0 +1,251 @@
+"""CSV, JSON and compressed files against Python's csv, json, gzip and zstandard; fields inside fields; folders and the hub's cache;
+damaged and hostile files are refused with their place and the right exit code; time and memory of large files.
+"""
+import csv
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import zstandard
+from dataset_oracle_test import PROBE, Spelling, records
+
+
+def refused(**settings):
+    """-> (exit code, message)"""
+    done = subprocess.run([PROBE, "records", json.dumps({**settings, "quiet": True})], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr.strip()
+
+
+class Formats(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    def assert_refused(self, path, code, *parts, **settings):
+        got, message = refused(paths=[path], **settings)
+        self.assertEqual(got, code, message)
+        for part in parts:
+            self.assertIn(part, message)
+        self.assertRegex(message, r"^[^\n]* \(.*\); [^\n]*$")
+
+    def texts(self, path, **settings):
+        return [text for _, _, text, _, _ in records(paths=[path], **settings)[0]]
+
+
+class Csv(Formats):
+    def rows(self, count, seed=3):
+        spelling = Spelling(seed)
+        pieces = ["", ",", '"', "\n", "\r\n", '""', "a,b", " x ", "\t", "'", "1.5", "[1,2]"]
+        field = lambda: spelling.random.choice(pieces) + spelling.text().replace("\0", "").replace("\r", "") + spelling.random.choice(pieces)
+        return [{"id": str(i), "text": field(), "other": field()} for i in range(count)]
+
+    def test_against_python(self):
+        rows = self.rows(3000)
+        for name, dialect, end in (("a.csv", "excel", "\r\n"), ("b.csv", "unix", "\n"), ("c.tsv", "excel-tab", "\n")):
+            out = io.StringIO(newline="")
+            writer = csv.DictWriter(out, ["id", "text", "other"], dialect=dialect, lineterminator=end)
+            writer.writeheader()
+            writer.writerows(rows)
+            content = out.getvalue().encode()
+            path = self.write(name, content)
+            expected = list(csv.DictReader(io.StringIO(content.decode(), newline=""), dialect=dialect))
+            self.assertEqual(expected, rows)
+            got, summary = records(paths=[path], key="id")
+            self.assertEqual(summary["sha256"], hashlib.sha256(content).hexdigest())
+            self.assertEqual([(key, text) for _, key, text, _, _ in got], [(row["id"], row["text"]) for row in expected])
+            whole = [json.loads(text) for text in self.texts(path, whole=True)]
+            self.assertEqual(whole, expected)
+            # Where a message says a row begins, it does.
+            lines = content.split(b"\n")
+            for index, key, _, _, where in got[:200]:
+                line = int(where.rsplit(":", 1)[1])
+                self.assertRegex(lines[line - 1].decode(), f'^"?{key}"?[,\t]')
+
+    def test_forms(self):
+        self.assertEqual(self.texts(self.write("bom.csv", b"\xef\xbb\xbftext,b\nx,1\n")), ["x"])
+        self.assertEqual(self.texts(self.write("no_end.csv", "text\nx\n\n\r\ny")), ["x", "y"])
+        self.assertEqual(self.texts(self.write("empty_field.csv", 'text,b\n"",1\n,2\n')), ["", ""])
+        self.assertEqual(self.texts(self.write("header_only.csv", "text,b\n")), [])
+        self.assertEqual(self.texts(self.write("quote_inside.csv", 'text,b\na"b",1\n')), ['a"b"'])
+
+    def test_refused(self):
+        self.assert_refused(self.write("a.csv", "text,b\nx,1\ny\n"), 65, "a.csv:3: ", "1 fields", "2")
+        self.assert_refused(self.write("b.csv", 'text\n"open\nx\n'), 65, "b.csv:2: ", "still open")
+        self.assert_refused(self.write("c.csv", 'text\n"a"b\n'), 65, "c.csv:2: ", "behind its closing quote")
+        self.assert_refused(self.write("d.csv", "texts,b\nx,1\n"), 65, 'no column "text"', "texts, b", 'did you mean "texts"')
+        self.assert_refused(self.write("e.csv", "text,text\nx,1\n"), 65, "e.csv:1: ", "there twice")
+        self.assert_refused(self.write("f.csv", ""), 65, "no first row")
+        self.assert_refused(self.write("g.csv", b"text\n\xff\xfe\n"), 65, "g.csv:2: ", "UTF-8")
+        self.assert_refused(self.write("h.csv", b"text\na\0b\n"), 65, "h.csv:2: ", "NUL")
+        self.assert_refused(self.write("i.csv", "text\na\rb\rc\n"), 65, "i.csv:2: ", "carriage return")
+        self.assert_refused(self.write("j.csv", "text\n" + "x" * 5000 + "\n" + "y" * (3 << 20)), 65, "j.csv:3: ", "longer than", max_line_bytes=1 << 20)
+        self.assert_refused(self.write("k.csv", b"\xff\xfet\0"), 65, "UTF-16")
+
+    def test_any_range(self):
+        """Records from the middle, reached through the index of a file of several blocks."""
+        rows = self.rows(40_000, seed=4)
+        out = io.StringIO(newline="")
+        writer = csv.DictWriter(out, ["id", "text", "other"])
+        writer.writeheader()
+        writer.writerows(rows)
+        path = self.write("large.csv", out.getvalue() + "".join(f"{i},{'word ' * 40},x\r\n" for i in range(40_000, 100_000)))
+        self.assertGreater(os.path.getsize(path), 3 * (4 << 20))
+        for begin in (0, 1, 25_000, 39_999, 60_001, 99_998):
+            got, _ = records(paths=[path], key="id", range=[begin, begin + 2])
+            self.assertEqual([key for _, key, *_ in got], [str(begin), str(begin + 1)])
+
+
+class Json(Formats):
+    def objects(self, count, seed=5):
+        spelling = Spelling(seed)
+        return [{"text": spelling.text(), "id": i, "more": spelling.value()} for i in range(count)]
+
+    def test_against_python(self):
+        objects = self.objects(2000)
+        spelled = {"list.json": json.dumps(objects), "indented.json": json.dumps(objects, indent=2, ensure_ascii=False),
+                   "lines.json": "\n".join(map(json.dumps, objects)), "spread.json": "\n\n".join(json.dumps(one, indent=1) for one in objects),
+                   "marked.json": "\ufeff \n" + json.dumps(objects)}
+        for name, content in spelled.items():
+            path = self.write(name, content)
+            got, summary = records(paths=[path], key="id")
+            self.assertEqual(summary["sha256"], hashlib.sha256(content.encode()).hexdigest())
+            self.assertEqual([(key, text) for _, key, text, _, _ in got], [(str(one["id"]), one["text"]) for one in objects], name)
+            self.assertEqual([json.loads(text) for text in self.texts(path, whole=True)], objects)
+        where = records(paths=[str(self.folder / "indented.json")])[0][1][4]
+        line = int(where.rsplit(":", 1)[1])
+        self.assertEqual(spelled["indented.json"].split("\n")[line - 1].strip(), "{")
+        self.assertEqual(self.texts(self.write("empty.json", " [ ] \n")), [])
+
+    def test_any_range(self):
+        path = self.write("large.json", json.dumps([{"text": f"{i} " + "word, {[" * 30, "id": i} for i in range(60_000)], indent=1))
+        self.assertGreater(os.path.getsize(path), 3 * (4 << 20))
+        for begin in (0, 1, 30_000, 59_998):
+            got, _ = records(paths=[path], key="id", range=[begin, begin + 2])
+            self.assertEqual([key for _, key, *_ in got], [str(begin), str(begin + 1)])
+
+    def test_refused(self):
+        one = '{"text":"a"}'
+        for content, parts in ((f"[{one}", (":1: ", "cut off")), (f"[{one},\n{one[:-1]}", (":2: ", "inside this object")), (f"[{one}{one}]", ("a comma",)),
+                               (f"[{one},]", ("an object begins",)), (f"[{one}] x", ("nothing may follow",)), ("[1]", ("an object begins",)),
+                               (f"[\n{one},\n[]]", (":3: ",)), ("", ()), ("[" * 100_000, ("an object begins",)),
+                               ('[{"x":' + "[" * 100_000 + "]" * 100_000 + "}]", ("nested deeper",)), ('[{"text":"a","text":"b"}]', ("twice",)),
+                               ("[\n\n{\"text\":1}]", (":3: ", "a number")), ('[{"text":"a"]]', ())):
+            if content:
+                self.assert_refused(self.write("a.json", content), 65, *parts)
+        self.assert_refused(self.write("b.json", '[{"text":"' + "x" * (3 << 20)), 65, "longer than", max_line_bytes=1 << 20)
+
+
+class Compressed(Formats):
+    LINES = "".join(json.dumps({"id": i, "text": f"{i} " + "word " * (i % 50)}) + "\n" for i in range(30_000)).encode()
+
+    def test_against_python(self):
+        compress = zstandard.ZstdCompressor
+        files = {"a.jsonl.gz": gzip.compress(self.LINES), "b.jsonl.zst": compress().compress(self.LINES),
+                 # several members and frames, cut inside a line, and padding
+                 "c.jsonl.gz": gzip.compress(self.LINES[:1000]) + gzip.compress(b"") + gzip.compress(self.LINES[1000:]) + b"\0" * 512,
+                 "d.jsonl.zst": compress().compress(self.LINES[:1000]) + b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip" + compress(write_checksum=True).compress(self.LINES[1000:])}
+        expected = [json.loads(line)["text"] for line in self.LINES.splitlines()]
+        for name, content in files.items():
+            path = self.write(name, content)
+            got, summary = records(paths=[path], key="id")
+            self.assertEqual([text for _, _, text, _, _ in got], expected, name)
+            self.assertEqual(summary["sha256"], hashlib.sha256(content).hexdigest())
+            self.assertEqual(got[77][4], f"{path}:78")
+            self.assertEqual(records(paths=[path], key="id", range=[29_999, 30_000])[0][0][1], "29999")
+        self.assertEqual(self.texts(self.write("e.txt.gz", gzip.compress(b"one\r\ntwo"))), ["one", "two"])
+        self.assertEqual(self.texts(self.write("f.csv.zst", compress().compress(b'text,b\n"x\ny",1\n'))), ["x\ny"])
+        self.assertEqual(self.texts(self.write("g.json.gz", gzip.compress(b'[{"text":"x"},{"text":"y"}]'))), ["x", "y"])
+        self.assertEqual(self.texts(self.write("h.jsonl.gz", gzip.compress(b""))), [])
+
+    def test_damaged(self):
+        for name, whole in (("a.jsonl.gz", gzip.compress(self.LINES)), ("a.jsonl.zst", zstandard.ZstdCompressor(write_checksum=True).compress(self.LINES))):
+            middle = bytearray(whole)
+            middle[len(whole) // 2] ^= 0x55
+            for content in (whole[:-1], whole[: len(whole) // 2], bytes(middle), whole + b"trailing", b"no compressed data at all", whole[:5], b""):
+                self.assert_refused(self.write(name, content), 65, "data is damaged")
+        # A frame of one byte that asks for a window of 1 GiB (RFC 8878, 3.1.1).
+        self.assert_refused(self.write("long.jsonl.zst", b"\x28\xb5\x2f\xfd\x00\xa0\x09\x00\x00x"), 65, "data is damaged", "memory")
+
+    def test_bomb(self):
+        """1 GiB of one line out of 1 MB: refused by its length, in bounded memory."""
+        packer = zstandard.ZstdCompressor().compressobj()
+        bomb = b"".join(packer.compress(b"x" * (1 << 20)) for _ in range(1 << 10)) + packer.flush()
+        self.assert_refused(self.write("bomb.txt.zst", bomb), 65, "longer than", max_line_bytes=8 << 20)
+
+    def test_memory(self):
+        piece = self.LINES
+        peaks = {}
+        for pieces in (4, 16):
+            path = self.write("large.jsonl.gz", gzip.compress(piece * pieces, 1))
+            _, summary = records(paths=[path], key="id", quiet=True)
+            self.assertEqual(summary["visited"], 30_000 * pieces)
+            peaks[pieces] = summary["peak"]
+        self.assertLess(peaks[16] - peaks[4], 4 << 20)
+
+
+class Fields(Formats):
+    RECORD = {"a": {"b": [{"c": "inner", "n": [1, 2]}, {"c": "last"}], "k": 7}, "a.k": "dotted"}
+
+    def test_paths(self):
+        path = self.write("a.jsonl", json.dumps(self.RECORD) + "\n")
+        self.assertEqual(self.texts(path, text="a.b[0].c"), ["inner"])
+        self.assertEqual(self.texts(path, text="a.b[-1].c"), ["last"])
+        self.assertEqual(self.texts(path, text="a.k"), ["dotted"])  # a field of this very name comes first
+        got, _ = records(paths=[path], tokens="a.b[0].n", key="a.b[1].c")
+        self.assertEqual(got[0][1:4], ("last", "", [1, 2]))
+
+    def test_refused(self):
+        path = self.write("a.jsonl", json.dumps(self.RECORD) + "\n")
+        for field, part in (("a.b[2].c", "no entry 2 in a list of 2"), ("a.x", 'no "x" in an object that has b, k'), ("a.b.c", "which is no object"),
+                            ("a[0]", "which is no list"), ("a.b[0].n", "is a list"), ("a..b", "no field"), ("a.b[x]", "no field")):
+            self.assert_refused(path, 65, "a.jsonl:1: ", part, text=field)
+
+
+class Folders(Formats):
+    def make(self, names):
+        for i, name in enumerate(names):
+            self.write(name, json.dumps({"text": str(i)}) + "\n")
+
+    def test_splits(self):
+        self.make(["hub/data/train-00000-of-00002.jsonl", "hub/data/train-00001-of-00002.jsonl", "hub/data/test-00000-of-00001.jsonl", "hub/README.md", "hub/data/training.jsonl"])
+        hub = str(self.folder / "hub")
+        self.assertEqual(self.texts(hub), ["0", "1"])
+        self.assertEqual(self.texts(hub, split="test"), ["2"])
+        self.assert_refused(hub, 65, "no file of the split dev", "README.md", split="dev")
+        self.assert_refused(str(self.folder / "hub/data/training.jsonl"), 78, "no folder", split="test")
+        (self.folder / "hub/data/train-00000-of-00002.jsonl").unlink()
+        self.assert_refused(hub, 65, "a shard is missing")
+        self.make(["flat/train.jsonl", "flat/test.jsonl"])
+        self.assertEqual(self.texts(str(self.folder / "flat")), ["0"])
+        self.make(["other/x.jsonl"])
+        self.assert_refused(str(self.folder / "other"), 74, "is a folder", "*.jsonl")
+
+    def test_cache_of_the_hub(self):
+        home = self.folder / "cache/datasets--me--stories"
+        self.make([f"cache/datasets--me--stories/snapshots/abc/{name}" for name in ("data/train-00000-of-00001.jsonl", "main/test.jsonl", "x.jsonl")])
+        (home / "refs").mkdir()
+        (home / "refs/main").write_text("abc")
+        os.environ["HF_HUB_CACHE"] = str(self.folder / "cache")
+        self.addCleanup(os.environ.pop, "HF_HUB_CACHE")
+        self.assertEqual(self.texts("me/stories"), ["0"])
+        self.assertEqual(self.texts("me/stories/main", split="test"), ["1"])
+        self.assertEqual(self.texts("me/stories/x.jsonl"), ["2"])
+        self.assertEqual(self.texts("me/stories/*.jsonl"), ["2"])
+        self.assert_refused("me/poems", 74, "hf download --repo-type dataset me/poems")
+
+
+if __name__ == "__main__":
+    unittest.main()
