@@ -1,5 +1,6 @@
-// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|decode|digest]`. Standard input: a JSON text a line;
-// standard output: a JSON list of its ids, with the special tokens that the file asks for unless `plain`. decode: the other way round.
+// The tokenizer of a model's file, for gguf_vocab_test.py: `vocabulary_probe FILE [plain|text|decode|digest]`. Standard input: a JSON text a line;
+// standard output: a JSON list of its ids, with the special tokens that the file asks for unless `plain`; text: and special
+// tokens written in a text are text. decode: the other way round.
 // digest: what stands in a results file for the tokenizer.
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
     }
     magister::EncodeOptions options;
     options.add_special_tokens = argc < 3;
+    options.special_tokens_in_text = argc < 3 || std::string(argv[2]) != "text";
     for (std::string line; std::getline(std::cin, line);) {
       if (argc > 2 && std::string(argv[2]) == "decode") {
         const auto ids = nlohmann::json::parse(line).get<std::vector<magister::TokenId>>();
