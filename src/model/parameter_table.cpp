@@ -61,10 +61,11 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
   add(on_output, {&Layer::attention_output_norm, "post_attention_layernorm.weight", "post_attention_norm.weight", {D}});
   // Llama's files name the norm on the MLP's input after what stands before it.
-  add(on_input, {&Layer::mlp_input_norm,
-                 on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
-                 "ffn_norm.weight",
-                 {D}});
+  add(on_input && !config.parallel_residual,
+      {&Layer::mlp_input_norm,
+       on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+       "ffn_norm.weight",
+       {D}});
   add_product(config.fused_gate_up_proj,
               {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp},
                {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp}},

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numbers>
 
@@ -49,6 +51,21 @@ at::Tensor llama3_frequencies(const RopeConfig& rope, const at::Tensor& frequenc
   return at::where(is_between, between, scaled);
 }
 
+// Waves that turn more than beta_fast times within the original positions are kept, those below beta_slow divided by the factor.
+at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& frequencies, std::int64_t rotary_dim) {
+  const double dim = static_cast<double>(rotary_dim);
+  const auto wave_of = [&](double turns) {
+    const double positions = static_cast<double>(rope.original_max_position_embeddings);
+    return dim * std::log(positions / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(rope.theta));
+  };
+  const double low = std::max(std::floor(wave_of(rope.beta_fast)), 0.0);
+  double high = std::min(std::ceil(wave_of(rope.beta_slow)), dim - 1.0);
+  if (low == high) high += 0.001;  // the reference's way around a division by zero
+  const at::Tensor kept = 1.0 - ((at::arange(rotary_dim / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
+  const at::Tensor divided = (frequencies.reciprocal() * rope.factor).reciprocal();
+  return divided * (1.0 - kept) + frequencies * kept;
+}
+
 // A divisor for each wave, of short sequences and of long ones.
 at::Tensor longrope_frequencies(const ModelConfig& config, bool is_long) {
   const at::Tensor divisors = at::tensor(is_long ? config.rope.long_factor : config.rope.short_factor, at::kFloat);
@@ -82,6 +99,8 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
       return frequencies / rope.factor;
     case RopeConfig::Kind::kLlama3:
       return llama3_frequencies(rope, frequencies);
+    case RopeConfig::Kind::kYarn:
+      return yarn_frequencies(rope, frequencies, rotary_dim);
     case RopeConfig::Kind::kLongRope:
     case RopeConfig::Kind::kExplicit:
       break;

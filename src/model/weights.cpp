@@ -102,7 +102,8 @@ at::Tensor WeightSource::load_norm() {
 BlockNorms WeightSource::load_attention_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
-  return {load_norm_weight(names.attention_input_norm, all), load_norm_weight(names.attention_output_norm, all)};
+  return {load_norm_weight(names.attention_input_norm, all), load_norm_weight(names.attention_output_norm, all),
+          description_.config.norm_kind == NormKind::kLayer};
 }
 
 BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {

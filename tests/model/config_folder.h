@@ -44,7 +44,9 @@ inline json base_config(const std::string& type) {
                                                       {"smollm3", "SmolLM3ForCausalLM"},
                                                       {"granite", "GraniteForCausalLM"},
                                                       {"glm", "GlmForCausalLM"},
-                                                      {"glm4", "Glm4ForCausalLM"}};
+                                                      {"glm4", "Glm4ForCausalLM"},
+                                                      {"cohere", "CohereForCausalLM"},
+                                                      {"cohere2", "Cohere2ForCausalLM"}};
   config["architectures"] = json::array({classes.at(type)});
   if (type.starts_with("gemma")) config["hidden_act"] = "gelu_pytorch_tanh";
   if (type.starts_with("glm")) config["partial_rotary_factor"] = 0.7;  // 4 numbers of 6

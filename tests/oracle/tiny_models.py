@@ -100,6 +100,9 @@ VARIANTS = {
     "olmo2": Variant("olmo2", {"attention_bias": True}),
     "olmo3": Variant("olmo3", {"num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "rope_parameters": {
         "full_attention": {**LLAMA3}, "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}}),
+    "olmo3_yarn": Variant("olmo3", {"num_hidden_layers": 4, "sliding_window": 8, "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "attention_factor": 1.2,
+                           "original_max_position_embeddings": 32}, "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}),
     "smollm3": Variant("smollm3", {"num_hidden_layers": 4, "no_rope_layer_interval": 2, "tie_word_embeddings": True}),
     "smollm3_uneven": Variant("smollm3", {**UNEVEN, "no_rope_layers": [0, 1], "attention_bias": True, "mlp_bias": True}),
     "granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}),
@@ -108,6 +111,10 @@ VARIANTS = {
     "glm4": Variant("glm4", {"head_dim": 16, "num_hidden_layers": 3}),
     "glm4_uneven": Variant("glm4", {**UNEVEN, "head_dim": 20, "attention_bias": False, "rope_parameters": {
         **DEFAULT, "partial_rotary_factor": 0.6}}),
+    "cohere": Variant("cohere", {"tie_word_embeddings": True, "logit_scale": 0.4}),
+    "cohere2": Variant("cohere2", {"num_hidden_layers": 4, "sliding_window": 8, "tie_word_embeddings": True, "logit_scale": 0.4}),
+    "cohere2_uneven": Variant("cohere2", {**UNEVEN, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 9, "attention_bias": True,
+                                          "logit_scale": 1.3}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),

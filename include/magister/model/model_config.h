@@ -15,21 +15,24 @@ namespace magister {
 
 // Rotary embedding: frequencies are rope_theta^(-2i/rotary_dim), changed as `kind` says.
 struct RopeConfig {
-  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kLongRope, kExplicit };
+  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kLongRope, kYarn, kExplicit };
   Kind kind = Kind::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                                // linear, dynamic, llama3
+  double factor = 1.0;                                // linear, dynamic, llama3, yarn
   double low_freq_factor = 1.0;                       // llama3
   double high_freq_factor = 4.0;                      // llama3
-  std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic, longrope
+  double beta_fast = 32.0, beta_slow = 1.0;           // yarn: turns within the original positions
+  std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic, longrope, yarn
   std::vector<float> frequency_divisors;              // kExplicit: GGUF's rope_freqs.weight, [rotary_dim/2]
   std::vector<float> short_factor, long_factor;       // longrope: divisors below and above the original positions
-  double attention_factor = 1.0;                      // longrope: of cosines and sines
+  double attention_factor = 1.0;                      // longrope, yarn: of cosines and sines
 };
 
 // Where the RMS norms of attention and of the MLP stand: on what they read (Llama), on what they add to the residual stream (OLMo 2,
 // EXAONE 4), or on both (Gemma 2).
 enum class NormPlacement { kInput, kOutput, kBoth };
+// Layer norms subtract the row's mean first (Cohere, GPT-NeoX).
+enum class NormKind { kRms, kLayer };
 
 struct ModelConfig {
   std::string family;  // "llama", "mistral", "qwen2", "qwen3": for people, never for branches in layers
@@ -41,7 +44,9 @@ struct ModelConfig {
   std::int64_t num_key_value_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t max_position_embeddings = 0;
-  double rms_norm_eps = 1e-6;
+  double rms_norm_eps = 1e-6;  // of layer norms their layer_norm_eps
+  NormKind norm_kind = NormKind::kRms;
+  bool parallel_residual = false;  // attention and MLP read the same residual stream, by the same norm (Cohere)
   NormPlacement norm_placement = NormPlacement::kInput;
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;

@@ -1,6 +1,6 @@
 // Rotary position embedding: inverse frequencies and tables of cosines and sines, in transformers' order of float32
 // operations (frequency in f32, angle = position * frequency in f32), so that long positions agree to the last bits.
-// Sources: Su et al. arXiv 2104.09864; NTK scaling, llama3 scaling and LongRoPE (arXiv 2402.13753) as transformers' ROPE_INIT_FUNCTIONS define them.
+// Sources: Su et al. arXiv 2104.09864; NTK scaling, llama3 scaling, YaRN (arXiv 2309.00071) and LongRoPE (arXiv 2402.13753) as transformers' ROPE_INIT_FUNCTIONS define them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

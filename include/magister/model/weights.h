@@ -24,10 +24,11 @@ namespace magister {
 class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
 
-// RMS norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
+// Norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
 // where the model has none there.
 struct BlockNorms {
   at::Tensor input_D, output_D;
+  bool centred = false;  // a layer norm on what it reads: the row's mean is subtracted first
 };
 
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`

@@ -36,11 +36,12 @@ at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, doub
   return plain_rms_norm(x_THE.reshape({x_THE.size(0), -1, weight.numel()}), weight, eps).view(x_THE.sizes());
 }
 
-at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
-  return norms.input_D.defined() ? plain_rms_norm(hidden_TD, norms.input_D, eps) : hidden_TD;
-}
-
 }  // namespace
+
+at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
+  if (!norms.input_D.defined()) return hidden_TD;
+  return plain_rms_norm(norms.centred ? hidden_TD - hidden_TD.mean(-1, true) : hidden_TD, norms.input_D, eps);
+}
 
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps) {
   return norms.output_D.defined() ? plain_rms_norm(out_TD, norms.output_D, eps) : out_TD;

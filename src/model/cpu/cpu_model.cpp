@@ -84,7 +84,7 @@ struct CpuModel::Pass {
 };
 
 void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
-  const bool alone = group_.tp_size() == 1;
+  const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
   const std::int64_t T = pass.batch.num_tokens();
   const float eps = layer.shape().rms_norm_eps;
   const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp.weights().norms;
@@ -103,17 +103,18 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
   const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds, shared);
+    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel, shared);
   };
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
-    if (!alone) return;
-    pass.join_rows(attention_norms, eps, begin, end);
-    run_mlp(begin, end, thread, shared);
-    pass.join_rows(mlp_norms, eps, begin, end);
+    if (!alone && !parallel) return;
+    if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
+    run_mlp(begin, end, thread, shared);  // of parallel blocks onto attention's output
+    if (alone) pass.join_rows(mlp_norms, eps, begin, end);
   });
   if (alone) return;
   join_sum(attention_norms);
+  if (parallel) return;
   for_row_tiles(pool_, T, run_mlp);
   join_sum(mlp_norms);
 }
@@ -125,7 +126,8 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   const at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
   if (T == 0) return hidden_TD;
   const LayerShape& shape = weights_.decoder.front().shape();
-  const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput;
+  const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput &&
+                    !weights_.config.parallel_residual;
   Pass pass{batch,
             weights_.rope_tables(batch),
             LayerBuffers(batch, slots, shape, pool_.num_threads()),
@@ -146,8 +148,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   }
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     float* rows = pass.hidden() + begin * D;
-    cpu_kernels().rms_norm(rows, D, weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps, rows, D, end - begin,
-                           D);
+    block_input(weights_.norm, shape.rms_norm_eps, rows, rows, end - begin, D);
   });
   if (after_layer) after_layer(weights_.config.num_hidden_layers, hidden_TD);
   return hidden_TD;
@@ -186,11 +187,12 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
     const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
-    join(layer.attention.weights().norms, layer.attention.reference(hidden_TD, batch, tables.gather_cos(layer.shape()),
+    const at::Tensor stream_TD = hidden_TD;
+    join(layer.attention.weights().norms, layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()),
                                                                     tables.gather_sin(layer.shape())));
-    join(layer.mlp.weights().norms, layer.mlp.reference(hidden_TD));
+    join(layer.mlp.weights().norms, layer.mlp.reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
   }
-  return weights_.norm_D * (hidden_TD * at::rsqrt(hidden_TD.pow(2).mean(-1, true) + weights_.config.rms_norm_eps));
+  return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);
 }
 
 }  // namespace magister

@@ -27,11 +27,13 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
-    FeedForwardWeights mlp{source.load_mlp_norms(i), pack(source.load_gate_up_proj(i), &pool), {}};
+    FeedForwardWeights mlp{description.config.parallel_residual ? attention.norms : source.load_mlp_norms(i),
+                           pack(source.load_gate_up_proj(i), &pool),
+                           {}};
     mlp.down_proj = pack(source.load_down_proj(i), &pool);
     layers.decoder.push_back({{shape, std::move(attention)}, {shape, std::move(mlp)}});
   }
-  layers.norm_D = source.load_norm();
+  layers.norm = {source.load_norm(), {}, description.config.norm_kind == NormKind::kLayer};
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
                     layers.partition.vocab,
                     description.config.vocab_size,

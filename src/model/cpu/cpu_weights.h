@@ -27,7 +27,7 @@ struct CpuWeights {
   ModelConfig config;
   Partition partition;
   Linear embedding;  // [v, D]: the head's when tied, else plain
-  at::Tensor norm_D;
+  BlockNorms norm;   // the last one, as of a block's input
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;
   std::uint64_t num_bytes = 0;

@@ -74,7 +74,7 @@ RopeObject rope_object(const nlohmann::json& root, const std::string& path, cons
   return {nullptr, "rope_parameters", path};
 }
 
-void refuse_unknown_members(const RopeObject& rope, bool longrope) {
+void refuse_unknown_members(const RopeObject& rope, bool longrope, bool yarn) {
   constexpr std::array kKnown = {"type",
                                  "rope_type",
                                  "rope_theta",
@@ -86,7 +86,9 @@ void refuse_unknown_members(const RopeObject& rope, bool longrope) {
   for (const auto& [name, value] : rope.value->items()) {
     if (value.is_null()) continue;
     const bool of_longrope = name == "short_factor" || name == "long_factor" || name == "attention_factor";
-    const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end() || (longrope && of_longrope);
+    const bool of_yarn = name == "beta_fast" || name == "beta_slow" || name == "attention_factor";
+    const bool known =
+        std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end() || (longrope && of_longrope) || (yarn && of_yarn);
     MAGISTER_CHECK(
         known, ExitCode::kData,
         "{}: {}.{} is {} (this part of a rotary embedding is not supported, and results would be wrong); use "
@@ -138,6 +140,17 @@ std::vector<float> wave_factors(const RopeObject& rope, const char* name) {
   for (const auto& number : *list)
     out.push_back(static_cast<float>(json_number(number, rope.path, rope.key + "." + name, kLeastFactor, kMostFactor)));
   return out;
+}
+
+// Source: transformers' _compute_yarn_parameters; `truncate` and DeepSeek's `mscale` are refused as unknown members.
+void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
+  out.kind = RopeConfig::Kind::kYarn;
+  out.factor = rope.required("factor");
+  if (rope.find("beta_fast") != nullptr) out.beta_fast = rope.required("beta_fast");
+  if (rope.find("beta_slow") != nullptr) out.beta_slow = rope.required("beta_slow");
+  out.original_max_position_embeddings = original_positions(rope, root, max_positions);
+  out.attention_factor = out.factor <= 1.0 ? 1.0 : 0.1 * std::log(out.factor) + 1.0;
+  if (rope.find("attention_factor") != nullptr) out.attention_factor = rope.required("attention_factor");
 }
 
 // Source: transformers' _compute_longrope_parameters: the attention factor follows from how far positions were extended.
@@ -202,19 +215,21 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   }
   const std::string type = rope_type(rope);
   const bool longrope = type == "longrope" && is_named(reading.computes, "longrope");
-  const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3" || longrope;
+  const bool yarn = type == "yarn" && is_named(reading.computes, "yarn");
+  const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3" || longrope || yarn;
   MAGISTER_CHECK(
       known, ExitCode::kData,
       "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
       "wrong); use another model",
       printable(path), printable(type), rope.key);
-  refuse_unknown_members(rope, longrope);
+  refuse_unknown_members(rope, longrope, yarn);
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
   }
   // Of the whole config it is json_partial_rotary_factor's.
   if (const auto* part = reading.layer_type.empty() ? nullptr : rope.find("partial_rotary_factor"))
     json_number(*part, path, rope.key + ".partial_rotary_factor", 1, 1);
+  if (yarn) read_yarn(rope, root, max_position_embeddings, out);
   if (longrope) read_longrope(rope, root, max_position_embeddings, out);
   if (type == "llama3") read_llama3(rope, root, max_position_embeddings, out);
   if (type == "linear" || type == "dynamic") {

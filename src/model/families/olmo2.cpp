@@ -1,5 +1,5 @@
 // OLMo 2 and 3: norms on what blocks add to the residual stream alone, and on q and k over all heads at once. OLMo 3 has a window in
-// three of four layers. Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention.
+// three of four layers, and YaRN in the others. Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
@@ -37,7 +37,7 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
       printable(source.path()), source.architecture());
 }
 
-constexpr const char* kComputes3[] = {"rope_parameters.full_attention"};
+constexpr const char* kComputes3[] = {"rope_parameters.full_attention", "yarn"};
 
 }  // namespace
 

@@ -8,14 +8,16 @@
 namespace magister {
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
-    kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family;
+    kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family,
+    kCohereFamily, kCohere2Family;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
-  static std::vector<const Family*> all = {
-      &kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family,   &kGemmaFamily,   &kGemma2Family, &kGemma3Family,
-      &kPhi3Family,  &kOlmo2Family,   &kOlmo3Family, &kSmolLm3Family, &kGraniteFamily, &kGlmFamily,    &kGlm4Family};
+  static std::vector<const Family*> all = {&kLlamaFamily, &kMistralFamily, &kQwen2Family,   &kQwen3Family,
+                                           &kGemmaFamily, &kGemma2Family,  &kGemma3Family,  &kPhi3Family,
+                                           &kOlmo2Family, &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
+                                           &kGlmFamily,   &kGlm4Family,    &kCohereFamily,  &kCohere2Family};
   return all;
 }
 

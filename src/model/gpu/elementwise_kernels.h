@@ -198,6 +198,61 @@ struct AddRmsNorm {
   }
 };
 
+// AddRmsNorm with the row's mean subtracted first: a layer norm without a bias.
+template <typename A>
+struct AddLayerNorm {
+  static constexpr const char* kName = "add_layer_norm";
+  static constexpr int kMaxThreads = 256;
+  float* hidden_TD;
+  const A* delta_TD;  // or nullptr
+  const float* weight_D;
+  A* out_TD;
+  std::int64_t D;
+  float eps;
+
+  LaunchShape shape(std::int64_t T) const {
+    return {.blocks_x = static_cast<unsigned>(T),
+            .threads = 256,
+            .shared_bytes = (32 + static_cast<std::size_t>(D)) * sizeof(float)};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    auto* scratch = reinterpret_cast<float*>(t.shared());
+    if (D % 8 == 0) {
+      run<8>(t, scratch, scratch + 32);
+    } else {
+      run<1>(t, scratch, scratch + 32);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
+    add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
+    // Each thread goes over its own numbers of the row alone.
+    float sum = 0, squares = 0;
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) sum += row_D[d + i];
+    }
+    const float mean = block_sum(t, sum, scratch) / static_cast<float>(D);
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        row_D[d + i] -= mean;
+        squares += row_D[d + i] * row_D[d + i];
+      }
+    }
+    const float scale = 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce];
+      normed<kAtOnce>(row_D, weight_D, d, scale, values);
+      store<kAtOnce>(out_TD + t.block_x() * D + d, values);
+    }
+  }
+};
+
 // x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream, or that over all heads of q or k.
 template <typename A>
 struct NormRows {

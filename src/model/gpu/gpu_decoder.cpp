@@ -142,10 +142,8 @@ void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tens
                                   eps};
     launch(on_delta, on_delta.shape(places.rows), queue);
   }
-  const AddRmsNorm<Bf16> kernel{data<float>(places.hidden_RD), of != nullptr ? data<Bf16>(places.delta_RD) : nullptr,
-                                data<float>(weight_D),         data<Bf16>(places.normed_RD),
-                                weights_.config.hidden_size,   eps};
-  launch(kernel, kernel.shape(places.rows), queue);
+  add_norm<Bf16>(weights_, places.hidden_RD, of != nullptr ? places.delta_RD : at::Tensor(), weight_D, places.normed_RD,
+                 queue);
 }
 
 void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys,
@@ -175,8 +173,14 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
     queue_norm(places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr, layer.attention_norms.input_D, queue);
     queue_attention(places, layer, cache.keys[i], cache.values[i], queue);
     sum(places.delta_RD);
-    queue_norm(places, &layer.attention_norms, layer.mlp_norms.input_D, queue);
-    queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+    if (weights_.config
+            .parallel_residual) {  // the MLP reads what attention read, before its output joins the residual stream
+      queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+      queue_norm(places, &layer.attention_norms, {}, queue);
+    } else {
+      queue_norm(places, &layer.attention_norms, layer.mlp_norms.input_D, queue);
+      queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+    }
     const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp,
                                   layer.shape.activation};
     launch(gate, gate.shape(places.rows), queue);

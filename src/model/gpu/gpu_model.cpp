@@ -134,7 +134,7 @@ void GpuModel::take_delta(GpuPass& pass) const {
 }
 
 ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const {
-  if (!next.fp8_NK.defined()) return {norm(pass, weight_D)};
+  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) return {norm(pass, weight_D)};
   take_delta(pass);
   const std::int64_t T = pass.hidden_TD.size(0), D = weights_.config.hidden_size;
   ProductRows rows = ProductRows::empty_fp8(T, D, weights_.device);
@@ -152,16 +152,9 @@ ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const at::T
 at::Tensor GpuModel::norm(GpuPass& pass, const at::Tensor& weight_D) const {
   take_delta(pass);
   at::Tensor out_TD = at::empty(pass.hidden_TD.sizes(), pass.hidden_TD.options().dtype(weights_.dtype));
-  const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const AddRmsNorm<A> kernel{pass.hidden_TD.data_ptr<float>(),
-                               data<A>(pass.delta_TD),
-                               data<float>(weight_D),
-                               data<A>(out_TD),
-                               weights_.config.hidden_size,
-                               eps};
-    launch(kernel, kernel.shape(out_TD.size(0)), queue_);
+    add_norm<A>(weights_, pass.hidden_TD, pass.delta_TD, weight_D, out_TD, queue_);
   });
   return out_TD;
 }
@@ -234,12 +227,17 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     const GpuLayer& layer = weights_.layers[i];
     const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[i],
                      values = cache == nullptr ? at::Tensor() : cache->values[i];
+    std::vector<ProductRows> inputs;  // of parallel blocks: the MLP reads what attention reads
     for (GpuPass& pass : passes) {
       const ProductRows input_TD = norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D);
+      if (weights_.config.parallel_residual) inputs.push_back(input_TD);
       begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms);
     }
-    for (GpuPass& pass : passes) {
-      const ProductRows input_TD = norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D);
+    for (std::size_t p = 0; p < passes.size(); ++p) {
+      GpuPass& pass = passes[p];
+      if (!inputs.empty()) norm(pass, {});  // attention's output joins the residual stream
+      const ProductRows input_TD =
+          inputs.empty() ? norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D) : inputs[p];
       begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms);
     }
   }

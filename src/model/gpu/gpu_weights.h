@@ -63,6 +63,11 @@ class RopeOnDevice {
   std::uint64_t generation_ = 0;
 };
 
+// hidden += delta, where it is defined, and out = norm(hidden) by the model's kind of norm; without a weight out = hidden. Queued.
+template <typename A>
+void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::Tensor& delta_TD,
+              const at::Tensor& weight_D, const at::Tensor& out_TD, const Queue& queue);
+
 // body(A()) with the type that dtype stands for.
 template <typename Body>
 void with_type(at::ScalarType dtype, const Body& body) {
