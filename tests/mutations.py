@@ -51,6 +51,13 @@ MUTATIONS = [
     Mutation("output-norm-left-out", "src/model/cpu/block_norms.cpp", "if (norms.output_D.defined()) {", "if (false) {", "tests/model/own_family_test.py"),
     Mutation("gpu-output-norm-left-out", GPU, "pass.delta_norm_D = norms.output_D;", "", "tests/model/own_family_test.py"),
     Mutation("gelu-as-silu", "src/model/layer_shape.cpp", "shape.activation = config.activation;", "", "tests/model/own_family_test.py"),
+    Mutation("softcap-left-out", LAYER, "if (shape_.attention_softcap > 0) {", "if (false) {", "tests/model/families_test.py gemma2"),
+    Mutation("decode-softcap-left-out", "src/model/gpu/attention_kernels.h", "if (a.softcap > 0) {", "if (false) {", "tests/model/families_test.py gemma2"),
+    Mutation("gpu-logit-softcap-left-out", "src/model/transformer.cpp", "return softcap > 0 ? logits.div_(softcap)", "return false ? logits.div_(softcap)",
+             "tests/model/families_test.py gemma2_uneven"),
+    Mutation("layer-norm-keeps-the-mean", "src/model/cpu/block_norms.cpp", "x_RD[r * D + d] - mean;", "x_RD[r * D + d] - 0 * mean;", "tests/model/families_test.py cohere"),
+    Mutation("granite-eps-of-the-whole-stream", "src/model/families/granite.cpp", "  config.rms_norm_eps /= residual_multiplier * residual_multiplier;\n", "",
+             "tests/model/families_test.py granite"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.

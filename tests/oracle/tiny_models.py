@@ -50,7 +50,7 @@ GEMMA3 = {"head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "slidin
 LONGROPE = {"max_position_embeddings": 96, "original_max_position_embeddings": 24, "rope_parameters": {
     "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 24, "short_factor": [1.0, 1.1, 1.3, 1.6],
     "long_factor": [1.5, 2.0, 3.0, 4.0], "partial_rotary_factor": 0.5}}
-GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 1.7,
+GRANITE = {"embedding_multiplier": 12.0, "rms_norm_eps": 0.02, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 1.7,
            "num_hidden_layers": 3}
 UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 37, "vocab_size": 331}
 
@@ -91,7 +91,7 @@ VARIANTS = {
     "gemma2_uneven": Variant("gemma2", {**GEMMA2, **UNEVEN, "head_dim": 20, "attn_logit_softcapping": None, "tie_word_embeddings": False}),
     "gemma3": Variant("gemma3_text", {**GEMMA3, "rope_parameters": {
         "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0}, "sliding_attention": DEFAULT}}),
-    "gemma3_uneven": Variant("gemma3_text", {**GEMMA3, **UNEVEN, "head_dim": 20, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0,
+    "gemma3_uneven": Variant("gemma3_text", {**GEMMA3, **UNEVEN, "head_dim": 20, "final_logit_softcapping": 5.0,
                                              "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5e5},
                                                                  "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
     "phi3": Variant("phi3", {"sliding_window": 8, "tie_word_embeddings": True}),

@@ -5,13 +5,14 @@
 namespace magister {
 namespace {
 
+constexpr const char* kComputes[] = {"gelu"};  // which Gemma 1's files call the tanh approximation
+
 void read_hf(const HfConfig& source, ModelConfig& config) { read_gemma_fields(source, config); }
 void read_gguf(const GgufConfig& source, ModelConfig& config) { read_gemma_fields(source, config); }
 
 }  // namespace
 
 extern const Family kGemmaFamily;
-const Family kGemmaFamily{"gemma", "gemma", "GemmaForCausalLM", "gemma",
-                          false,   read_hf, read_gguf,          std::span(kGemmaComputes).first(1)};
+const Family kGemmaFamily{"gemma", "gemma", "GemmaForCausalLM", "gemma", false, read_hf, read_gguf, kComputes};
 
 }  // namespace magister

@@ -7,6 +7,8 @@
 namespace magister {
 namespace {
 
+constexpr const char* kComputes[] = {"gelu", "query_pre_attn_scalar", "attn_logit_softcapping",
+                                     "final_logit_softcapping", "attention.scale"};
 constexpr double kAttentionCap = 50.0, kLogitCap = 30.0;  // of a config that does not say
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
@@ -23,7 +25,6 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace
 
 extern const Family kGemma2Family;
-const Family kGemma2Family{"gemma2", "gemma2", "Gemma2ForCausalLM", "gemma2",
-                           false,    read_hf,  read_gguf,           std::span(kGemmaComputes).first(5)};
+const Family kGemma2Family{"gemma2", "gemma2", "Gemma2ForCausalLM", "gemma2", false, read_hf, read_gguf, kComputes};
 
 }  // namespace magister

@@ -8,6 +8,13 @@
 namespace magister {
 namespace {
 
+// Not attn_logit_softcapping, which transformers' class reads and does not compute.
+constexpr const char* kComputes[] = {"gelu",
+                                     "query_pre_attn_scalar",
+                                     "final_logit_softcapping",
+                                     "attention.scale",
+                                     "rope_local_base_freq",
+                                     "rope_parameters.full_attention"};
 constexpr double kLocalTheta = 10000.0;
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
@@ -32,6 +39,6 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 
 extern const Family kGemma3Family;
 const Family kGemma3Family{
-    "gemma3", "gemma3_text", "Gemma3ForCausalLM", "gemma3", false, read_hf, read_gguf, kGemmaComputes, {}, false, 1e6};
+    "gemma3", "gemma3_text", "Gemma3ForCausalLM", "gemma3", false, read_hf, read_gguf, kComputes, {}, false, 1e6};
 
 }  // namespace magister

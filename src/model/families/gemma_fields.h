@@ -16,14 +16,4 @@ void read_gemma_layers(const HfConfig& source, ModelConfig& config, double atten
 void read_gemma_layers(const GgufConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
                        std::int64_t sliding_pattern);
 
-// Keys that these families compute: Gemma 1 the first, Gemma 2 all but the last two. "gelu" is what Gemma 1's files call the tanh
-// approximation.
-inline constexpr const char* kGemmaComputes[] = {"gelu",
-                                                 "query_pre_attn_scalar",
-                                                 "attn_logit_softcapping",
-                                                 "final_logit_softcapping",
-                                                 "attention.scale",
-                                                 "rope_local_base_freq",
-                                                 "rope_parameters.full_attention"};
-
 }  // namespace magister
