@@ -39,18 +39,25 @@ ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 MUTATIONS = [
     # Products, attention, norms.
-    Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], E / 2);", ";", "test_model_decoder_layer"),
+    Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
     Mutation("q-zeroed", LAYER, "    float* keys = row + shape_.heads * E;\n", "    float* keys = row + shape_.heads * E;\n    std::fill(row, keys, 0.0f);\n",
              "test_model_decoder_layer"),
     Mutation("window-off-by-one", LAYER, "std::max<std::int64_t>(0, position - window + 1 - begin)", "std::max<std::int64_t>(0, position - window - begin)",
              "test_model_decoder_layer"),
-    Mutation("norm-epsilon", "src/model/cpu/cpu_model.cpp", "weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps,",
-             "weights_.norm_D.const_data_ptr<float>(), 100 * shape.rms_norm_eps,", "tests/model/families_test.py llama_tied"),
+    Mutation("norm-epsilon", "src/model/cpu/cpu_model.cpp", "block_input(weights_.norm, shape.rms_norm_eps,",
+             "block_input(weights_.norm, 100 * shape.rms_norm_eps,", "tests/model/families_test.py llama_tied"),
     Mutation("shard-sum-left-out", "src/model/cpu/cpu_model.cpp", "    group_.all_reduce_sum(pass.partial_TD);\n", "",
              "tests/end_to_end/same_bytes_test.py SameBytes.test_shards"),
     Mutation("output-norm-left-out", "src/model/cpu/block_norms.cpp", "if (norms.output_D.defined()) {", "if (false) {", "tests/model/own_family_test.py"),
     Mutation("gpu-output-norm-left-out", GPU, "pass.delta_norm_D = norms.output_D;", "", "tests/model/own_family_test.py"),
     Mutation("gelu-as-silu", "src/model/layer_shape.cpp", "shape.activation = config.activation;", "", "tests/model/own_family_test.py"),
+    Mutation("softcap-left-out", LAYER, "if (shape_.attention_softcap > 0) {", "if (false) {", "tests/model/families_test.py gemma2"),
+    Mutation("decode-softcap-left-out", "src/model/gpu/attention_kernels.h", "if (a.softcap > 0) {", "if (false) {", "tests/model/families_test.py gemma2"),
+    Mutation("gpu-logit-softcap-left-out", "src/model/transformer.cpp", "return softcap > 0 ? logits.div_(softcap)", "return false ? logits.div_(softcap)",
+             "tests/model/families_test.py gemma2_uneven"),
+    Mutation("layer-norm-keeps-the-mean", "src/model/cpu/block_norms.cpp", "x_RD[r * D + d] - mean;", "x_RD[r * D + d] - 0 * mean;", "tests/model/families_test.py cohere"),
+    Mutation("granite-eps-of-the-whole-stream", "src/model/families/granite.cpp", "  config.rms_norm_eps /= residual_multiplier * residual_multiplier;\n", "",
+             "tests/model/families_test.py granite"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.

@@ -104,6 +104,20 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
   }
 }
 
+TYPED_TEST(Elementwise, AddLayerNorm) {
+  using A = TypeParam;
+  for (const std::int64_t D : {33, 576, 8192}) {
+    const Tensors inputs = {at::randn({7, D}) + 1, at::randn({7, D}).to(kType<A>), at::rand({D}) + 0.5,
+                            at::zeros({7, D}, kType<A>)};
+    const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+      const AddLayerNorm<A> kernel{data<float>(t[0]), data<A>(t[1]), data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
+      launch(kernel, kernel.shape(7), queue);
+    });
+    EXPECT_TRUE(at::equal(both.device[0], both.host[0])) << D << ": the residual stream is one addition";
+    expect_close<A>(both.device[3], both.host[3]);
+  }
+}
+
 TYPED_TEST(Elementwise, RotateHeads) {
   using A = TypeParam;
   constexpr std::int64_t T = 9, P = 4;
@@ -131,6 +145,7 @@ TYPED_TEST(Elementwise, RotateHeads) {
                                     data<std::int64_t>(t[8]),
                                     H,
                                     K,
+                                    E,
                                     E,
                                     1e-6f};
         launch(kernel, kernel.shape(T), queue);

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "magister/device/launch.h"
@@ -51,6 +52,19 @@ void residual_and_norm(std::int64_t D) {
 }
 
 template <typename A>
+void residual_and_layer_norm(std::int64_t D) {
+  const std::int64_t T = 3;
+  at::Tensor hidden = wave({T, D}, 0.9) + 2, delta = wave({T, D}, 1.7).to(kType<A>), weight = wave({D}, 0.3);
+  at::Tensor out = at::empty({T, D}, kType<A>);
+  const at::Tensor sum = hidden + delta.to(at::kFloat), centred = sum - sum.mean(-1, true);
+  const AddLayerNorm<A> kernel{
+      hidden.data_ptr<float>(), data<A>(delta), weight.data_ptr<float>(), data<A>(out), D, 1e-5f};
+  launch(kernel, kernel.shape(T), Queue{});
+  EXPECT_TRUE(at::equal(hidden, sum));
+  expect_close<A>(out, weight * (centred * at::rsqrt(centred.pow(2).mean(-1, true) + 1e-5)));
+}
+
+template <typename A>
 class Elementwise : public testing::Test {};
 using Types = testing::Types<float, Bf16>;
 TYPED_TEST_SUITE(Elementwise, Types);
@@ -73,6 +87,24 @@ TYPED_TEST(Elementwise, ResidualAndNormOfWideRows) {
 }  // more than a turn of the threads
 TYPED_TEST(Elementwise, ResidualAndNormNumberByNumber) { residual_and_norm<TypeParam>(574); }  // rows off 16 bytes
 
+TYPED_TEST(Elementwise, LayerNorms) {
+  for (const std::int64_t D : {1, 33, 40, 576}) residual_and_layer_norm<TypeParam>(D);
+}
+
+// A norm over some columns of wider rows, wherever they begin.
+TYPED_TEST(Elementwise, NormOfAPartOfTheRows) {
+  for (const auto& [first, D, width] :
+       std::vector<std::array<std::int64_t, 3>>{{0, 24, 40}, {24, 8, 40}, {20, 16, 50}}) {
+    at::Tensor x = wave({3, width}, 0.7).to(kType<TypeParam>), weight = wave({D}, 0.3);
+    const at::Tensor before = x.to(at::kFloat).clone(), part = before.narrow(1, first, D);
+    const NormRows<TypeParam> kernel{data<TypeParam>(x) + first,      weight.data_ptr<float>(), D, 1e-5f, width,
+                                     first % 8 == 0 && width % 8 == 0};
+    launch(kernel, kernel.shape(3), Queue{});
+    expect_close<TypeParam>(x.narrow(1, first, D), weight * (part * at::rsqrt(part.pow(2).mean(-1, true) + 1e-5)));
+    EXPECT_TRUE(at::equal(x.narrow(1, 0, first).to(at::kFloat), before.narrow(1, 0, first)));
+  }
+}
+
 TYPED_TEST(Elementwise, RotationNormsAndPages) {
   constexpr std::int64_t T = 5, H = 3, K = 2, E = 16, P = 3;
   at::Tensor qkv = wave({T, H + 2 * K, E}, 0.31).to(kType<TypeParam>);
@@ -93,6 +125,7 @@ TYPED_TEST(Elementwise, RotationNormsAndPages) {
                                       slots.data_ptr<std::int64_t>(),
                                       H,
                                       K,
+                                      E,
                                       E,
                                       1e-6f};
   launch(kernel, kernel.shape(T), Queue{});

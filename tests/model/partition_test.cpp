@@ -119,5 +119,20 @@ TEST(Partition, TooManyShardsAreRefusedWithTheSizesThatWork) {
   EXPECT_THROW(partition_for(config, 0, 0), Error);
 }
 
+// A norm over all heads of q and k sees a part of them on a shard.
+TEST(Partition, NormsOverAllHeadsAreNotDivided) {
+  ModelConfig config = shaped(8, 2, 128, 512);
+  config.qk_norm = config.qk_norm_of_all_heads = true;
+  EXPECT_EQ(partition_for(config, 0, 1).heads, (IndexRange{0, 8}));
+  EXPECT_EQ(working_tp_sizes(config, 64), (std::vector<int>{1}));
+  try {
+    partition_for(config, 0, 2);
+    FAIL() << "2 shards were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("groups of 1 device"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace magister

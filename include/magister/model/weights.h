@@ -24,10 +24,11 @@ namespace magister {
 class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
 
-// RMS norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
+// Norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
 // where the model has none there.
 struct BlockNorms {
   at::Tensor input_D, output_D;
+  bool centred = false;  // a layer norm on what it reads: the row's mean is subtracted first
 };
 
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
@@ -48,11 +49,12 @@ class WeightSource {
 
   at::Tensor load_embeddings();                              // [v, D]
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);  // [v, D]; the embeddings themselves when tied
-  at::Tensor load_norm();                                    // [D], the last norm
+  at::Tensor load_norm();                                    // [D], the last norm, times the scale of the logits
 
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);
-  at::Tensor load_q_norm(std::int64_t layer);  // [E], undefined where the model has none
+  // [E], or this shard's heads times E where the norm is over all of them; undefined where the model has none.
+  at::Tensor load_q_norm(std::int64_t layer);
   at::Tensor load_k_norm(std::int64_t layer);
 
   // [(h + 2k) E, D]: rows of q, then k, then v; rotary pairs in halves whatever the file's order. Bias [(h + 2k) E].
@@ -76,9 +78,15 @@ class WeightSource {
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK);
   Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
-  void add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads, bool rotary) const;
+  // Rows of heads of a product's weight; of the MLP's columns.
+  void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
+                 IndexRange heads, bool rotary) const;
+  RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
+  // Where the weight begins in the tensor of its name.
+  std::uint64_t first_row(std::string TensorNames::Layer::* weight) const;
   void read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
+  at::Tensor load_norm_weight(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;
 
   const TensorFile& file_;

@@ -7,7 +7,7 @@
 
 namespace magister {
 
-// x_RD as the block reads it: normed into scratch_RD, or as it stands where the block has no norm there.
+// x_RD as the block reads it: normed into scratch_RD, which may be x_RD, or as it stands where the block has no norm there.
 const float* block_input(const BlockNorms& norms, float eps, const float* x_RD, float* scratch_RD, std::int64_t rows,
                          std::int64_t D);
 // hidden_RD += out_RD, after the block's norm where it has one. out_RD is overwritten.

@@ -25,8 +25,8 @@ void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
   });
 }
 
-// Rows of the embedding that this shard holds, zero for the others: a sum over the shards completes them.
-void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& batch, std::int64_t begin,
+// Rows of the embedding that this shard holds times `scale`, zero for the others: a sum over the shards completes them.
+void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const PackedBatch& batch, std::int64_t begin,
                 std::int64_t end, float* hidden_TD) {
   const std::int64_t D = embedding.in_features();
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
@@ -35,6 +35,7 @@ void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& ba
     const auto id = static_cast<std::uint64_t>(ids[t]);
     if (id >= vocab.begin && id < vocab.end) {
       embedding.copy_row(static_cast<std::int64_t>(id - vocab.begin), to);
+      if (scale != 1.0f) cpu_kernels().scale(to, scale, D);
     } else {
       std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
     }
@@ -83,7 +84,7 @@ struct CpuModel::Pass {
 };
 
 void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
-  const bool alone = group_.tp_size() == 1;
+  const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
   const std::int64_t T = pass.batch.num_tokens();
   const float eps = layer.shape().rms_norm_eps;
   const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp.weights().norms;
@@ -95,24 +96,25 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     });
   };
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-    layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows, pages, pass.buffers, thread,
-                                shared);
+    layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
+                                pages, pass.buffers, thread, shared);
   });
   pool_.run(static_cast<std::int64_t>(pass.tiles.size()), [&](std::int64_t tile, int thread) {
     layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
   const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds, shared);
+    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel, shared);
   };
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
-    if (!alone) return;
-    pass.join_rows(attention_norms, eps, begin, end);
-    run_mlp(begin, end, thread, shared);
-    pass.join_rows(mlp_norms, eps, begin, end);
+    if (!alone && !parallel) return;
+    if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
+    run_mlp(begin, end, thread, shared);  // of parallel blocks onto attention's output
+    if (alone) pass.join_rows(mlp_norms, eps, begin, end);
   });
   if (alone) return;
   join_sum(attention_norms);
+  if (parallel) return;
   for_row_tiles(pool_, T, run_mlp);
   join_sum(mlp_norms);
 }
@@ -124,7 +126,8 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   const at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
   if (T == 0) return hidden_TD;
   const LayerShape& shape = weights_.decoder.front().shape();
-  const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput;
+  const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput &&
+                    !weights_.config.parallel_residual;
   Pass pass{batch,
             weights_.rope_tables(batch),
             LayerBuffers(batch, slots, shape, pool_.num_threads()),
@@ -132,8 +135,9 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
             adds,
             hidden_TD,
             adds ? hidden_TD : at::empty_like(hidden_TD)};
+  const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-    embed_rows(weights_.embedding, weights_.partition.vocab, batch, begin, end, pass.hidden());
+    embed_rows(weights_.embedding, weights_.partition.vocab, scale, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   if (after_layer) after_layer(-1, hidden_TD);
@@ -144,8 +148,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   }
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     float* rows = pass.hidden() + begin * D;
-    cpu_kernels().rms_norm(rows, D, weights_.norm_D.const_data_ptr<float>(), shape.rms_norm_eps, rows, D, end - begin,
-                           D);
+    block_input(weights_.norm, shape.rms_norm_eps, rows, rows, end - begin, D);
   });
   if (after_layer) after_layer(weights_.config.num_hidden_layers, hidden_TD);
   return hidden_TD;
@@ -173,22 +176,23 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   const at::Tensor mine_T = (ids_T >= 0) & (ids_T < static_cast<std::int64_t>(vocab.size()));
   at::Tensor hidden_TD =
       at::embedding(weights_.embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
-  hidden_TD = hidden_TD * mine_T.unsqueeze(1);
+  hidden_TD = hidden_TD * mine_T.unsqueeze(1) * weights_.embedding_scale();
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
     return partial_TD;
   };
   hidden_TD = summed(hidden_TD.contiguous());
   const RopeTables tables = weights_.rope_tables(batch);
-  const at::Tensor cos_TE2 = tables.gather_cos(), sin_TE2 = tables.gather_sin();
   for (const DecoderLayer& layer : weights_.decoder) {
     const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
-    join(layer.attention.weights().norms, layer.attention.reference(hidden_TD, batch, cos_TE2, sin_TE2));
-    join(layer.mlp.weights().norms, layer.mlp.reference(hidden_TD));
+    const at::Tensor stream_TD = hidden_TD;
+    join(layer.attention.weights().norms, layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()),
+                                                                    tables.gather_sin(layer.shape())));
+    join(layer.mlp.weights().norms, layer.mlp.reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
   }
-  return weights_.norm_D * (hidden_TD * at::rsqrt(hidden_TD.pow(2).mean(-1, true) + weights_.config.rms_norm_eps));
+  return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);
 }
 
 }  // namespace magister

@@ -14,7 +14,12 @@ struct DecoderLayer {
   const LayerShape& shape() const { return attention.shape(); }
 };
 
+// What a block reads, by plain ATen code: normed, or hidden_TD itself where it has no norm there.
+at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps);
 // The norm on a block's output, by plain ATen code; out_TD itself where the block has none.
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps);
+
+// cap * tanh(x / cap), or x itself where cap is 0.
+at::Tensor soft_capped(const at::Tensor& numbers, double cap);
 
 }  // namespace magister

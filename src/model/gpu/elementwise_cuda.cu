@@ -6,6 +6,8 @@ MAGISTER_INSTANTIATE(magister::gpu::EmbedRows<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::EmbedRows<float>);
 MAGISTER_INSTANTIATE(magister::gpu::AddRmsNorm<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::AddRmsNorm<float>);
+MAGISTER_INSTANTIATE(magister::gpu::AddLayerNorm<magister::gpu::Bf16>);
+MAGISTER_INSTANTIATE(magister::gpu::AddLayerNorm<float>);
 MAGISTER_INSTANTIATE(magister::gpu::RotateHeads<magister::gpu::Bf16>);
 MAGISTER_INSTANTIATE(magister::gpu::RotateHeads<float>);
 MAGISTER_INSTANTIATE(magister::gpu::NormRows<magister::gpu::Bf16>);

@@ -1,0 +1,45 @@
+// Cohere's Command R (cohere) and Command R7B and A (cohere2): attention and MLP read one layer norm of the residual stream and are added
+// to it together; logits are scaled, the head is the embeddings. Rotary pairs are interleaved. Cohere 2 has a window and a rotary embedding
+// in three of four layers, and neither in the fourth. Source: transformers CohereConfig, Cohere2Config and their decoder layers.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kComputes[] = {"logit_scale"};
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.norm_kind = NormKind::kLayer;
+  config.parallel_residual = true;
+  config.rms_norm_eps = source.number_or("layer_norm_eps", 1e-5, 1e-12, 1.0);
+  config.logit_scale = source.number_or("logit_scale", 0.0625, 1e-6, 1e6);
+  config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  const std::int64_t H = config.num_attention_heads;
+  MAGISTER_CHECK(
+      config.head_dim * H == config.hidden_size, ExitCode::kData,
+      "{}: head_dim is {} (this family's is hidden_size / num_attention_heads = {} / {}); fetch the config again",
+      printable(source.path()), config.head_dim, config.hidden_size, H);
+}
+
+void read_hf_2(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
+  config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
+  MAGISTER_CHECK(config.sliding_window > 0, ExitCode::kData,
+                 "{}: sliding_window is null (the layers that turn are those that slide); fetch the config again",
+                 printable(source.path()));
+  const std::int64_t pattern = source.integer_or("sliding_window_pattern", 4, 1, 1 << 12);
+  config.layer_is_sliding = source.sliding_layers(all_but_every(pattern, config.num_hidden_layers));
+  config.layer_has_rope = config.layer_is_sliding;
+}
+
+}  // namespace
+
+extern const Family kCohereFamily, kCohere2Family;
+const Family kCohereFamily{"cohere", "cohere", "CohereForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true};
+const Family kCohere2Family{"cohere2", "cohere2", "Cohere2ForCausalLM", "", false, read_hf_2, nullptr, kComputes,
+                            {},        true};
+
+}  // namespace magister

@@ -1,0 +1,91 @@
+"""Greedy texts of families that are not Llama's layers, written by the whole program through its cache: transformers' ids, on 1 and 2
+shards, and by the GPU's code run on the host. Every forward pass of all families: tests/model/families_test.py.
+"""
+import dataclasses
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import torch
+from tokenizers import Tokenizer
+
+import tiny_world
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+import tiny_models  # noqa: E402
+
+TASK = """name: {name}
+output: {{directory: {runs}}}
+model: {{path: {model}, dtype: f32}}
+layout: {{devices: cpu, shards_per_rank: {shards}}}
+tasks:
+  - task: generate
+    dataset: {{path: {data}, key: id}}
+    temperature: 0
+    max_prompt_length: 100
+    max_new_tokens: {tokens}
+    ignore_eos: true
+"""
+TOKENS = 20
+UNDIVIDED = ("olmo2", "olmo3")
+VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2")
+# A head that is the embeddings writes its last token again: they are large beside what random layers add.
+tiny_models.VARIANTS.update({name: dataclasses.replace(tiny_models.VARIANTS[name], changes={
+    **tiny_models.VARIANTS[name].changes, "tie_word_embeddings": False}) for name in VARIANTS})
+
+
+def greedy(model, prompt):
+    """Ids, and for each the gap to the second best."""
+    ids, gaps = list(prompt), []
+    with torch.no_grad():
+        for _ in range(TOKENS):
+            best = model(torch.tensor([ids]), use_cache=False).logits[0, -1].double().topk(2)
+            ids.append(int(best.indices[0]))
+            gaps.append(float(best.values[0] - best.values[1]))
+    return ids[len(prompt):], gaps
+
+
+class Families(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.world = tiny_world.World(self.folder / "world", records=1)
+        source = random.Random(4)
+        texts = [" ".join(source.choices(tiny_world.WORDS, k=1 + 4 * i)) for i in range(5)]
+        (self.folder / "data.jsonl").write_text("".join(json.dumps({"id": f"r{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
+        self.texts = texts
+
+    def ids(self, name, model, shards, **environment):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(TASK.format(name=name, runs=self.folder / "runs", model=model, data=self.folder / "data.jsonl", shards=shards, tokens=TOKENS))
+        done = subprocess.run([tiny_world.PROGRAM, "run", str(path)], env={**self.world.environment, **environment}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        with h5py.File(self.folder / "runs" / name / "answers.h5") as file:
+            offset, tokens = file["samples/offset"][:], file["tokens/id"][:]
+        return [tokens[a:b].tolist() for a, b in zip(offset, offset[1:])]
+
+    def test_greedy_ids_are_those_of_transformers(self):
+        for variant in VARIANTS:
+            model = tiny_models.make(self.folder, variant)
+            reference, tokenizer = tiny_models.load_reference(model), Tokenizer.from_file(str(model / "tokenizer.json"))
+            wanted = [greedy(reference, tokenizer.encode(text).ids) for text in self.texts]
+            runs = {"one": (1, {}), "gpu": (1, {"MAGISTER_GPU_CODE_ON_HOST": "1"})}
+            if reference.config.model_type not in UNDIVIDED:
+                runs["two"] = (2, {})
+            for name, (shards, environment) in runs.items():
+                with self.subTest(variant=variant, run=name):
+                    for ours, (theirs, gaps) in zip(self.ids(f"{variant}_{name}", model, shards, **environment), wanted, strict=True):
+                        same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), len(theirs))
+                        self.assertTrue(same == len(theirs) or gaps[same] < 1e-4, f"token {same} of {ours} and {theirs}")
+                        self.assertEqual(len(ours), len(theirs))
+                        self.assertGreater(len(set(theirs)), 1, "a text of one token shows little")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
