@@ -46,9 +46,10 @@ class WeightSource {
                at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr,
                LoadHook before_product = {});
 
-  at::Tensor load_embeddings();                              // [v, D]
-  at::Tensor load_lm_head(const at::Tensor& embeddings_vD);  // [v, D]; the embeddings themselves when tied
-  at::Tensor load_norm();                                    // [D], the last norm
+  at::Tensor load_embeddings();  // [v, D]
+  at::Tensor load_lm_head(
+      const at::Tensor& embeddings_vD);  // [v, D]; the embeddings when tied; all labels of a classifier
+  at::Tensor load_norm();                // [D], the last norm
 
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);

@@ -33,7 +33,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   }
   layers.norm_D = source.load_norm();
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
-                    layers.partition.vocab, description.config.vocab_size};
+                    layers.partition.head_rows(description.config), description.config.head_outputs()};
   source.verify_all_used();
   layers.num_bytes = source.loaded_bytes();
   return layers;

@@ -32,6 +32,9 @@ class HfConfig {
   std::vector<std::string> texts(const std::string& key) const;                // absent: empty
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
+  // Of a sequence classifier: id2label, or as many LABEL_i as num_labels says (2 where nothing is said).
+  std::vector<std::string> labels() const;
+
   RopeConfig rope(std::int64_t max_position_embeddings) const;
   Activation activation() const;  // hidden_act; absent: silu
   // The tensor file has read and applied quantization_config: it is no longer a fault.

@@ -30,7 +30,7 @@ void GpuBackend::randomize(const QuantScheme& quantization) {
 }
 
 void GpuBackend::take_head() {
-  lm_head_ = {{model_.head().weight_NK, {}}, partition_.vocab, config_.vocab_size, model_.queue()};
+  lm_head_ = {{model_.head().weight_NK, {}}, partition_.head_rows(config_), config_.head_outputs(), model_.queue()};
 }
 
 at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
