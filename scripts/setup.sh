@@ -187,7 +187,7 @@ place_vocabularies() {
 # Two faults that tests/end_to_end/constraint_test.py found: strings with a minLength or maxLength may hold control
 # characters, which JSON forbids; and a pattern that its automata cannot take is expanded without JSON's escapes, silently
 # (its warning is our error).
-mend_xgrammar() {
+fix_xgrammar() {
   .deps/venv/bin/python - "$1/cpp/json_schema_converter.cc" <<'PYTHON' || die 70 "the source of xgrammar $xgrammar_version is not as expected (its strings could not be fixed); report it"
 import sys
 text = open(sys.argv[1], encoding="utf-8").read()
@@ -212,7 +212,7 @@ compile_xgrammar() {
   printf '%s  %s\n' "$xgrammar_sha256" "$work/$archive" | sha256sum --check --status ||
     die 65 "the source of xgrammar $xgrammar_version has another SHA-256 than expected (a damaged download); run the same command again"
   tar -xzf "$work/$archive" -C "$work"
-  mend_xgrammar "$work/xgrammar-$xgrammar_version"
+  fix_xgrammar "$work/xgrammar-$xgrammar_version"
   # Read instead of its own cmake/config.cmake, which asks for the Python bindings whatever the command line says.
   mkdir "$work/build"
   printf 'set(XGRAMMAR_BUILD_PYTHON_BINDINGS OFF)\n' >"$work/build/config.cmake"
@@ -227,7 +227,7 @@ compile_xgrammar() {
 # The stamp is written last: what was interrupted half-way has none and is made again.
 place_xgrammar() {
   local target=.deps/xgrammar wanted
-  wanted="$xgrammar_version $xgrammar_sha256 mended-2 -O2 $xgrammar_flags"
+  wanted="$xgrammar_version $xgrammar_sha256 fixed-2 -O2 $xgrammar_flags"
   if [ "$(cat "$target/stamp" 2>/dev/null)" != "$wanted" ]; then
     compile_xgrammar
     rm -rf "$target"

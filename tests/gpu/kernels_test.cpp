@@ -1,4 +1,4 @@
-// Every kernel on the GPU against its host twin, which runs the same text thread by thread, on the same inputs. Equal bits where
+// Every kernel on the GPU against its emulation on the host, which runs the same text thread by thread, on the same inputs. Equal bits where
 // the arithmetic has one order; else within limits: a GPU fuses multiply and add where the compiler here does not, has its own
 // expf, and its tensor cores add in an order of their own. What a row's bits must not depend on is tested on the GPU itself.
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
 """The report of the GPU check without a GPU: a program that prints made-up numbers, fails, talks nonsense or hangs; what has no
-number says why. And: every kernel of the sources has its twin in kernels_test.cpp.
+number says why. And: every kernel of the sources has its test in kernels_test.cpp.
 """
 import json
 import os
@@ -207,7 +207,7 @@ class Report(unittest.TestCase):
         self.assertTrue(report.with_suffix(".json").exists())
 
 
-class Twins(unittest.TestCase):
+class KernelsHaveTests(unittest.TestCase):
     def test_every_kernel_is_run_on_the_gpu(self):
         kernels = set()
         for path in ROOT.glob("src/*/gpu/*.h"):

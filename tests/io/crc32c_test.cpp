@@ -1,4 +1,4 @@
-// CRC-32C against the vectors of RFC 3720 B.4, against its plain twin for every length and alignment up to a few hundred
+// CRC-32C against the vectors of RFC 3720 B.4, against the plain loop for every length and alignment up to a few hundred
 // bytes, and against itself in pieces.
 #include "magister/io/crc32c.h"
 

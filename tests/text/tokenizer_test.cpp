@@ -202,7 +202,11 @@ TEST(TokenizerGguf, RefusesByName) {
   refused([](auto& v) { v.model = "rwkv"; }, "\"rwkv\"");
   refused([](auto& v) { v.pre = "kimi-k2"; }, "\"kimi-k2\"");
   refused([](auto& v) { v.scores = {1.0}; }, "scores");
-  refused([](auto& v) { v.scores = {1.0, std::nan(""), 0.0}; }, "no number");
+  refused([](auto& v) { v.scores = {1.0, std::nan(""), 0.0}; }, "score is nan");
+  refused([](auto& v) { v.scores = {1.0, 0.0, HUGE_VAL}; }, "score is inf");
+  for (const char* model : {"llama", "t5", "bert"}) {
+    refused([&](auto& v) { v.model = model, v.unknown_id = 3; }, "an unknown token is asked for, but its id is 3 of 3");
+  }
   refused([](auto& v) { v.tokens[1] = "\xFF"; }, "UTF-8");
   refused([](auto& v) { v.model = "t5", v.precompiled_charsmap = "abcdef"; }, "charsmap");
   refused([](auto& v) { v.tokens[1] = "a"; }, "twice");

@@ -52,6 +52,8 @@ std::optional<Value> python_attribute(Runtime& runtime, const Value& value, cons
     if (!found.is(Kind::kUndefined) || found.has_object()) return found;
     return std::nullopt;
   }
+  if (value.is(Kind::kTuple) && value.object<Sequence>().is_group && (name == "grouper" || name == "list"))
+    return value.object<Sequence>().items[name == "list" ? 1 : 0];
   switch (method_state(value.kind(), name)) {
     case MethodState::kKnown:
     case MethodState::kUnknownHere:

@@ -17,9 +17,11 @@ Filter find_filter(std::string_view name);  // null if there is none
 Test find_test(std::string_view name);      // null if there is none
 std::vector<std::string> filter_names();    // for "did you mean"
 std::vector<std::string> test_names();
-std::vector<NamedFilter> scalar_filters();  // jinja_filters_scalar.cpp
-std::vector<NamedFilter> list_filters();    // jinja_filters_list.cpp
+std::vector<NamedFilter> scalar_filters();  // filters_scalar.cpp
+std::vector<NamedFilter> list_filters();    // filters_list.cpp
 std::vector<NamedFilter> more_filters();    // filters_more.cpp
+std::vector<NamedFilter> layout_filters();  // filters_layout.cpp: wordwrap, pprint
+std::vector<NamedFilter> html_filters();    // filters_html.cpp: striptags
 
 bool is_function(std::string_view name);  // range, namespace, raise_exception, ...
 Value call_function(Runtime& runtime, const std::string& name, const Arguments& arguments);

@@ -43,6 +43,23 @@ std::vector<Key> keyed(Runtime& runtime, const Value& input, const Value* attrib
   return keys;
 }
 
+// attribute="a,b.c": by the first, then by the next.
+std::vector<Key> keyed_by_several(Runtime& runtime, const Value& input, const std::string& attributes,
+                                  bool case_sensitive) {
+  const std::string comma = ",";
+  const std::vector<std::string_view> names = split(attributes, &comma, -1);
+  std::vector<Key> keys;
+  for (const Value& item : items_of(runtime, input)) {
+    Values parts;
+    for (const std::string_view name : names) {
+      const Value part = follow(runtime, item, Value::text(std::string(name)), nullptr);
+      parts.push_back(case_sensitive ? part : lower_if_text(runtime, part));
+    }
+    keys.emplace_back(runtime.list(std::move(parts)), item);
+  }
+  return keys;
+}
+
 // std::sort with an order that is none (nan) may leave the list's bounds; merging never does.
 void stable_sort_keys(Runtime& runtime, std::vector<Key>& keys, bool reverse) {
   const auto before = [&](const Key& a, const Key& b) {
@@ -99,10 +116,10 @@ Value dict_sort(Runtime& runtime, const Value& input, const Arguments& arguments
 Value sort(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given = bind(runtime, "the filter sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const Value* attribute = unless_none(given[2]);
-  if (attribute != nullptr && attribute->is(Kind::kString) && attribute->as_text().find(',') != std::string::npos) {
-    runtime.refuse("sort by several attributes is not known here");
-  }
-  auto keys = keyed(runtime, input, attribute, flag(given[1]));
+  const bool several =
+      attribute != nullptr && attribute->is(Kind::kString) && attribute->as_text().find(',') != std::string::npos;
+  auto keys = several ? keyed_by_several(runtime, input, attribute->as_text(), flag(given[1]))
+                      : keyed(runtime, input, attribute, flag(given[1]));
   stable_sort_keys(runtime, keys, flag(given[0]));
   Values sorted;
   for (Key& key : keys) sorted.push_back(std::move(key.second));
@@ -132,6 +149,26 @@ Value extreme(Runtime& runtime, const Value& input, const Arguments& arguments, 
     if (largest ? less(runtime, best->first, key.first) : less(runtime, key.first, best->first)) best = &key;
   }
   return best->second;
+}
+
+// Neighbours in the sorted list with equal keys; the key shown is that of a group's first item as it is written there.
+Value group_by(Runtime& runtime, const Value& input, const Arguments& arguments) {
+  const Bound given = bind(runtime, "the filter groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
+  const Value* fallback = unless_none(given[1]);
+  std::vector<Key> keys;
+  for (const Value& item : items_of(runtime, input)) {
+    const Value key = follow(runtime, item, *given[0], fallback);
+    keys.emplace_back(flag(given[2]) ? key : lower_if_text(runtime, key), item);
+  }
+  stable_sort_keys(runtime, keys, false);
+  Values groups;
+  for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+    Values items;
+    for (; end < keys.size() && equal(runtime, keys[begin].first, keys[end].first); ++end)
+      items.push_back(keys[end].second);
+    groups.push_back(runtime.group(follow(runtime, keys[begin].second, *given[0], fallback), std::move(items)));
+  }
+  return runtime.list(std::move(groups));
 }
 
 Value sum(Runtime& runtime, const Value& input, const Arguments& arguments) {
@@ -260,6 +297,7 @@ std::vector<NamedFilter> list_filters() {
           {"items", items_filter},
           {"dictsort", dict_sort},
           {"sort", sort},
+          {"groupby", group_by},
           {"unique", unique},
           {"min", [](Runtime& r, const Value& v, const Arguments& a) { return extreme(r, v, a, false); }},
           {"max", [](Runtime& r, const Value& v, const Arguments& a) { return extreme(r, v, a, true); }},

@@ -31,6 +31,14 @@ bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
   return true;
 }
 
+// Keys and items of dicts are sets to Python; its values are not.
+bool equal_sets(Runtime& runtime, const Value& a, const Value& b) {
+  const View &x = a.object<View>(), &y = b.object<View>();
+  if (x.part == View::Part::kValues || y.part == View::Part::kValues || length_of(a) != length_of(b)) return false;
+  const Values all = items_of(runtime, a);
+  return std::all_of(all.begin(), all.end(), [&](const Value& one) { return contains(runtime, b, one); });
+}
+
 Value view_item(Runtime& runtime, const View& view, const std::pair<Value, Value>& entry) {
   if (view.part == View::Part::kKeys) return entry.first;
   if (view.part == View::Part::kValues) return entry.second;
@@ -106,6 +114,8 @@ bool equal(Runtime& runtime, const Value& a, const Value& b) {
       if (x.count() != y.count()) return false;
       return x.count() == 0 || (x.start == y.start && (x.count() == 1 || x.step == y.step));
     }
+    case Kind::kView:
+      return a.pointer() == b.pointer() || equal_sets(runtime, a, b);
     default:
       return a.pointer() == b.pointer();
   }
@@ -210,7 +220,9 @@ void need_defined(Runtime& runtime, const Value& value) {
 }
 
 void need_hashable(Runtime& runtime, const Value& key) {
-  if (key.is(Kind::kList) || key.is(Kind::kDict)) runtime.refuse("{} cannot be a key (unhashable)", type_name(key));
+  const bool is_set = key.is(Kind::kView) && key.object<View>().part != View::Part::kValues;
+  if (key.is(Kind::kList) || key.is(Kind::kDict) || is_set)
+    runtime.refuse("{} cannot be a key (unhashable)", type_name(key));
   if (key.is(Kind::kTuple)) {
     for (const Value& part : items(key)) need_hashable(runtime, part);
   }

@@ -60,6 +60,12 @@ Value Runtime::sequence(Kind kind, Values items) {
   return {kind, std::move(object)};
 }
 
+Value Runtime::group(Value grouper, Values items) {
+  Value made = tuple({std::move(grouper), list(std::move(items))});
+  made.object<Sequence>().is_group = true;
+  return made;
+}
+
 Value Runtime::iterator(Values items) {
   charge(1 + items.size());
   auto object = std::make_shared<Iterator>();

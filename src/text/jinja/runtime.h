@@ -49,6 +49,7 @@ class Runtime {
   int depth_over(int depth) const;  // of what holds something of that depth; refuses more than kMaxDepth
 
   Value list(Values items) { return sequence(Kind::kList, std::move(items)); }
+  Value group(Value grouper, Values items);
   Value tuple(Values items) { return sequence(Kind::kTuple, std::move(items)); }
   Value iterator(Values items);
   Value text(std::string utf8);

@@ -88,6 +88,7 @@ struct Text : Object {
 };
 struct Sequence : Object {  // kList, kTuple
   Values items;
+  bool is_group = false;  // a tuple of groupby: its items are `grouper` and `list`, too
 };
 // Keys keep their order. Texts are found by hash, the rare other keys one by one.
 struct Dict : Object {
