@@ -39,7 +39,7 @@ ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 MUTATIONS = [
     # Products, attention, norms.
-    Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], E / 2);", ";", "test_model_decoder_layer"),
+    Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
     Mutation("q-zeroed", LAYER, "    float* keys = row + shape_.heads * E;\n", "    float* keys = row + shape_.heads * E;\n    std::fill(row, keys, 0.0f);\n",
              "test_model_decoder_layer"),
     Mutation("window-off-by-one", LAYER, "std::max<std::int64_t>(0, position - window + 1 - begin)", "std::max<std::int64_t>(0, position - window - begin)",

@@ -88,6 +88,7 @@ void LogitReducer::reduce_tile(const float* hidden, std::int64_t rows, const Tok
   for (const Linear& slice : slices_) {
     const std::int64_t columns = slice.out_features();
     linear_tile(hidden, D, rows, slice, logits, columns, false);
+    head_.cap(logits, rows * columns);
     for (std::int64_t r = 0; r < rows; ++r) {
       const float* row = logits + r * columns;
       kernels.logsumexp_step(row, columns, &states[r]);

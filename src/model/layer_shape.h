@@ -17,14 +17,20 @@ struct LayerShape {
   std::int64_t head_dim = 0;             // E
   std::int64_t mlp = 0;                  // F
   std::int64_t sliding_window = 0;       // 0: none
+  std::int64_t rotary_dim = 0;           // the first numbers of a head that turn; 0: none
+  std::size_t rope_table = 0;            // whose cosines and sines: 0: ModelConfig::rope, 1: sliding_rope
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
   float rms_norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
   float attention_scale = 1.0f;
+  float attention_softcap = 0.0f;  // 0: none
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
 LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::int64_t layer);
+
+// What embeddings of this type are multiplied by.
+float embedding_multiplier(const ModelConfig& config, at::ScalarType dtype);
 
 // Throws Error(kConfig): the keys that stand in a cache would have to turn with every token.
 void refuse_dynamic_rope_with_cache(const PackedBatch& batch, const ModelConfig& config, std::int64_t length);

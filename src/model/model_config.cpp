@@ -39,7 +39,7 @@ bool same_values(const TensorFile& file, const TensorInfo& a, const TensorInfo& 
 }
 
 ModelDescription describe_gguf(const std::string& path, const TensorFile& file) {
-  const GgufConfig source(path, file);
+  GgufConfig source(path, file);
   const Family& family = family_of(source);
   ModelDescription description;
   description.config = read_config(source, family);
@@ -47,10 +47,12 @@ ModelDescription describe_gguf(const std::string& path, const TensorFile& file) 
   return description;
 }
 
-ModelDescription describe_source(const HfConfig& source) {
+ModelDescription describe_source(HfConfig& source) {
   ModelDescription description;
-  description.config = read_config(source);
-  description.names = hf_tensor_names(description.config);
+  const Family& family = family_of(source);
+  description.config = read_config(source, family);
+  description.names = hf_tensor_names(description.config, family.hf_renames);
+  description.names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
   return description;
 }
 
@@ -78,7 +80,8 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
 }  // namespace
 
 ModelDescription describe_config(const std::string& config_json_path) {
-  return describe_source(HfConfig(config_json_path));
+  HfConfig source(config_json_path);
+  return describe_source(source);
 }
 
 ModelDescription describe_model(const std::string& path, const TensorFile& file) {

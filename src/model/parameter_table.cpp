@@ -1,5 +1,5 @@
 // Rows in the order in which a layer uses them; what a family lacks has no row.
-// Sources: transformers' Llama, Mistral, Qwen2, Qwen3, Gemma2 and Olmo2 modules; ggml GGUF specification, standard tensor names.
+// Sources: transformers' modules of the families here (names that differ stand in the family's file); ggml GGUF specification, standard tensor names.
 #include "model/parameter_table.h"
 
 #include <functional>
@@ -18,17 +18,40 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
   const bool on_input = config.norm_placement != NormPlacement::kOutput,
              on_output = config.norm_placement != NormPlacement::kInput;
   add(on_input, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
-  add(true,
-      {&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, Division::kHeadRows, FusedProduct::kQkv});
-  add(true,
-      {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, Division::kKvHeadRows, FusedProduct::kQkv});
-  add(true,
-      {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, Division::kKvHeadRows, FusedProduct::kQkv});
+  // Weights of one product, which some files hold as one tensor of this name.
+  const auto add_product = [&](bool fused, std::vector<LayerParameter> rows, const char* hf, const char* gguf) {
+    std::int64_t sum = 0;
+    for (LayerParameter& row : rows) {
+      row.first_row = fused ? sum : 0;
+      sum += row.shape[0];
+    }
+    for (LayerParameter& row : rows) {
+      if (fused) {
+        row.hf = hf;
+        row.gguf = gguf;
+        row.stored = {sum, D};
+      }
+      add(true, std::move(row));
+    }
+  };
+  using enum Division;
+  constexpr FusedProduct kQkv = FusedProduct::kQkv, kGateUp = FusedProduct::kGateUp;
+  add_product(config.fused_qkv_proj,
+              {{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
+               {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
+               {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
+              "self_attn.qkv_proj.weight", "attn_qkv.weight");
   add(config.qkv_bias, {&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, Division::kHeadRows});
   add(config.qkv_bias, {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, Division::kKvHeadRows});
   add(config.qkv_bias, {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, Division::kKvHeadRows});
-  add(config.qk_norm, {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {E}});
-  add(config.qk_norm, {&Layer::k_norm, "self_attn.k_norm.weight", "attn_k_norm.weight", {E}});
+  const bool of_all = config.qk_norm_of_all_heads;
+  add(config.qk_norm,
+      {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {of_all ? Q : E}, of_all ? kHeadRows : kWhole});
+  add(config.qk_norm, {&Layer::k_norm,
+                       "self_attn.k_norm.weight",
+                       "attn_k_norm.weight",
+                       {of_all ? K : E},
+                       of_all ? kKvHeadRows : kWhole});
   add(true, {&Layer::o_proj,
              "self_attn.o_proj.weight",
              "attn_output.weight",
@@ -42,14 +65,10 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
                  on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
                  "ffn_norm.weight",
                  {D}});
-  add(true, {&Layer::gate_proj,
-             "mlp.gate_proj.weight",
-             "ffn_gate.weight",
-             {F, D},
-             Division::kMlpRows,
-             FusedProduct::kGateUp});
-  add(true,
-      {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, Division::kMlpRows, FusedProduct::kGateUp});
+  add_product(config.fused_gate_up_proj,
+              {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp},
+               {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp}},
+              "mlp.gate_up_proj.weight", "ffn_up.weight");
   add(config.mlp_bias, {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
   add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
   add(true, {&Layer::down_proj,

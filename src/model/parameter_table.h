@@ -36,6 +36,9 @@ struct LayerParameter {
   std::vector<std::int64_t> shape;  // of the whole model's
   Division division = Division::kWhole;
   FusedProduct product = FusedProduct::kNone;
+  // Where it stands in a tensor of the file that holds others, too, under its rows: the shape of all of it, and this one's first row.
+  std::vector<std::int64_t> stored{};
+  std::int64_t first_row = 0;
 };
 // Those that a model of this config has.
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config);

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <numbers>
 
 #include "magister/core/error.h"
@@ -12,23 +13,27 @@
 namespace magister {
 namespace {
 
-at::Tensor exponents(std::int64_t head_dim) {
-  return at::arange(0, head_dim, 2, at::kLong).to(at::kFloat).div(static_cast<double>(head_dim));
+at::Tensor exponents(std::int64_t rotary_dim) {
+  return at::arange(0, rotary_dim, 2, at::kLong).to(at::kFloat).div(static_cast<double>(rotary_dim));
 }
 
-at::Tensor default_frequencies(double theta, std::int64_t head_dim) {
-  return at::pow(at::Scalar(theta), exponents(head_dim)).reciprocal();
+at::Tensor default_frequencies(double theta, std::int64_t rotary_dim) {
+  return at::pow(at::Scalar(theta), exponents(rotary_dim)).reciprocal();
+}
+
+std::int64_t rotary_dim_of(const ModelConfig& config) {
+  return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
 }
 
 // NTK scaling: the base grows with the length, so that the longest wave is stretched and the shortest is not. The
 // reference holds the length in a tensor, hence float32 from the first product on.
 at::Tensor dynamic_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
-  const double factor = config.rope.factor, dim = static_cast<double>(config.head_dim);
+  const double factor = config.rope.factor, dim = static_cast<double>(rotary_dim_of(config));
   const at::Tensor length = at::scalar_tensor(sequence_length, at::kLong);
   const at::Tensor stretch =
       (length * factor).div(static_cast<double>(config.max_position_embeddings)) - (factor - 1.0);
   const at::Tensor theta = stretch.pow(dim / (dim - 2.0)) * config.rope.theta;
-  return at::pow(theta, exponents(config.head_dim)).reciprocal();
+  return at::pow(theta, exponents(rotary_dim_of(config))).reciprocal();
 }
 
 // Long waves are divided by the factor, short ones kept, those between interpolated smoothly.
@@ -44,16 +49,31 @@ at::Tensor llama3_frequencies(const RopeConfig& rope, const at::Tensor& frequenc
   return at::where(is_between, between, scaled);
 }
 
-}  // namespace
-
-bool rope_needs_own_table(const ModelConfig& config, std::int64_t sequence_length) {
-  return config.rope.kind == RopeConfig::Kind::kDynamic && sequence_length > config.max_position_embeddings;
+// A divisor for each wave, of short sequences and of long ones.
+at::Tensor longrope_frequencies(const ModelConfig& config, bool is_long) {
+  const at::Tensor divisors = at::tensor(is_long ? config.rope.long_factor : config.rope.short_factor, at::kFloat);
+  return (divisors * at::pow(at::Scalar(config.rope.theta), exponents(rotary_dim_of(config)))).reciprocal();
 }
 
-at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
-  const RopeConfig& rope = config.rope;
-  if (rope_needs_own_table(config, sequence_length)) return dynamic_frequencies(config, sequence_length);
-  const at::Tensor frequencies = default_frequencies(rope.theta, config.head_dim);
+}  // namespace
+
+std::int64_t positions_of_shared_rope(const ModelConfig& config) {
+  if (config.rope.kind == RopeConfig::Kind::kDynamic) return config.max_position_embeddings;
+  if (config.rope.kind == RopeConfig::Kind::kLongRope) return config.rope.original_max_position_embeddings;
+  return std::numeric_limits<std::int64_t>::max();
+}
+
+bool rope_needs_own_table(const ModelConfig& config, std::int64_t sequence_length) {
+  return sequence_length > positions_of_shared_rope(config);
+}
+
+at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length, std::size_t table) {
+  const RopeConfig& rope = rope_of(config, table);
+  const bool own = table == 0 && rope_needs_own_table(config, sequence_length);
+  if (rope.kind == RopeConfig::Kind::kLongRope) return longrope_frequencies(config, own);
+  if (own) return dynamic_frequencies(config, sequence_length);
+  const std::int64_t rotary_dim = rotary_dim_of(config);
+  const at::Tensor frequencies = default_frequencies(rope.theta, rotary_dim);
   switch (rope.kind) {
     case RopeConfig::Kind::kDefault:
     case RopeConfig::Kind::kDynamic:
@@ -62,19 +82,23 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
       return frequencies / rope.factor;
     case RopeConfig::Kind::kLlama3:
       return llama3_frequencies(rope, frequencies);
+    case RopeConfig::Kind::kLongRope:
     case RopeConfig::Kind::kExplicit:
       break;
   }
-  MAGISTER_CHECK(static_cast<std::int64_t>(rope.frequency_divisors.size()) == config.head_dim / 2, ExitCode::kInternal,
-                 "{} rotary divisors for a head size of {} (half as many are needed); report this",
-                 rope.frequency_divisors.size(), config.head_dim);
+  MAGISTER_CHECK(static_cast<std::int64_t>(rope.frequency_divisors.size()) == rotary_dim / 2, ExitCode::kInternal,
+                 "{} rotary divisors for {} numbers of a head (half as many are needed); report this",
+                 rope.frequency_divisors.size(), rotary_dim);
   return frequencies / at::tensor(rope.frequency_divisors, at::kFloat);
 }
 
-RopeTable rope_table(const ModelConfig& config, std::int64_t sequence_length, std::int64_t num_positions) {
+RopeTable rope_table(const ModelConfig& config, std::int64_t sequence_length, std::int64_t num_positions,
+                     std::size_t table) {
   const at::Tensor positions_P1 = at::arange(num_positions, at::kLong).to(at::kFloat).unsqueeze(1);
-  const at::Tensor angles_PE2 = positions_P1 * rope_inverse_frequencies(config, sequence_length);
-  return {angles_PE2.cos(), angles_PE2.sin()};
+  const at::Tensor angles_PE2 = positions_P1 * rope_inverse_frequencies(config, sequence_length, table);
+  const double factor = rope_of(config, table).attention_factor;
+  if (factor == 1.0) return {angles_PE2.cos(), angles_PE2.sin()};
+  return {angles_PE2.cos() * factor, angles_PE2.sin() * factor};
 }
 
 }  // namespace magister

@@ -129,10 +129,19 @@ at::Tensor Transformer::forward_reference(const PackedBatch& batch) {
   return backend_->forward_reference(batch);
 }
 
+void LmHead::cap(float* logits, std::int64_t count) const {
+  if (softcap > 0) cpu_kernels().softcap(logits, count, 1.0f, static_cast<float>(softcap));
+}
+
+at::Tensor LmHead::capped(at::Tensor logits) const {
+  return softcap > 0 ? logits.div_(softcap).tanh_().mul_(softcap) : logits;
+}
+
 at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadPool& pool) {
   const Linear& head = lm_head.projection;
   if (lm_head.queue) {
-    return gpu::product_of_tile(gpu::to_device(head, head.weight_NK.device()), hidden_RD, at::kFloat, *lm_head.queue);
+    return lm_head.capped(
+        gpu::product_of_tile(gpu::to_device(head, head.weight_NK.device()), hidden_RD, at::kFloat, *lm_head.queue));
   }
   const std::int64_t rows = hidden_RD.size(0), D = hidden_RD.size(1), columns = head.out_features();
   at::Tensor logits_Rv = at::empty({rows, columns}, hidden_RD.options());
@@ -141,6 +150,8 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
     const std::int64_t begin = slice * kColumns, end = std::min(begin + kColumns, columns);
     linear_tile(hidden_RD.const_data_ptr<float>(), D, rows, head.outputs(begin, end),
                 logits_Rv.data_ptr<float>() + begin, columns, false);
+    if (lm_head.softcap == 0) return;
+    for (std::int64_t r = 0; r < rows; ++r) lm_head.cap(logits_Rv.data_ptr<float>() + r * columns + begin, end - begin);
   });
   return logits_Rv;
 }
@@ -152,14 +163,14 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
   for (const LayerParameter& row : layer_parameters(c)) {
     if (row.product != FusedProduct::kNone) products += static_cast<double>(num_elements(row.shape));
   }
-  double flops = 2.0 * products * batch.num_tokens();
+  double flops = 2.0 * products * batch.num_tokens() * static_cast<double>(c.num_hidden_layers);
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const double length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
-    double visible = length * (length + 1) / 2;
-    if (const double w = c.sliding_window; w > 0 && length > w) visible = w * (w + 1) / 2 + (length - w) * w;
-    flops += 4.0 * visible * H * E;
+    const double length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], w = c.sliding_window;
+    const double all = length * (length + 1) / 2, in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
+    for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
+      flops += 4.0 * (c.slides(layer) ? in_window : all) * H * E;
   }
-  return flops * c.num_hidden_layers;
+  return flops;
 }
 
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition) {

@@ -24,6 +24,12 @@ at::Tensor as_halves(const at::Tensor& pairs_EX) {
   return pairs_EX.view({half, 2, pairs_EX.size(1)}).transpose(0, 1);
 }
 
+// Of the weight of a norm over each head, or over all heads.
+IndexRange qk_norm_range(const ModelConfig& config, IndexRange heads) {
+  const auto E = static_cast<std::uint64_t>(config.head_dim);
+  return config.qk_norm_of_all_heads ? IndexRange{heads.begin * E, heads.end * E} : IndexRange{0, E};
+}
+
 }  // namespace
 
 WeightSource::WeightSource(const TensorFile& file, const ModelDescription& description, const Partition& partition,
@@ -81,28 +87,37 @@ at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
   return out_vD;
 }
 
+at::Tensor WeightSource::load_norm_weight(const std::string& name, IndexRange range) {
+  const at::Tensor weight = load_vector(name, range);
+  return weight.defined() && description_.config.norm_weights_plus_one ? weight.add_(1.0) : weight;
+}
+
 at::Tensor WeightSource::load_norm() {
-  return load_vector(description_.names.norm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+  const at::Tensor weight =
+      load_norm_weight(description_.names.norm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+  // The head has no bias: what scales its input scales the logits.
+  const double scale = description_.config.logit_scale;
+  return scale == 1.0 ? weight : weight.mul_(scale);
 }
 
 BlockNorms WeightSource::load_attention_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
-  return {load_vector(names.attention_input_norm, all), load_vector(names.attention_output_norm, all)};
+  return {load_norm_weight(names.attention_input_norm, all), load_norm_weight(names.attention_output_norm, all)};
 }
 
 BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
-  return {load_vector(names.mlp_input_norm, all), load_vector(names.mlp_output_norm, all)};
+  return {load_norm_weight(names.mlp_input_norm, all), load_norm_weight(names.mlp_output_norm, all)};
 }
 
 at::Tensor WeightSource::load_q_norm(std::int64_t layer) {
-  return load_vector(names_of(layer).q_norm, {0, static_cast<std::uint64_t>(description_.config.head_dim)});
+  return load_norm_weight(names_of(layer).q_norm, qk_norm_range(description_.config, partition_.heads));
 }
 
 at::Tensor WeightSource::load_k_norm(std::int64_t layer) {
-  return load_vector(names_of(layer).k_norm, {0, static_cast<std::uint64_t>(description_.config.head_dim)});
+  return load_norm_weight(names_of(layer).k_norm, qk_norm_range(description_.config, partition_.kv_heads));
 }
 
 void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK) {
@@ -150,16 +165,39 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
   return out;
 }
 
-void WeightSource::add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads,
-                             bool rotary) const {
-  const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+std::uint64_t WeightSource::first_row(std::string TensorNames::Layer::* weight) const {
+  for (const LayerParameter& row : layer_parameters(description_.config)) {
+    if (row.name == weight) return static_cast<std::uint64_t>(row.first_row);
+  }
+  return 0;
+}
+
+void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
+                             std::string TensorNames::Layer::* weight, IndexRange heads, bool rotary) const {
+  const ModelConfig& config = description_.config;
+  const std::string& name = names_of(layer).*weight;
+  const auto E = static_cast<std::uint64_t>(config.head_dim);
+  // Rows of a head that stand as pairs; those behind them do not turn.
+  const auto R = static_cast<std::uint64_t>(config.rotary_dim > 0 ? config.rotary_dim : config.head_dim);
   const bool pairs = rotary && description_.names.interleaved_rope_rows;
   std::int64_t output = blocks.empty() ? 0 : blocks.back().output + size_of(blocks.back().rows);
-  const std::uint64_t step = pairs ? 1 : heads.size();  // pairs are told apart head by head
-  for (std::uint64_t head = heads.begin; head < heads.end; head += step) {
-    blocks.push_back({name, {head * E, (head + step) * E}, output, pairs});
+  const auto add = [&](std::uint64_t begin, std::uint64_t end, bool as_halves) {
+    if (begin == end) return;
+    blocks.push_back({name, {begin, end}, output, as_halves});
     output += size_of(blocks.back().rows);
+  };
+  const std::uint64_t first = first_row(weight);
+  if (!pairs) return add(first + heads.begin * E, first + heads.end * E, false);
+  for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs are told apart head by head
+    add(first + head * E, first + head * E + R, true);
+    add(first + head * E + R, first + (head + 1) * E, false);
   }
+}
+
+RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight,
+                                std::int64_t output) const {
+  const std::uint64_t first = first_row(weight);
+  return {names_of(layer).*weight, {first + partition_.mlp.begin, first + partition_.mlp.end}, output};
 }
 
 void WeightSource::read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary) {
@@ -167,9 +205,10 @@ void WeightSource::read_head_bias(const std::string& name, IndexRange heads, at:
   const auto e = static_cast<std::uint64_t>(E);
   read(name, {0, 1}, {heads.begin * e, heads.end * e}, out.unsqueeze(0));
   if (!rotary || !description_.names.interleaved_rope_rows) return;
+  const std::int64_t R = description_.config.rotary_dim > 0 ? description_.config.rotary_dim : E;
   for (std::int64_t row = 0; row < out.size(0); row += E) {
-    at::Tensor head_E1 = out.narrow(0, row, E).unsqueeze(1);
-    head_E1.view({2, E / 2, 1}).copy_(as_halves(head_E1.clone()));
+    at::Tensor turning_R1 = out.narrow(0, row, R).unsqueeze(1);
+    turning_R1.view({2, R / 2, 1}).copy_(as_halves(turning_R1.clone()));
   }
 }
 
@@ -178,9 +217,10 @@ Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   const std::int64_t E = description_.config.head_dim, D = description_.config.hidden_size;
   const std::int64_t q = size_of(partition_.heads) * E, k = size_of(partition_.kv_heads) * E;
   std::vector<RowBlock> blocks;
-  add_heads(blocks, names.q_proj, partition_.heads, true);
-  add_heads(blocks, names.k_proj, partition_.kv_heads, true);
-  add_heads(blocks, names.v_proj, partition_.kv_heads, false);
+  using Layer = TensorNames::Layer;
+  add_heads(blocks, layer, &Layer::q_proj, partition_.heads, true);
+  add_heads(blocks, layer, &Layer::k_proj, partition_.kv_heads, true);
+  add_heads(blocks, layer, &Layer::v_proj, partition_.kv_heads, false);
   Linear out = load_product(blocks, q + 2 * k, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
   if (names.q_bias.empty()) return out;
   out.bias_N = allocate({q + 2 * k}, at::kFloat);
@@ -209,8 +249,9 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   const std::int64_t f = size_of(partition_.mlp);
-  Linear out =
-      load_product({{names.gate_proj, partition_.mlp, 0}, {names.up_proj, partition_.mlp, f}}, 2 * f, {0, D}, D);
+  Linear out = load_product(
+      {mlp_rows(layer, &TensorNames::Layer::gate_proj, 0), mlp_rows(layer, &TensorNames::Layer::up_proj, f)}, 2 * f,
+      {0, D}, D);
   if (names.gate_bias.empty()) return out;
   out.bias_N = allocate({2 * f}, at::kFloat);
   read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));

@@ -32,6 +32,8 @@ SIZES = dict(vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_la
 MODELS = {"llama": ("llama", dict(num_labels=3, id2label={0: "bad", 1: "so \"so\"", 2: "good"}, label2id={"bad": 0, "so \"so\"": 1, "good": 2}, pad_token_id=0)),
           "reward": ("qwen2", dict(num_labels=1, pad_token_id=10)),
           "unpadded": ("mistral", dict(num_labels=2, pad_token_id=None, sliding_window=16)),
+          "gemma2": ("gemma2", dict(num_labels=2, head_dim=16, query_pre_attn_scalar=16, final_logit_softcapping=1.0, sliding_window=16, pad_token_id=0)),
+          "phi3": ("phi3", dict(num_labels=1, pad_token_id=10, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
           "qwen3": ("qwen3", dict(num_labels=5, head_dim=16, pad_token_id=10, tie_word_embeddings=True))}
 
 

@@ -132,6 +132,7 @@ TYPED_TEST(Elementwise, RotateHeads) {
                                     H,
                                     K,
                                     E,
+                                    E,
                                     1e-6f};
         launch(kernel, kernel.shape(T), queue);
       });

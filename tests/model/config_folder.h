@@ -34,8 +34,20 @@ inline json base_config(const std::string& type) {
   const std::map<std::string, const char*> classes = {{"llama", "LlamaForCausalLM"},
                                                       {"mistral", "MistralForCausalLM"},
                                                       {"qwen2", "Qwen2ForCausalLM"},
-                                                      {"qwen3", "Qwen3ForCausalLM"}};
+                                                      {"qwen3", "Qwen3ForCausalLM"},
+                                                      {"gemma", "GemmaForCausalLM"},
+                                                      {"gemma2", "Gemma2ForCausalLM"},
+                                                      {"gemma3_text", "Gemma3ForCausalLM"},
+                                                      {"phi3", "Phi3ForCausalLM"},
+                                                      {"olmo2", "Olmo2ForCausalLM"},
+                                                      {"olmo3", "Olmo3ForCausalLM"},
+                                                      {"smollm3", "SmolLM3ForCausalLM"},
+                                                      {"granite", "GraniteForCausalLM"},
+                                                      {"glm", "GlmForCausalLM"},
+                                                      {"glm4", "Glm4ForCausalLM"}};
   config["architectures"] = json::array({classes.at(type)});
+  if (type.starts_with("gemma")) config["hidden_act"] = "gelu_pytorch_tanh";
+  if (type.starts_with("glm")) config["partial_rotary_factor"] = 0.7;  // 4 numbers of 6
   return config;
 }
 

@@ -19,6 +19,9 @@ struct Case {
   std::vector<std::int64_t> lengths;
   bool norm_on_input = true;
   Activation activation = Activation::kSilu;
+  float softcap = 0;
+  std::int64_t rotary_dim = -1;  // -1: all of the head
+  bool norm_of_all_heads = false;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -33,6 +36,8 @@ class Layer : public testing::TestWithParam<Case> {
     shape.heads = c.heads;
     shape.kv_heads = c.kv_heads;
     shape.head_dim = c.head_dim;
+    shape.rotary_dim = c.rotary_dim < 0 ? c.head_dim : c.rotary_dim;
+    shape.attention_softcap = c.softcap;
     shape.mlp = c.mlp;
     shape.sliding_window = c.window;
     shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
@@ -52,19 +57,20 @@ class Layer : public testing::TestWithParam<Case> {
     mlp.gate_up_proj = linear(2 * c.mlp, 40);
     mlp.down_proj = linear(40, c.mlp);
     if (c.qk_norm) {
-      attention.q_norm_E = at::randn({c.head_dim}).abs();
-      attention.k_norm_E = at::randn({c.head_dim}).abs();
+      attention.q_norm = at::randn({c.head_dim * (c.norm_of_all_heads ? c.heads : 1)}).abs();
+      attention.k_norm = at::randn({c.head_dim * (c.norm_of_all_heads ? c.kv_heads : 1)}).abs();
     }
     layer_ = std::make_unique<DecoderLayer>(DecoderLayer{{shape, attention}, {shape, mlp}});
     std::vector<std::vector<TokenId>> sequences;
     for (const std::int64_t length : c.lengths) sequences.emplace_back(static_cast<std::size_t>(length), 0);
     batch_ = pack_sequences(sequences);
     hidden_TD_ = at::randn({batch_.num_tokens(), 40});
-    cos_ = at::randn({batch_.num_tokens(), c.head_dim / 2});
-    sin_ = at::randn({batch_.num_tokens(), c.head_dim / 2});
+    const std::int64_t half = shape.rotary_dim / 2;
+    cos_ = at::randn({batch_.num_tokens(), half});
+    sin_ = at::randn({batch_.num_tokens(), half});
     for (std::int64_t t = 0; t < batch_.num_tokens(); ++t) {
-      rope_.cos.push_back(cos_.const_data_ptr<float>() + t * c.head_dim / 2);
-      rope_.sin.push_back(sin_.const_data_ptr<float>() + t * c.head_dim / 2);
+      rope_.cos.push_back(cos_.const_data_ptr<float>() + t * half);
+      rope_.sin.push_back(sin_.const_data_ptr<float>() + t * half);
     }
   }
 
@@ -125,16 +131,20 @@ TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Layer,
-    testing::Values(Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
-                    Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
-                    Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
-                    Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}},
-                    Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
-                    Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
-                    Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
-                    Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
-                    Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}},
-                    Case{"no_norm_gelu", 4, 2, 24, 64, 0, true, false, {60, 7}, false, Activation::kGeluTanh}),
+    testing::Values(
+        Case{"one_token", 2, 1, 16, 32, 0, false, false, {1}},
+        Case{"grouped_9_over_3", 9, 3, 64, 96, 0, false, false, {5, 300, 1, 2}},
+        Case{"odd_head_and_mlp", 3, 3, 20, 37, 0, false, false, {33, 129}},
+        Case{"biases", 4, 2, 24, 64, 0, true, false, {60, 7}}, Case{"qk_norm", 4, 2, 32, 64, 0, false, true, {60, 7}},
+        Case{"long_over_key_blocks", 2, 1, 32, 32, 0, false, false, {1100}},
+        Case{"window_3", 2, 2, 16, 32, 3, false, false, {50, 2}},
+        Case{"window_over_key_blocks", 2, 2, 16, 32, 600, false, false, {1400}},
+        Case{"window_1", 2, 2, 16, 32, 1, false, false, {200}},
+        Case{"no_norm_gelu", 4, 2, 24, 64, 0, true, false, {60, 7}, false, Activation::kGeluTanh},
+        Case{"capped", 4, 2, 24, 64, 9, true, false, {600, 7}, true, Activation::kSilu, 2.0f},
+        Case{"a_part_turns", 4, 2, 24, 64, 0, true, true, {60, 7}, true, Activation::kSilu, 0, 14},
+        Case{"nothing_turns", 4, 2, 24, 64, 0, true, false, {60, 7}, true, Activation::kSilu, 0, 0},
+        Case{"norm_of_all_heads", 4, 2, 24, 64, 0, true, true, {60, 7}, true, Activation::kSilu, 0, -1, true}),
     [](const auto& info) { return info.param.name; });
 
 // A clamp makes a small number of NaN, and attention would hide it.
@@ -150,6 +160,10 @@ TEST(CpuKernels, NaNAndInfinityStayVisible) {
           kernels->softmax_step(scores.data_ptr<float>(), n, 0, n, 1.0f, &maximum, &sum);
           EXPECT_TRUE(std::isnan(sum)) << kernels->name << " " << n << " " << fault;
           at::Tensor gate_up = at::ones({2 * n}), out = at::zeros({n});
+          at::Tensor capped = at::ones({n});
+          capped[place] = fault;
+          kernels->softcap(capped.data_ptr<float>(), n, 1.0f, 3.0f);
+          EXPECT_EQ(std::isnan(capped[place].item<float>()), std::isnan(fault)) << kernels->name;
           gate_up[place] = fault;
           for (const auto activate : kernels->activate) {
             activate(gate_up.const_data_ptr<float>(), 2 * n, out.data_ptr<float>(), n, 1, n);
@@ -182,6 +196,10 @@ TEST(CpuKernels, EveryBuildAgreesWithAten) {
       float maximum = -std::numeric_limits<float>::infinity(), sum = 0;
       kernels->softmax_step(scores.data_ptr<float>(), n, 0, n, 1.0f, &maximum, &sum);
       EXPECT_LE((scores / sum - at::softmax(x, 0)).abs().max().item<double>(), 2e-6);
+      at::Tensor capped = x.clone();
+      kernels->softcap(capped.data_ptr<float>(), n, 0.3f, 5.0f);
+      const at::Tensor wanted = at::tanh(x.to(at::kDouble) * 0.3f / 5.0) * 5.0;
+      EXPECT_LE(((capped - wanted) / wanted).abs().max().item<double>(), 1e-6) << kernels->name;
       std::vector<std::int32_t> found(static_cast<std::size_t>(n));
       const std::int64_t count = kernels->above(x.const_data_ptr<float>(), n, 5.0f, found.data());
       EXPECT_EQ(count, (x > 5.0).sum().item<std::int64_t>());

@@ -1,18 +1,24 @@
 // Runs a model on sequences of token ids by every forward pass, sharded over threads, and writes the logits: the fast and the
-// plain one of CPUs, and that of GPUs with its kernels run on the host, whole and in two halves through a cache.
-// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...  -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32: [T, V]
+// plain one of CPUs, and that of GPUs with its kernels run on the host, whole and in two halves through a cache; in bf16 whole and with
+// the last tokens one by one, by the decode kernels.
+// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...
+// -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32 and, of one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: [T, V]
 // Oracle: families_test.py compares them with transformers. One load a number of shards; sequences are packed.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
+#include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
@@ -21,52 +27,74 @@ namespace magister {
 namespace {
 
 struct Logits {
-  at::Tensor fast_TV, plain_TV, gpu_TV, gpu_cached_TV;
+  std::map<std::string, at::Tensor> by_kind;  // [T, V] each
 };
+const char* const kKinds[] = {"fast", "plain", "gpu", "gpu_cached", "bf16", "bf16_decoded"};
 
-// The sequences' first halves, then the rest, through one cache: hidden states in the order of the whole batch.
-at::Tensor forward_in_halves(Transformer& model, const PackedBatch& batch) {
+// Tokens that the last of a sequence are written one by one.
+constexpr std::int64_t kWritten = 5;
+
+// The sequences in parts through one cache: hidden states in the order of the whole batch. end(length, part): where a part ends.
+at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int num_parts, bool decodes,
+                            const std::function<std::int64_t(std::int64_t, int)>& end) {
   const std::int64_t S = batch.num_sequences(), T = batch.num_tokens();
-  std::vector<std::vector<TokenId>> parts[2];
   std::vector<std::vector<std::int32_t>> pages(static_cast<std::size_t>(S));
-  std::vector<BlockTable> slots[2];
-  std::vector<std::int64_t> past[2], rows[2];
   std::int32_t num_pages = 0;
   for (std::int64_t s = 0; s < S; ++s) {
-    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin, half = length / 2;
-    auto& own = pages[static_cast<std::size_t>(s)];
-    for (std::int64_t j = 0; j < length; j += KvPages::kSlots)
-      own.insert(own.begin(), num_pages++);  // not in ascending order
-    const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>() + begin;
-    for (const int part : {0, 1}) {
-      const std::int64_t from = part == 0 ? 0 : half, to = part == 0 ? half : length;
-      if (from == to) continue;
-      parts[part].emplace_back(ids + from, ids + to);
-      past[part].push_back(from);
-      slots[part].push_back({own.data(), 0});
-      for (std::int64_t row = begin + from; row < begin + to; ++row) rows[part].push_back(row);
-    }
+    for (std::int64_t j = batch.cu_seqlens[s]; j < batch.cu_seqlens[s + 1]; j += KvPages::kSlots)
+      pages[static_cast<std::size_t>(s)].insert(pages[static_cast<std::size_t>(s)].begin(), num_pages++);  // descending
   }
   KvCache cache = model.make_cache(num_pages);
   at::Tensor hidden_TD = at::empty({T, model.config().hidden_size});
-  for (const int part : {0, 1}) {
-    const at::Tensor out = model.forward(pack_sequences(parts[part], past[part]), slots[part], cache);
-    hidden_TD.index_copy_(0, at::tensor(rows[part], at::kLong), out);
+  for (int part = 0; part < num_parts; ++part) {
+    std::vector<std::vector<TokenId>> tokens;
+    std::vector<BlockTable> slots;
+    std::vector<std::int64_t> past, rows;
+    for (std::int64_t s = 0; s < S; ++s) {
+      const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+      const std::int64_t from = part == 0 ? 0 : end(length, part - 1), to = end(length, part);
+      if (from == to) continue;
+      const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>() + begin;
+      tokens.emplace_back(ids + from, ids + to);
+      past.push_back(from);
+      slots.push_back({pages[static_cast<std::size_t>(s)].data(), 0});
+      for (std::int64_t row = begin + from; row < begin + to; ++row) rows.push_back(row);
+    }
+    if (tokens.empty()) continue;
+    PackedBatch packed = pack_sequences(tokens, past);
+    if (decodes && part > 0) packed.is_decode_S.assign(tokens.size(), 1);
+    hidden_TD.index_copy_(0, at::tensor(rows, at::kLong), model.forward(packed, slots, cache).to(at::kFloat));
   }
   return hidden_TD;
 }
 
 void run_gpu_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
                    ProcessGroup& group, ThreadPool& pool, Logits& out) {
+  const std::int64_t written = description.config.head_dim % 2 == 0 ? kWritten : 0;
   Transformer model(description, file, group, pool, at::kFloat, {}, gpu::Queue{});
   model.self_test();
   const auto begin = static_cast<std::int64_t>(model.lm_head().vocab.begin),
              size = static_cast<std::int64_t>(model.lm_head().vocab.size());
-  out.gpu_TV.narrow(1, begin, size).copy_(model.logits(model.forward(batch)));
-  // Dynamic rotary scaling turns all keys with the length: such sequences have no cache.
-  const bool cacheable = description.config.rope.kind != RopeConfig::Kind::kDynamic;
-  out.gpu_cached_TV.narrow(1, begin, size)
-      .copy_(model.logits(cacheable ? forward_in_halves(model, batch) : model.forward(batch)));
+  const auto put = [&](const char* kind, Transformer& of, const at::Tensor& hidden_TD) {
+    out.by_kind.at(kind).narrow(1, begin, size).copy_(of.logits(hidden_TD));
+  };
+  put("gpu", model, model.forward(batch));
+  // Rotary scaling that turns all keys with the length: such sequences have no cache.
+  const bool cacheable = !rope_needs_own_table(description.config, batch.num_tokens());
+  const auto halves = [](std::int64_t length, int part) { return part == 0 ? length / 2 : length; };
+  put("gpu_cached", model, cacheable ? forward_in_parts(model, batch, 2, false, halves) : model.forward(batch));
+
+  if (group.tp_size() > 1) return;  // sums over shards in bf16: gpu_code_test.py
+  Transformer narrow(description, file, group, pool, at::kBFloat16, {}, gpu::Queue{});
+  narrow.self_test();
+  const auto one_by_one = [written](std::int64_t length, int part) {
+    return std::min(length, std::max<std::int64_t>(1, length - written) + part);
+  };
+  put("bf16", narrow, narrow.forward(batch));
+  const at::Tensor decoded_TD = cacheable
+                                    ? forward_in_parts(narrow, batch, static_cast<int>(written) + 1, true, one_by_one)
+                                    : narrow.forward(batch);
+  put("bf16_decoded", narrow, decoded_TD.to(at::kBFloat16));
 }
 
 // One shard's columns of the logits.
@@ -78,15 +106,19 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   const LmHead& head = model.lm_head();
   const auto begin = static_cast<std::int64_t>(head.vocab.begin), size = static_cast<std::int64_t>(head.vocab.size());
   const at::Tensor fast_TD = model.forward(batch), plain_TD = model.forward_reference(batch);
-  out.fast_TV.narrow(1, begin, size).copy_(at::mm(fast_TD, head.projection.plain_weight().t()));
-  out.plain_TV.narrow(1, begin, size).copy_(at::mm(plain_TD, head.projection.plain_weight().t()));
+  // The head's own way, and the plain one.
+  out.by_kind.at("fast").narrow(1, begin, size).copy_(model.logits(fast_TD));
+  at::Tensor plain_Tv = at::mm(plain_TD, head.projection.plain_weight().t());
+  if (head.softcap > 0) plain_Tv = at::tanh(plain_Tv / head.softcap) * head.softcap;
+  out.by_kind.at("plain").narrow(1, begin, size).copy_(plain_Tv);
   run_gpu_shard(description, file, batch, *group, pool, out);
 }
 
 Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards) {
   const std::vector<std::int64_t> shape = {batch.num_tokens(), description.config.vocab_size};
   const float nothing = std::numeric_limits<float>::quiet_NaN();  // columns that no shard writes must show
-  Logits logits{at::full(shape, nothing), at::full(shape, nothing), at::full(shape, nothing), at::full(shape, nothing)};
+  Logits logits;
+  for (const char* kind : kKinds) logits.by_kind[kind] = at::full(shape, nothing);
   auto groups = make_thread_process_groups(shards);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(shards));
@@ -121,10 +153,9 @@ void run(const std::vector<std::string>& arguments) {
   const std::filesystem::path out(arguments.at(2));
   for (std::size_t i = 3; i < arguments.size(); ++i) {
     const Logits logits = run_sharded(description, *file, batch, std::stoi(arguments[i]));
-    write_f32(out / fmt::format("fast.{}.f32", arguments[i]), logits.fast_TV);
-    write_f32(out / fmt::format("plain.{}.f32", arguments[i]), logits.plain_TV);
-    write_f32(out / fmt::format("gpu.{}.f32", arguments[i]), logits.gpu_TV);
-    write_f32(out / fmt::format("gpu_cached.{}.f32", arguments[i]), logits.gpu_cached_TV);
+    for (const auto& [kind, logits_TV] : logits.by_kind)
+      if (arguments[i] == "1" || !kind.starts_with("bf16"))
+        write_f32(out / fmt::format("{}.{}.f32", kind, arguments[i]), logits_TV);
   }
 }
 

@@ -19,6 +19,10 @@ import torch  # noqa: E402
 PROBE = os.environ.get("FAMILIES_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/model/families_probe")
 LENGTHS = (1, 2, 7, 33, 20, 130)  # 130: over a tile of queries; over max_position_embeddings where that is 24
 TOLERANCE = 1e-4
+# Of log-probabilities in bf16, on average: passes against transformers in f32, tokens written one by one against whole passes. About three
+# times the most that was measured.
+ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01}
+UNDIVIDED = ("olmo2", "olmo3")  # norms over all heads: one shard
 
 
 def logprobs(logits):
@@ -45,6 +49,11 @@ def check_variant(name, work):
     expected = np.concatenate(tiny_models.reference_logits(path, token_lists, model))
     (work / "tokens.json").write_text(json.dumps(token_lists))
     sizes = [size for size in (1, 2, 3) if size <= model.config.num_attention_heads]
+    if model.config.model_type in UNDIVIDED:
+        refused = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), "2"], capture_output=True, text=True)
+        if refused.returncode == 0 or "norms on q and k are over all heads" not in refused.stderr:
+            return [f"{name}: two shards are not refused: {refused.stderr}"]
+        sizes = [1]
     done = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), *map(str, sizes)],
                           capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
@@ -54,8 +63,12 @@ def check_variant(name, work):
         for size in sizes:
             found = np.fromfile(work / f"{kind}.{size}.f32", dtype=np.float32).reshape(expected.shape)
             worst[f"{kind} over {size}"] = difference(found, expected)
-    print(f"{name:26s} {max(worst.values()):.2g}")
-    return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE]
+    found = {kind: logprobs(np.fromfile(work / f"{kind}.1.f32", dtype=np.float32).reshape(expected.shape))[0] for kind in ROUNDING}
+    average = {"bf16": np.abs(found["bf16"] - logprobs(expected)[0]).mean(),
+               "bf16_decoded": np.abs(found["bf16_decoded"] - found["bf16"]).mean()}
+    print(f"{name:26s} {max(worst.values()):.2g}; on average " + ", ".join(f"{key} {value:.2g}" for key, value in average.items()), flush=True)
+    return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE] + [
+        f"{name}: {key} differs by {value:.3g} on average" for key, value in average.items() if not value <= ROUNDING[key]]
 
 
 def main():

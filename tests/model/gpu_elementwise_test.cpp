@@ -94,6 +94,7 @@ TYPED_TEST(Elementwise, RotationNormsAndPages) {
                                       H,
                                       K,
                                       E,
+                                      E,
                                       1e-6f};
   launch(kernel, kernel.shape(T), Queue{});
   const auto rotated = [&](at::Tensor x, const at::Tensor& norm) {

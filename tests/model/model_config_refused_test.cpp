@@ -140,6 +140,67 @@ INSTANTIATE_TEST_SUITE_P(
                 {"layer_types is \"full_attention\"", "list"}},
         Refusal{
             "layer_types_numbers", "qwen3", R"({"layer_types": [1, 2]})", {"layer_types is a list", "list of texts"}},
+        Refusal{"gemma_relu", "gemma", R"({"hidden_act": "relu"})", {"hidden_act", "relu"}},
+        Refusal{"gemma_silu", "gemma2", R"({"hidden_activation": "silu"})", {"hidden_activation", "silu", "gelu"}},
+        Refusal{
+            "gemma_has_no_caps", "gemma", R"({"final_logit_softcapping": 30.0})", {"final_logit_softcapping is 30.0"}},
+        Refusal{
+            "gemma2_cap_negative", "gemma2", R"({"attn_logit_softcapping": -1.0})", {"attn_logit_softcapping is -1.0"}},
+        Refusal{
+            "gemma2_cap_text", "gemma2", R"({"final_logit_softcapping": "30"})", {"final_logit_softcapping is \"30\""}},
+        Refusal{"gemma2_scalar_zero", "gemma2", R"({"query_pre_attn_scalar": 0})", {"query_pre_attn_scalar is 0"}},
+        Refusal{"gemma2_layer_type",
+                "gemma2",
+                R"({"layer_types": ["full_attention", "chunked_attention"]})",
+                {"layer_types", "chunked_attention"}},
+        Refusal{
+            "gemma2_short_layer_types", "gemma2", R"({"layer_types": ["full_attention"]})", {"2 layers have 1 kinds"}},
+        Refusal{"gemma2_looks_ahead",
+                "gemma2",
+                R"({"use_bidirectional_attention": true})",
+                {"use_bidirectional_attention is true"}},
+        Refusal{"gemma3_sliding_rope_by_length",
+                "gemma3_text",
+                R"({"rope_parameters": {"sliding_attention": {"rope_type": "dynamic", "factor": 2.0}}})",
+                {"sliding layers", "length"}},
+        Refusal{"gemma3_part_of_a_head_in_some_layers",
+                "gemma3_text",
+                R"({"rope_parameters": {"full_attention": {"rope_type": "default", "partial_rotary_factor": 0.5}}})",
+                {"full_attention.partial_rotary_factor is 0.5"}},
+        Refusal{"phi3_more_than_a_head", "phi3", R"({"partial_rotary_factor": 1.5})", {"partial_rotary_factor is 1.5"}},
+        Refusal{"phi3_odd_part", "phi3", R"({"partial_rotary_factor": 0.5})", {"3 numbers of a head of 6"}},
+        Refusal{
+            "phi3_longrope_without_factors",
+            "phi3",
+            R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1]}, "original_max_position_embeddings": 64})",
+            {"rope_scaling.long_factor is missing"}},
+        Refusal{"phi3_longrope_of_another_head",
+                "phi3",
+                R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1]},
+                    "original_max_position_embeddings": 64})",
+                {"2 short and 2 long", "6 numbers"}},
+        Refusal{"phi3_longrope_of_zero",
+                "phi3",
+                R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 0], "long_factor": [1, 1, 1]},
+                    "original_max_position_embeddings": 64})",
+                {"rope_scaling.short_factor is 0"}},
+        Refusal{"phi3_longrope_without_original",
+                "phi3",
+                R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1], "long_factor": [1, 1, 1]}})",
+                {"original_max_position_embeddings is missing"}},
+        Refusal{"olmo3_yarn",
+                "olmo3",
+                R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}})",
+                {"yarn", "rope_scaling", "llama3"}},
+        Refusal{"smollm3_flags", "smollm3", R"({"no_rope_layers": [1, 2]})", {"no_rope_layers is 2"}},
+        Refusal{"smollm3_too_many_flags",
+                "smollm3",
+                R"({"no_rope_layers": [1, 0, 1]})",
+                {"2 layers have 3 entries", "rotary"}},
+        Refusal{"smollm3_window", "smollm3", R"({"use_sliding_window": true})", {"use_sliding_window is true"}},
+        Refusal{"granite_zero", "granite", R"({"residual_multiplier": 0.0})", {"residual_multiplier is 0.0"}},
+        Refusal{"granite_text", "granite", R"({"logits_scaling": "8"})", {"logits_scaling is \"8\""}},
+        Refusal{"glm4_odd_part", "glm4", R"({"partial_rotary_factor": 0.5})", {"3 numbers of a head of 6"}},
         Refusal{"bad_token_id", "llama", R"({"eos_token_id": -7})", {"eos_token_id is -7"}}),
     [](const auto& info) { return info.param.name; });
 
@@ -262,6 +323,8 @@ TEST_F(Gguf, RefusedByNameAndValue) {
           "qwen3");
   refused([](auto&, auto& m) { m["qwen2.attention.sliding_window"] = std::uint64_t{8}; }, {"sliding_window is 8"},
           "qwen2");
+  refused([](auto&, auto& m) { m["llama.final_logit_softcapping"] = 30.0; }, {"final_logit_softcapping is 30"});
+  refused([](auto&, auto& m) { m["granite.residual_scale"] = 0.0; }, {"granite.residual_scale is 0"}, "granite");
 }
 
 }  // namespace

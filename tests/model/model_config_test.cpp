@@ -146,5 +146,52 @@ TEST_F(Config, TiedHeadThatIsInTheFile) {
   EXPECT_EQ(other.names.lm_head, "lm_head.weight");
 }
 
+// The spelling of Gemma 3's own files, older than one rotary embedding for each type of layer.
+TEST_F(Config, GemmaReadsOldAndNewSpellings) {
+  json old = base_config("gemma3_text");
+  old.erase("tie_word_embeddings");
+  old.merge_patch(json::parse(R"({"num_hidden_layers": 12, "rope_theta": 1e6, "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 512, "sliding_window_pattern": 6,
+    "query_pre_attn_scalar": 168, "final_logit_softcapping": null})"));
+  json now = old;
+  for (const char* key : {"rope_theta", "rope_local_base_freq", "rope_scaling", "sliding_window_pattern"})
+    now.erase(key);
+  now["rope_parameters"] = json::parse(R"({"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})");
+  for (const ModelConfig& config : {describe(old), describe(now)}) {
+    EXPECT_EQ(config.rope.theta, 1e6);
+    EXPECT_EQ(config.rope.kind, RopeConfig::Kind::kLinear);
+    ASSERT_TRUE(config.sliding_rope);
+    EXPECT_EQ(config.sliding_rope->theta, 10000.0);
+    EXPECT_EQ(config.sliding_rope->kind, RopeConfig::Kind::kDefault);
+    EXPECT_TRUE(config.slides(4) && !config.slides(5) && config.slides(6));
+    EXPECT_EQ(config.final_logit_softcapping, 0);
+    EXPECT_DOUBLE_EQ(config.attention_multiplier, 1 / std::sqrt(168.0));
+    EXPECT_TRUE(config.tie_word_embeddings && config.norm_weights_plus_one && config.qk_norm);
+  }
+  json gemma = base_config("gemma");  // the files of Gemma 1 say gelu and mean its approximation
+  gemma["hidden_act"] = "gelu";
+  gemma.erase("head_dim");
+  EXPECT_EQ(describe(gemma).activation, Activation::kGeluTanh);
+  EXPECT_EQ(describe(gemma).head_dim, 256);
+  json gemma2 = base_config("gemma2");
+  EXPECT_EQ(describe(gemma2).attn_logit_softcapping, 50.0);
+  gemma2["attn_logit_softcapping"] = nullptr;
+  EXPECT_EQ(describe(gemma2).attn_logit_softcapping, 0.0);
+}
+
+// The multiplier of what blocks add stands in those of the embeddings and of eps.
+TEST_F(Config, GraniteDividesTheResidualStream) {
+  json source = base_config("granite");
+  source.merge_patch(
+      json::parse(R"({"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.5,
+                                     "logits_scaling": 8.0})"));
+  const ModelConfig config = describe(source);
+  EXPECT_DOUBLE_EQ(config.embedding_multiplier, 48.0);
+  EXPECT_DOUBLE_EQ(config.rms_norm_eps, 16e-5);
+  EXPECT_EQ(config.attention_multiplier, 0.5);
+  EXPECT_EQ(config.logit_scale, 0.125);
+}
+
 }  // namespace
 }  // namespace magister

@@ -17,12 +17,14 @@ namespace magister::gpu {
 struct AttentionCase {
   int H, K, E, window = 0;
   HostOrder order = HostOrder::kAscending;
+  float softcap = 0;
 };
 
 inline std::string attention_name(const testing::TestParamInfo<AttentionCase>& info) {
   const AttentionCase& c = info.param;
   return "h" + std::to_string(c.H) + "_k" + std::to_string(c.K) + "_e" + std::to_string(c.E) + "_w" +
-         std::to_string(c.window) + (c.order == HostOrder::kDescending ? "_down" : "");
+         std::to_string(c.window) + (c.order == HostOrder::kDescending ? "_down" : "") +
+         (c.softcap > 0 ? "_capped" : "");
 }
 
 // Sequences with their pages strewn over a cache, and rows that ask them.
@@ -82,7 +84,8 @@ struct PagedCache {
                                           c.E,
                                           C,
                                           c.window,
-                                          scale()};
+                                          scale(),
+                                          c.softcap};
     paged_attention(arguments, queue);
     return out.cpu();
   }
@@ -95,8 +98,9 @@ struct PagedCache {
           .transpose(0, 1)
           .repeat_interleave(c.H / c.K, 0);  // [H, keys, E]
     };
-    const at::Tensor scores =
+    at::Tensor scores =
         at::matmul(of_heads(keys_S[sequence]), q_HE.to(at::kDouble).unsqueeze(-1)).squeeze(-1) * scale();
+    if (c.softcap > 0) scores = at::tanh(scores / c.softcap) * c.softcap;
     return at::matmul(at::softmax(scores, -1).unsqueeze(1), of_heads(values_S[sequence])).squeeze(1);
   }
 
@@ -121,7 +125,9 @@ inline std::vector<AttentionCase> attention_cases() {
           {2, 2, 64, 250},
           {8, 2, 128, 0, HostOrder::kDescending},
           {5, 1, 80, 100, HostOrder::kDescending},
-          {4, 4, 64, 0, HostOrder::kDescending}};
+          {4, 4, 64, 0, HostOrder::kDescending},
+          {4, 2, 256, 0, HostOrder::kAscending, 1.5f},
+          {5, 1, 80, 100, HostOrder::kDescending, 0.5f}};
 }
 
 }  // namespace magister::gpu

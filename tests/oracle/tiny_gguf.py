@@ -13,17 +13,23 @@ LAYER_NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
+# Layers with norms on what their blocks add.
+OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+                "post_feedforward_layernorm": "post_ffw_norm"}
+ARCHITECTURES = {"gemma3_text": "gemma3"}  # others are model_type
+TURNED = ("llama", "smollm3", "granite")   # whose rows of q and k the converter turns
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def gguf_name(name):
+def gguf_name(name, norms_on_output):
     stem, kind = name.rsplit(".", 1)
     if stem in OTHER_NAMES:
         return f"{OTHER_NAMES[stem]}.{kind}"
     _, _, layer, rest = stem.split(".", 3)
-    return f"blk.{layer}.{LAYER_NAMES[rest]}.{kind}"
+    names = {**LAYER_NAMES, **OUTPUT_NORMS} if norms_on_output else LAYER_NAMES
+    return f"blk.{layer}.{names[rest]}.{kind}"
 
 
 def to_pairs(rows, heads):
@@ -74,9 +80,17 @@ def write_header(writer, config, tokenizer):
     if head_dim * config.num_attention_heads != config.hidden_size:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-    writer.add_rope_dimension_count(head_dim)
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    rope = config.rope_parameters
+    for key, add in (("attn_logit_softcapping", writer.add_attn_logit_softcapping),
+                     ("final_logit_softcapping", writer.add_final_logit_softcapping),
+                     ("attention_multiplier", writer.add_attention_scale), ("embedding_multiplier", writer.add_embedding_scale),
+                     ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale)):
+        if getattr(config, key, None) is not None:
+            add(getattr(config, key))
+    if "sliding_attention" in (getattr(config, "layer_types", None) or []):
+        writer.add_sliding_window(config.sliding_window)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -103,15 +117,19 @@ def rope_divisors(model):
 def write_gguf(path, architecture, model, tokenizer, kinds):
     """kinds: tensor types that the matrices take in turn. Returns {Hugging Face name: f32 array as a reader sees it}."""
     config = model.config
-    writer = gguf.GGUFWriter(str(path), architecture)
+    writer = gguf.GGUFWriter(str(path), ARCHITECTURES.get(architecture, architecture))
     write_header(writer, config, tokenizer)
-    if config.rope_parameters["rope_type"] == "llama3":
+    if config.rope_parameters.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_divisors(model))
+    norms_on_output = any("post_feedforward_layernorm" in name for name, _ in model.named_parameters())
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     seen, matrices = {}, 0
     for name, parameter in model.named_parameters():  # a tied head is not named twice
         values = parameter.detach().numpy().astype(np.float32)
-        turned = architecture == "llama" and name.split(".")[-2] in heads
+        turned = architecture in TURNED and name.split(".")[-2] in heads
+        plus_one = architecture.startswith("gemma") and "norm" in name  # files hold what norms multiply by
+        if plus_one:
+            values = values + np.float32(1)
         if turned:
             values = to_pairs(values, heads[name.split(".")[-2]])
         kind = Type.F32
@@ -119,8 +137,8 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
             kind = kinds[matrices % len(kinds)]
             matrices += 1
         packed, read = encode(values, kind)
-        writer.add_tensor(gguf_name(name), packed, raw_dtype=kind)
-        seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read
+        writer.add_tensor(gguf_name(name, norms_on_output), packed, raw_dtype=kind)
+        seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read - np.float32(1) if plus_one else read
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -28,7 +28,7 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_fre
           "original_max_position_embeddings": 16}
 SMALL = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": False, "bos_token_id": 0,
-         "eos_token_id": 1}
+         "eos_token_id": 1, "pad_token_id": None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,20 @@ class Variant:
     max_shard_size: str = "1GB"     # smaller: several files and an index
     rope_spelling: str = "rope_parameters"  # or "rope_type" / "type": rope_scaling beside rope_theta, as older files have it
     gguf: tuple = ()                # tensor types that the matrices take in turn; empty: safetensors
+
+
+DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
+LAYERS = ["sliding_attention", "sliding_attention", "full_attention"]
+GEMMA2 = {"head_dim": 16, "num_hidden_layers": 3, "sliding_window": 8, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0,
+          "final_logit_softcapping": 4.0, "tie_word_embeddings": True}
+GEMMA3 = {"head_dim": 32, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "query_pre_attn_scalar": 48,
+          "tie_word_embeddings": True}
+LONGROPE = {"max_position_embeddings": 96, "original_max_position_embeddings": 24, "rope_parameters": {
+    "rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 24, "short_factor": [1.0, 1.1, 1.3, 1.6],
+    "long_factor": [1.5, 2.0, 3.0, 4.0], "partial_rotary_factor": 0.5}}
+GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.11, "logits_scaling": 1.7,
+           "num_hidden_layers": 3}
+UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 37, "vocab_size": 331}
 
 
 def linear_rope(factor=4.0):
@@ -71,6 +85,29 @@ VARIANTS = {
     "qwen3": Variant("qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
     "qwen3_bias_windows": Variant("qwen3", {"head_dim": 16, "attention_bias": True, "use_sliding_window": True,
                                             "sliding_window": 5, "max_window_layers": 1}),
+    "gemma": Variant("gemma", {"head_dim": 32, "num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "gemma_uneven": Variant("gemma", {**UNEVEN, "head_dim": 20, "attention_bias": True}),
+    "gemma2": Variant("gemma2", GEMMA2),
+    "gemma2_uneven": Variant("gemma2", {**GEMMA2, **UNEVEN, "head_dim": 20, "attn_logit_softcapping": None, "tie_word_embeddings": False}),
+    "gemma3": Variant("gemma3_text", {**GEMMA3, "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0}, "sliding_attention": DEFAULT}}),
+    "gemma3_uneven": Variant("gemma3_text", {**GEMMA3, **UNEVEN, "head_dim": 20, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0,
+                                             "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5e5},
+                                                                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
+    "phi3": Variant("phi3", {"sliding_window": 8, "tie_word_embeddings": True}),
+    "phi3_partial_uneven": Variant("phi3", {**UNEVEN, "num_key_value_heads": 1, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
+    "phi3_longrope": Variant("phi3", LONGROPE),
+    "olmo2": Variant("olmo2", {"attention_bias": True}),
+    "olmo3": Variant("olmo3", {"num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "rope_parameters": {
+        "full_attention": {**LLAMA3}, "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}}),
+    "smollm3": Variant("smollm3", {"num_hidden_layers": 4, "no_rope_layer_interval": 2, "tie_word_embeddings": True}),
+    "smollm3_uneven": Variant("smollm3", {**UNEVEN, "no_rope_layers": [0, 1], "attention_bias": True, "mlp_bias": True}),
+    "granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}),
+    "granite_uneven": Variant("granite", {**GRANITE, **UNEVEN, "attention_bias": True, "mlp_bias": True}),
+    "glm": Variant("glm", {"head_dim": 16}),
+    "glm4": Variant("glm4", {"head_dim": 16, "num_hidden_layers": 3}),
+    "glm4_uneven": Variant("glm4", {**UNEVEN, "head_dim": 20, "attention_bias": False, "rope_parameters": {
+        **DEFAULT, "partial_rotary_factor": 0.6}}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -86,6 +123,14 @@ VARIANTS = {
     "gguf_qwen2": Variant("qwen2", {}, gguf=(Type.Q8_0,)),
     "gguf_qwen3_mixed": Variant("qwen3", {"head_dim": 32, "tie_word_embeddings": True},
                                 gguf=(Type.F32, Type.Q4_0, Type.F16, Type.Q8_0, Type.BF16, Type.Q4_1)),
+    "gguf_gemma": Variant("gemma", {"head_dim": 32, "num_key_value_heads": 1, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
+    "gguf_gemma2": Variant("gemma2", {**GEMMA2, "query_pre_attn_scalar": 16}, gguf=(Type.Q8_0,)),
+    "gguf_gemma3": Variant("gemma3_text", {**GEMMA3, "num_hidden_layers": 6, "layer_types": None, "query_pre_attn_scalar": 32, "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6}, "sliding_attention": DEFAULT}}, gguf=(Type.F16,)),
+    "gguf_phi3_partial": Variant("phi3", {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.Q8_0,)),
+    "gguf_olmo2": Variant("olmo2", {}, gguf=(Type.Q8_0,)),
+    "gguf_smollm3": Variant("smollm3", {"num_hidden_layers": 4, "tie_word_embeddings": True}, gguf=(Type.F16,)),
+    "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
 
 
@@ -99,8 +144,8 @@ def fill(model, seed):
         for name, parameter in model.named_parameters():
             generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_(1.0 + 0.2 * noise)
+            if "norm" in name:  # Gemma's weights stand for 1 + w
+                parameter.copy_((0.0 if model.config.model_type.startswith("gemma") else 1.0) + 0.2 * noise)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
@@ -172,6 +217,8 @@ def load_reference(path):
 def reset_rope(model):
     """Dynamic scaling remembers the longest sequence it has seen; every sequence here starts afresh."""
     rotary = model.model.rotary_emb
+    if not hasattr(rotary, "original_inv_freq"):  # Gemma 3: one for each type of layers, none dynamic
+        return
     rotary.inv_freq = rotary.original_inv_freq.clone()
     rotary.max_seq_len_cached = rotary.original_max_seq_len
 

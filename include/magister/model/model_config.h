@@ -15,14 +15,16 @@ namespace magister {
 
 // Rotary embedding: frequencies are rope_theta^(-2i/rotary_dim), changed as `kind` says.
 struct RopeConfig {
-  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kExplicit };
+  enum class Kind { kDefault, kLinear, kDynamic, kLlama3, kLongRope, kExplicit };
   Kind kind = Kind::kDefault;
   double theta = 10000.0;
   double factor = 1.0;                                // linear, dynamic, llama3
   double low_freq_factor = 1.0;                       // llama3
   double high_freq_factor = 4.0;                      // llama3
-  std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic
-  std::vector<float> frequency_divisors;              // kExplicit: GGUF's rope_freqs.weight, [head_dim/2]
+  std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic, longrope
+  std::vector<float> frequency_divisors;              // kExplicit: GGUF's rope_freqs.weight, [rotary_dim/2]
+  std::vector<float> short_factor, long_factor;       // longrope: divisors below and above the original positions
+  double attention_factor = 1.0;                      // longrope: of cosines and sines
 };
 
 // Where the RMS norms of attention and of the MLP stand: on what they read (Llama), on what they add to the residual stream (OLMo 2,
@@ -47,9 +49,22 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;               // biases of gate, up, down
   bool qk_norm = false;                // RMS norm over head_dim on q and k before rope (Qwen3)
+  bool qk_norm_of_all_heads = false;   // the same over all heads of q, and of k, at once (OLMo 2)
+  bool norm_weights_plus_one = false;  // the file's norm weights w stand for 1 + w (Gemma)
   std::int64_t sliding_window = 0;     // 0: none. A query sees keys p with position - p < sliding_window
   std::vector<bool> layer_is_sliding;  // empty: all layers slide when sliding_window > 0
   RopeConfig rope;
+  std::optional<RopeConfig> sliding_rope;    // of the layers that slide, where theirs is another (Gemma 3)
+  std::int64_t rotary_dim = 0;               // the head's first numbers that turn; 0: all of head_dim
+  std::vector<bool> layer_has_rope;          // empty: all
+  double embedding_multiplier = 1.0;         // of the embeddings on their way in
+  bool rounds_embedding_multiplier = false;  // to the embeddings' type first (Gemma)
+  double attention_multiplier = 0.0;         // of attention scores; 0: 1 / sqrt(head_dim)
+  double attn_logit_softcapping = 0.0;       // scores become cap * tanh(score / cap); 0: none
+  double final_logit_softcapping = 0.0;      // logits likewise
+  double logit_scale = 1.0;                  // of logits, before their cap
+  bool fused_qkv_proj = false;               // files hold q, k and v as one tensor, rows of q first (Phi-3)
+  bool fused_gate_up_proj = false;           // and gate and up, rows of gate first
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
   std::vector<std::string> labels;
@@ -59,6 +74,14 @@ struct ModelConfig {
   // Rows of the head: the vocabulary, or the labels.
   std::int64_t head_outputs() const { return is_classifier() ? static_cast<std::int64_t>(labels.size()) : vocab_size; }
 
+  bool slides(std::int64_t layer) const {
+    return sliding_window > 0 && (layer_is_sliding.empty() || layer_is_sliding[static_cast<std::size_t>(layer)]);
+  }
+  // 0 in a layer without rotary embedding.
+  std::int64_t rotary_dim_of(std::int64_t layer) const {
+    const bool turns = layer_has_rope.empty() || layer_has_rope[static_cast<std::size_t>(layer)];
+    return !turns ? 0 : rotary_dim > 0 ? rotary_dim : head_dim;
+  }
   // Number of parameters, exact (biases, norms, untied head included).
   std::uint64_t num_parameters() const;
 };
@@ -76,7 +99,8 @@ struct TensorNames {
   std::vector<Layer> layers;
   std::vector<std::string>
       ignored;  // tensors that may be in the file and are not weights (rotary inv_freq, rope_freqs)
-  // GGUF llama files: rows of q and k stand as [head, E/2, 2] pairs instead of [head, 2, E/2] halves.
+  // GGUF llama files, GLM-4: rows of q and k stand as [head, E/2, 2] pairs instead of [head, 2, E/2] halves; of the first rotary_dim
+  // rows of a head where not all of it turns.
   bool interleaved_rope_rows = false;
 };
 

@@ -31,6 +31,12 @@ struct LmHead {
   IndexRange vocab;
   std::int64_t vocab_size = 0;
   std::optional<gpu::Queue> queue{};  // of a model on a GPU: projection is plain there, and hidden states stay there
+  double softcap = 0;                 // logits become softcap * tanh(logits / softcap); 0: none
+
+  // In place, contiguous; only for heads of CPUs.
+  void cap(float* logits, std::int64_t count) const;
+  // In place, where they are.
+  at::Tensor capped(at::Tensor logits) const;
 };
 
 class ModelBackend;  // src/model/model_backend.h: a CPU's, a GPU's

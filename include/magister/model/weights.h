@@ -47,13 +47,14 @@ class WeightSource {
                LoadHook before_product = {});
 
   at::Tensor load_embeddings();  // [v, D]
-  at::Tensor load_lm_head(
-      const at::Tensor& embeddings_vD);  // [v, D]; the embeddings when tied; all labels of a classifier
-  at::Tensor load_norm();                // [D], the last norm
+  // [v, D]; the embeddings themselves when tied. Of a classifier all labels.
+  at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
+  at::Tensor load_norm();  // [D], the last norm, times the scale of the logits
 
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);
-  at::Tensor load_q_norm(std::int64_t layer);  // [E], undefined where the model has none
+  // [E], or this shard's heads times E where the norm is over all of them; undefined where the model has none.
+  at::Tensor load_q_norm(std::int64_t layer);
   at::Tensor load_k_norm(std::int64_t layer);
 
   // [(h + 2k) E, D]: rows of q, then k, then v; rotary pairs in halves whatever the file's order. Bias [(h + 2k) E].
@@ -77,9 +78,15 @@ class WeightSource {
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK);
   Linear load_partial(const std::string& name, IndexRange columns, std::uint64_t width, const std::string& bias);
-  void add_heads(std::vector<RowBlock>& blocks, const std::string& name, IndexRange heads, bool rotary) const;
+  // Rows of heads of a product's weight; of the MLP's columns.
+  void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
+                 IndexRange heads, bool rotary) const;
+  RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
+  // Where the weight begins in the tensor of its name.
+  std::uint64_t first_row(std::string TensorNames::Layer::* weight) const;
   void read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
+  at::Tensor load_norm_weight(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;
 
   const TensorFile& file_;

@@ -46,13 +46,16 @@ void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, st
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = qkv_RQ + r * width;
     float* keys = row + shape_.heads * E;
-    if (weights_.q_norm_E.defined()) {
-      kernels.rms_norm(row, E, weights_.q_norm_E.const_data_ptr<float>(), shape_.rms_norm_eps, row, E, shape_.heads, E);
-      kernels.rms_norm(keys, E, weights_.k_norm_E.const_data_ptr<float>(), shape_.rms_norm_eps, keys, E,
-                       shape_.kv_heads, E);
+    if (weights_.q_norm.defined()) {
+      // Over each head, or, where the weight is as wide as all of them, over all at once.
+      const std::int64_t q = weights_.q_norm.numel(), k = weights_.k_norm.numel();
+      kernels.rms_norm(row, q, weights_.q_norm.const_data_ptr<float>(), shape_.rms_norm_eps, row, q,
+                       shape_.heads * E / q, q);
+      kernels.rms_norm(keys, k, weights_.k_norm.const_data_ptr<float>(), shape_.rms_norm_eps, keys, k,
+                       shape_.kv_heads * E / k, k);
     }
     for (std::int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
-      kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], E / 2);
+      kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);
     }
     while (batch.cu_seqlens[s + 1] <= begin + r) ++s;
     const float* values = keys + shape_.kv_heads * E;
@@ -113,12 +116,18 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
                 multiply({queries, stride, rows, pages.key_page(kv, page) + slot, KvPages::kSlots, E,
                           scores + key - begin, kBlock, keys});
               });
+    float scale = shape_.attention_scale;
+    if (shape_.attention_softcap > 0) {
+      for (std::int64_t r = 0; r < rows; ++r)
+        kernels.softcap(scores + r * kBlock, count, scale, shape_.attention_softcap);
+      scale = 1.0f;
+    }
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t position = tile.position + (single ? 0 : r),
                          visible = std::clamp<std::int64_t>(position + 1 - begin, 0, count);
       const std::int64_t hidden = window > 0 ? std::max<std::int64_t>(0, position - window + 1 - begin) : 0;
-      const float correction = kernels.softmax_step(scores + r * kBlock, count, hidden, visible, shape_.attention_scale,
-                                                    maximum + r, sum + r);
+      const float correction =
+          kernels.softmax_step(scores + r * kBlock, count, hidden, visible, scale, maximum + r, sum + r);
       if (correction != 1.0f) kernels.scale(output_RE + r * E, correction, E);
     }
     for_pages(sequence, begin, stop, true,

@@ -17,9 +17,9 @@ namespace magister {
 
 struct AttentionWeights {
   BlockNorms norms;
-  Linear qkv_proj;                // [(H + 2K) E, D], sharded on rows
-  Linear o_proj;                  // [D, H E], sharded on columns: its product is partial
-  at::Tensor q_norm_E, k_norm_E;  // f32 or undefined
+  Linear qkv_proj;            // [(H + 2K) E, D], sharded on rows
+  Linear o_proj;              // [D, H E], sharded on columns: its product is partial
+  at::Tensor q_norm, k_norm;  // f32, [E], or [H E] and [K E] of norms over all heads; or undefined
 };
 
 // Attention's queries in blocks, the expensive ones first: rows of one sequence and one head, or, where a sequence has a
@@ -50,7 +50,7 @@ class Attention {
                       ThreadPool* pool = nullptr) const;
 
   // Plain ATen reference on a whole batch, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D], before
-  // the norm on the block's output. cos_TE2, sin_TE2: [T, E/2] f32.
+  // the norm on the block's output. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table.
   at::Tensor reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                        const at::Tensor& sin_TE2) const;
 

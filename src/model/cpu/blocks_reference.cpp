@@ -20,11 +20,20 @@ at::Tensor plain_linear(const at::Tensor& x_TK, const Linear& linear) {
   return linear.bias_N.defined() ? out + linear.bias_N : out;
 }
 
-// x_THE rotated by halves: (a, b) -> (a cos - b sin, b cos + a sin).
-at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2) {
-  const auto halves = x_THE.chunk(2, -1);
+// The first `turning` numbers of each head rotated by halves: (a, b) -> (a cos - b sin, b cos + a sin).
+at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const at::Tensor& sin_TE2,
+                      std::int64_t turning) {
+  if (turning == 0) return x_THE;
+  const auto halves = x_THE.narrow(-1, 0, turning).chunk(2, -1);
   const at::Tensor cos = cos_TE2.unsqueeze(1), sin = sin_TE2.unsqueeze(1);
-  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin,
+                  x_THE.narrow(-1, turning, x_THE.size(-1) - turning)},
+                 -1);
+}
+
+// Over each head, or over all heads at once where the weight is as wide.
+at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, double eps) {
+  return plain_rms_norm(x_THE.reshape({x_THE.size(0), -1, weight.numel()}), weight, eps).view(x_THE.sizes());
 }
 
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
@@ -35,6 +44,10 @@ at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, dou
 
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps) {
   return norms.output_D.defined() ? plain_rms_norm(out_TD, norms.output_D, eps) : out_TD;
+}
+
+at::Tensor soft_capped(const at::Tensor& numbers, double cap) {
+  return cap > 0 ? at::tanh(numbers / cap) * cap : numbers;
 }
 
 at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, at::Device device) {
@@ -50,19 +63,20 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
   const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
-  if (weights_.q_norm_E.defined()) {
-    q_THE = plain_rms_norm(q_THE, weights_.q_norm_E, shape_.rms_norm_eps);
-    k_TKE = plain_rms_norm(k_TKE, weights_.k_norm_E, shape_.rms_norm_eps);
+  if (weights_.q_norm.defined()) {
+    q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps);
+    k_TKE = plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps);
   }
-  q_THE = plain_rope(q_THE, cos_TE2, sin_TE2);
-  k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2);
+  q_THE = plain_rope(q_THE, cos_TE2, sin_TE2, shape_.rotary_dim);
+  k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2, shape_.rotary_dim);
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
   const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = parts[2].index_select(1, kv_of_head);
   std::vector<at::Tensor> outputs;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
     const auto of = [&](const at::Tensor& x_THE) { return x_THE.narrow(0, begin, length).transpose(0, 1); };
-    at::Tensor scores_HLL = at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale;
+    at::Tensor scores_HLL = soft_capped(at::matmul(of(q_THE), of(k_THE).transpose(1, 2)) * shape_.attention_scale,
+                                        shape_.attention_softcap);
     scores_HLL =
         scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
                                -std::numeric_limits<double>::infinity());

@@ -25,8 +25,8 @@ void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
   });
 }
 
-// Rows of the embedding that this shard holds, zero for the others: a sum over the shards completes them.
-void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& batch, std::int64_t begin,
+// Rows of the embedding that this shard holds times `scale`, zero for the others: a sum over the shards completes them.
+void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const PackedBatch& batch, std::int64_t begin,
                 std::int64_t end, float* hidden_TD) {
   const std::int64_t D = embedding.in_features();
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
@@ -35,6 +35,7 @@ void embed_rows(const Linear& embedding, IndexRange vocab, const PackedBatch& ba
     const auto id = static_cast<std::uint64_t>(ids[t]);
     if (id >= vocab.begin && id < vocab.end) {
       embedding.copy_row(static_cast<std::int64_t>(id - vocab.begin), to);
+      if (scale != 1.0f) cpu_kernels().scale(to, scale, D);
     } else {
       std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
     }
@@ -95,8 +96,8 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     });
   };
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-    layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows, pages, pass.buffers, thread,
-                                shared);
+    layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
+                                pages, pass.buffers, thread, shared);
   });
   pool_.run(static_cast<std::int64_t>(pass.tiles.size()), [&](std::int64_t tile, int thread) {
     layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
@@ -132,8 +133,9 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
             adds,
             hidden_TD,
             adds ? hidden_TD : at::empty_like(hidden_TD)};
+  const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-    embed_rows(weights_.embedding, weights_.partition.vocab, batch, begin, end, pass.hidden());
+    embed_rows(weights_.embedding, weights_.partition.vocab, scale, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   if (after_layer) after_layer(-1, hidden_TD);
@@ -173,19 +175,19 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   const at::Tensor mine_T = (ids_T >= 0) & (ids_T < static_cast<std::int64_t>(vocab.size()));
   at::Tensor hidden_TD =
       at::embedding(weights_.embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
-  hidden_TD = hidden_TD * mine_T.unsqueeze(1);
+  hidden_TD = hidden_TD * mine_T.unsqueeze(1) * weights_.embedding_scale();
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
     return partial_TD;
   };
   hidden_TD = summed(hidden_TD.contiguous());
   const RopeTables tables = weights_.rope_tables(batch);
-  const at::Tensor cos_TE2 = tables.gather_cos(), sin_TE2 = tables.gather_sin();
   for (const DecoderLayer& layer : weights_.decoder) {
     const auto join = [&](const BlockNorms& norms, const at::Tensor& partial_TD) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
-    join(layer.attention.weights().norms, layer.attention.reference(hidden_TD, batch, cos_TE2, sin_TE2));
+    join(layer.attention.weights().norms, layer.attention.reference(hidden_TD, batch, tables.gather_cos(layer.shape()),
+                                                                    tables.gather_sin(layer.shape())));
     join(layer.mlp.weights().norms, layer.mlp.reference(hidden_TD));
   }
   return weights_.norm_D * (hidden_TD * at::rsqrt(hidden_TD.pow(2).mean(-1, true) + weights_.config.rms_norm_eps));

@@ -27,12 +27,13 @@ void CpuModel::self_test() {
   LayerBuffers buffers(batch, pages.sequences, shape, pool_.num_threads());
   KvPages kv(shape.kv_heads, pages.num_pages(), shape.head_dim);
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
-  layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows, kv, buffers, 0);
+  layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows[shape.rope_table], kv,
+                              buffers, 0);
   for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
   layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
   layer.mlp.run(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
   compare("attention", attention_TD,
-          layer.attention.reference(hidden_TD, batch, tables.gather_cos(), tables.gather_sin()), tolerance);
+          layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape)), tolerance);
   compare("MLP", mlp_TD, layer.mlp.reference(hidden_TD), tolerance);
 
   const std::int64_t columns = std::min<std::int64_t>(weights_.lm_head.projection.out_features(), 1000);

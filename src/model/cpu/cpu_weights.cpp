@@ -24,8 +24,8 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     const LayerShape shape = shape_of(description.config, layers.partition, i);
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
-    attention.q_norm_E = source.load_q_norm(i);
-    attention.k_norm_E = source.load_k_norm(i);
+    attention.q_norm = source.load_q_norm(i);
+    attention.k_norm = source.load_k_norm(i);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
     FeedForwardWeights mlp{source.load_mlp_norms(i), pack(source.load_gate_up_proj(i), &pool), {}};
     mlp.down_proj = pack(source.load_down_proj(i), &pool);
@@ -33,34 +33,48 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   }
   layers.norm_D = source.load_norm();
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
-                    layers.partition.head_rows(description.config), description.config.head_outputs()};
+                    layers.partition.head_rows(description.config),
+                    description.config.head_outputs(),
+                    {},
+                    description.config.final_logit_softcapping};
   source.verify_all_used();
   layers.num_bytes = source.loaded_bytes();
   return layers;
 }
 
-RopeTables CpuWeights::rope_tables(const PackedBatch& batch) const {
-  RopeTables tables;
-  tables.half = config.head_dim / 2;
-  std::int64_t longest = 0;
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    longest = std::max(longest, batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
-  }
-  const RopeTable shared = rope_table(config, 0, longest);
-  tables.tables = {shared.cos_PE2, shared.sin_PE2};
+namespace {
+
+// Appends rotary embedding number `index` of every token of the batch.
+void add_rope_rows(const ModelConfig& config, const PackedBatch& batch, std::size_t index, std::int64_t longest,
+                   RopeTables& tables) {
+  const RopeTable shared = rope_table(config, 0, longest, index);
+  tables.tables.insert(tables.tables.end(), {shared.cos_PE2, shared.sin_PE2});
+  tables.half = shared.cos_PE2.size(1);
+  RopeRows& rows = tables.rows.emplace_back();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t length = batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
     RopeTable table = shared;
     if (rope_needs_own_table(config, length)) {
       refuse_dynamic_rope_with_cache(batch, config, length);
-      table = rope_table(config, length, length);
+      table = rope_table(config, length, length, index);
       tables.tables.insert(tables.tables.end(), {table.cos_PE2, table.sin_PE2});
     }
     for (std::int64_t position = batch.past(s); position < length; ++position) {
-      tables.rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + position * tables.half);
-      tables.rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + position * tables.half);
+      rows.cos.push_back(table.cos_PE2.const_data_ptr<float>() + position * tables.half);
+      rows.sin.push_back(table.sin_PE2.const_data_ptr<float>() + position * tables.half);
     }
   }
+}
+
+}  // namespace
+
+RopeTables CpuWeights::rope_tables(const PackedBatch& batch) const {
+  RopeTables tables;
+  std::int64_t longest = 0;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    longest = std::max(longest, batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+  }
+  for (std::size_t i = 0; i < num_rope_tables(config); ++i) add_rope_rows(config, batch, i, longest, tables);
   return tables;
 }
 
@@ -76,8 +90,8 @@ at::Tensor gather(const std::vector<const float*>& rows, std::int64_t half) {
 
 }  // namespace
 
-at::Tensor RopeTables::gather_cos() const { return gather(rows.cos, half); }
-at::Tensor RopeTables::gather_sin() const { return gather(rows.sin, half); }
+at::Tensor RopeTables::gather_cos(const LayerShape& shape) const { return gather(rows[shape.rope_table].cos, half); }
+at::Tensor RopeTables::gather_sin(const LayerShape& shape) const { return gather(rows[shape.rope_table].sin, half); }
 
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads) {

@@ -13,14 +13,14 @@
 
 namespace magister {
 
-// cos and sin for every packed token. A sequence has the common table, or its own where dynamic scaling depends on its
+// cos and sin for every packed token. A sequence has the common table, or its own where scaling depends on its
 // length; the rows point into the tables held here.
 struct RopeTables {
-  std::vector<at::Tensor> tables;  // [positions, E/2] f32: cos, sin, cos, sin, ...
-  RopeRows rows;
+  std::vector<at::Tensor> tables;  // [positions, R/2] f32, R = rotary_dim: cos, sin, cos, sin, ...
+  std::vector<RopeRows> rows;      // by LayerShape::rope_table
   std::int64_t half = 0;
-  at::Tensor gather_cos() const;  // [T, E/2]
-  at::Tensor gather_sin() const;
+  at::Tensor gather_cos(const LayerShape& shape) const;  // [T, R/2]
+  at::Tensor gather_sin(const LayerShape& shape) const;
 };
 
 struct CpuWeights {
@@ -33,6 +33,7 @@ struct CpuWeights {
   std::uint64_t num_bytes = 0;
 
   RopeTables rope_tables(const PackedBatch& batch) const;
+  float embedding_scale() const { return embedding_multiplier(config, embedding.dtype()); }
 };
 
 // dtype and quantization: see Transformer. Local (reads files only).

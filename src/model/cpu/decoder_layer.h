@@ -17,4 +17,7 @@ struct DecoderLayer {
 // The norm on a block's output, by plain ATen code; out_TD itself where the block has none.
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps);
 
+// cap * tanh(x / cap), or x itself where cap is 0.
+at::Tensor soft_capped(const at::Tensor& numbers, double cap);
+
 }  // namespace magister

@@ -3,7 +3,9 @@
 // A new family: families/<name>.cpp with one Family, one line in registry.cpp, one variant in tests/oracle.
 #pragma once
 
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "magister/model/model_config.h"
@@ -21,6 +23,12 @@ struct Family {
   // Beyond the common fields, already read into config.
   void (*read_hf)(const HfConfig& source, ModelConfig& config);
   void (*read_gguf)(const GgufConfig& source, ModelConfig& config);
+  // Keys of config.json and of GGUF metadata that HfConfig and GgufConfig refuse, unless their family computes what they say.
+  std::span<const char* const> computes{};
+  // What its safetensors call a weight of a layer, where that is not what the parameter table has: {table's name, its name}.
+  std::span<const std::pair<const char*, const char*>> hf_renames{};
+  bool hf_interleaved_rope_rows = false;
+  double default_rope_theta = 10000.0;  // of a config.json that does not say
 };
 
 const std::vector<const Family*>& families();
@@ -28,15 +36,21 @@ const std::vector<const Family*>& families();
 void add_family(const Family& family);
 
 // Fields that all families spell the same way; then the family's own; then check_config.
-ModelConfig read_config(const HfConfig& source);
-ModelConfig read_config(const GgufConfig& source, const Family& family);
+// The source keeps what the family computes.
+ModelConfig read_config(HfConfig& source, const Family& family);
+ModelConfig read_config(GgufConfig& source, const Family& family);
 const Family& family_of(const GgufConfig& source);
+const Family& family_of(const HfConfig& source);
+
+// True for all layers but every interval-th.
+std::vector<bool> all_but_every(std::int64_t interval, std::int64_t num_layers);
 
 // Rules between fields (heads over KV heads, an even head size, ...), Error(kData) naming `path`.
 void check_config(const ModelConfig& config, const std::string& path);
 
 // Names of the tensors; `interleaved` as TensorNames::interleaved_rope_rows.
-TensorNames hf_tensor_names(const ModelConfig& config);
+TensorNames hf_tensor_names(const ModelConfig& config,
+                            std::span<const std::pair<const char*, const char*>> renames = {});
 TensorNames gguf_tensor_names(const ModelConfig& config, bool interleaved);
 
 struct ExpectedTensor {

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
+#include "model/families/json_value.h"
 
 namespace magister {
 namespace {
@@ -144,8 +145,10 @@ std::int64_t GgufConfig::token_or(const std::string& full_key, std::int64_t fall
   return value == nullptr ? fallback : checked_integer(*value, full_key, 0, INT32_MAX);
 }
 
-void GgufConfig::refuse_unsupported() const {
+void GgufConfig::refuse_unsupported(std::span<const char* const> computes) {
+  computes_ = computes;
   for (const Unsupported& entry : kUnsupported) {
+    if (is_named(computes, entry.key)) continue;
     const MetadataValue* value = find(architecture_ + "." + entry.key);
     if (value == nullptr || is_neutral(*value, entry.neutral)) continue;
     fail(ExitCode::kData,
@@ -173,15 +176,20 @@ std::vector<float> GgufConfig::frequency_divisors(std::int64_t head_dim) const {
   return divisors;
 }
 
-RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
-  RopeConfig out;
-  out.theta = number_or("rope.freq_base", 10000.0, 1e-3, 1e15);
-  const std::int64_t rotary = integer_or("rope.dimension_count", head_dim, 1, 1 << 16);
+std::int64_t GgufConfig::rotary_dim(std::int64_t head_dim) const {
+  constexpr const char* kKey = "rope.dimension_count";
+  const std::int64_t rotary = integer_or(kKey, head_dim, 1, 1 << 16);
   MAGISTER_CHECK(
-      rotary == head_dim, ExitCode::kData,
+      rotary == head_dim || is_named(computes_, kKey), ExitCode::kData,
       "{}: {}.rope.dimension_count is {} and the head size {} (rotary embedding of a part of the head is not "
       "supported); use another model",
       printable(path_), architecture_, rotary, head_dim);
+  return rotary == head_dim ? 0 : rotary;
+}
+
+RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
+  RopeConfig out;
+  out.theta = number_or("rope.freq_base", 10000.0, 1e-3, 1e15);
   std::string type = "none";
   if (const MetadataValue* value = find(architecture_ + ".rope.scaling.type")) {
     const auto* text = std::get_if<std::string>(value);

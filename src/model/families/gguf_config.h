@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -27,7 +28,8 @@ class GgufConfig {
   bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
 
   RopeConfig rope(std::int64_t head_dim) const;
-  void refuse_unsupported() const;
+  std::int64_t rotary_dim(std::int64_t head_dim) const;            // 0: all of the head
+  void refuse_unsupported(std::span<const char* const> computes);  // see HfConfig
 
   const std::string& path() const { return path_; }
 
@@ -41,6 +43,7 @@ class GgufConfig {
   std::string path_;
   const TensorFile& file_;
   std::string architecture_;
+  std::span<const char* const> computes_{};
 };
 
 }  // namespace magister

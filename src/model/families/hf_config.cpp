@@ -3,6 +3,7 @@
 // Source: transformers' configuration classes of the families here and of their neighbours (Gemma, Granite, Cohere, ...).
 #include "model/families/hf_config.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -156,6 +157,16 @@ std::vector<std::string> HfConfig::texts(const std::string& key) const {
   return out;
 }
 
+std::vector<bool> HfConfig::flags(const std::string& key) const {
+  std::vector<bool> out;
+  if (!has(key)) return out;
+  const nlohmann::json& value = (*root_)[key];
+  MAGISTER_CHECK(value.is_array(), ExitCode::kData, "{}: {} is {} (a list of 0 and 1 is needed); fix the config",
+                 printable(path_), key, json_shown(value));
+  for (const auto& item : value) out.push_back(json_integer(item, path_, key, 0, 1) == 1);
+  return out;
+}
+
 std::int64_t HfConfig::token_or(const std::string& key, std::int64_t fallback) const {
   if (!has(key)) return fallback;
   const nlohmann::json& value = (*root_)[key];
@@ -191,8 +202,10 @@ void HfConfig::accept_quantization() {
   root_->erase("compression_config");
 }
 
-void HfConfig::refuse_unsupported() const {
+void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
+  computes_ = computes;
   for (const Unsupported& entry : kUnsupported) {
+    if (is_named(computes, entry.key)) continue;
     const auto found = root_->find(entry.key);
     if (found == root_->end() || is_neutral(*found, entry.neutral)) continue;
     fail(ExitCode::kData,
@@ -205,14 +218,39 @@ Activation HfConfig::activation() const {
   const std::string name = text_or("hidden_act", text_or("hidden_activation", "silu"));
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
   fail(ExitCode::kData,
        "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed, and results would be wrong); use "
        "another model",
        printable(path_), printable(name));
 }
 
-RopeConfig HfConfig::rope(std::int64_t max_position_embeddings) const {
-  return json_rope(*root_, path_, max_position_embeddings);
+RopeConfig HfConfig::rope(std::int64_t max_position_embeddings, double theta) const {
+  const bool by_type = is_named(computes_, "rope_parameters.full_attention");
+  return json_rope(*root_, {path_, max_position_embeddings, theta, computes_, by_type ? "full_attention" : ""});
+}
+
+std::optional<RopeConfig> HfConfig::rope_of(const std::string& layer_type, std::int64_t max_position_embeddings,
+                                            double theta) const {
+  if (!json_has_rope_of(*root_, path_, layer_type)) return std::nullopt;
+  return json_rope(*root_, {path_, max_position_embeddings, theta, computes_, layer_type});
+}
+
+std::int64_t HfConfig::rotary_dim(std::int64_t head_dim, double absent) const {
+  const double factor = json_partial_rotary_factor(*root_, path_, computes_).value_or(absent);
+  return factor == 1.0 ? 0 : static_cast<std::int64_t>(static_cast<double>(head_dim) * factor);
+}
+
+std::vector<bool> HfConfig::sliding_layers(std::vector<bool> absent) const {
+  if (!has("layer_types")) return absent;
+  std::vector<bool> sliding;
+  for (const std::string& type : texts("layer_types")) {
+    MAGISTER_CHECK(type == "full_attention" || type == "sliding_attention", ExitCode::kData,
+                   "{}: layer_types has \"{}\" (known: full_attention, sliding_attention); use another model",
+                   printable(path_), printable(type));
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
 }
 
 }  // namespace magister

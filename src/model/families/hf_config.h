@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,23 +32,34 @@ class HfConfig {
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
   std::vector<std::string> texts(const std::string& key) const;                // absent: empty
+  std::vector<bool> flags(const std::string& key) const;                       // a list of 0 and 1; absent: empty
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
   // Of a sequence classifier: id2label, or as many LABEL_i as num_labels says (2 where nothing is said).
   std::vector<std::string> labels() const;
 
-  RopeConfig rope(std::int64_t max_position_embeddings) const;
+  // theta: where the config does not say. Of the layers that see all keys where it tells types of layers apart and the family computes that.
+  RopeConfig rope(std::int64_t max_position_embeddings, double theta) const;
+  // Of the layers of this type, where the config tells them apart.
+  std::optional<RopeConfig> rope_of(const std::string& layer_type, std::int64_t max_position_embeddings,
+                                    double theta) const;
+  // By partial_rotary_factor; 0: all of the head.
+  std::int64_t rotary_dim(std::int64_t head_dim, double absent = 1.0) const;
   Activation activation() const;  // hidden_act; absent: silu
+  // Which layers slide, by layer_types.
+  std::vector<bool> sliding_layers(std::vector<bool> absent) const;
   // The tensor file has read and applied quantization_config: it is no longer a fault.
   void accept_quantization();
-  // quantization_config, softcaps, experts, partial rotary embeddings, ... by name.
-  void refuse_unsupported() const;
+  // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and
+  // rotary_dim() are told by this, too.
+  void refuse_unsupported(std::span<const char* const> computes);
 
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
   std::unique_ptr<nlohmann::json> root_;
+  std::span<const char* const> computes_{};
 };
 
 }  // namespace magister

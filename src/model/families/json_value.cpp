@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
@@ -60,18 +61,20 @@ struct RopeObject {
   }
 };
 
-RopeObject rope_object(const nlohmann::json& root, const std::string& path) {
+RopeObject rope_object(const nlohmann::json& root, const std::string& path, const std::string& layer_type) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto* found = member(root, key);
     if (found == nullptr || (found->is_object() && found->empty())) continue;
     MAGISTER_CHECK(found->is_object(), ExitCode::kData, "{}: {} is {} (an object is needed); fetch the config again",
                    printable(path), key, json_shown(*found));
-    return {found, key, path};
+    const bool by_type = std::any_of(found->begin(), found->end(), [](const auto& value) { return value.is_object(); });
+    if (layer_type.empty() || !by_type) return {found, key, path};
+    return {member(*found, layer_type.c_str()), std::string(key) + "." + layer_type, path};
   }
   return {nullptr, "rope_parameters", path};
 }
 
-void refuse_unknown_members(const RopeObject& rope) {
+void refuse_unknown_members(const RopeObject& rope, bool longrope) {
   constexpr std::array kKnown = {"type",
                                  "rope_type",
                                  "rope_theta",
@@ -82,7 +85,8 @@ void refuse_unknown_members(const RopeObject& rope) {
                                  "partial_rotary_factor"};
   for (const auto& [name, value] : rope.value->items()) {
     if (value.is_null()) continue;
-    const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end();
+    const bool of_longrope = name == "short_factor" || name == "long_factor" || name == "attention_factor";
+    const bool known = std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end() || (longrope && of_longrope);
     MAGISTER_CHECK(
         known, ExitCode::kData,
         "{}: {}.{} is {} (this part of a rotary embedding is not supported, and results would be wrong); use "
@@ -102,6 +106,16 @@ std::string rope_type(const RopeObject& rope) {
   return "default";
 }
 
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
+// transformers prefers the one outside.
+std::int64_t original_positions(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions) {
+  const auto* original = member(root, kOriginal);
+  if (original == nullptr) original = rope.find(kOriginal);
+  return original == nullptr ? max_positions
+                             : json_integer(*original, rope.path, rope.key + "." + kOriginal, 1, INT32_MAX);
+}
+
 void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
   out.kind = RopeConfig::Kind::kLlama3;
   out.factor = rope.required("factor");
@@ -112,19 +126,70 @@ void read_llama3(const RopeObject& rope, const nlohmann::json& root, std::int64_
       "{}: {}.low_freq_factor is {} and high_freq_factor {} (the first must be the smaller); fetch the config "
       "again",
       printable(rope.path), rope.key, out.low_freq_factor, out.high_freq_factor);
-  constexpr const char* kOriginal = "original_max_position_embeddings";
-  const auto* original = member(root, kOriginal);  // transformers prefers the one outside
-  if (original == nullptr) original = rope.find(kOriginal);
-  out.original_max_position_embeddings =
-      original == nullptr ? max_positions
-                          : json_integer(*original, rope.path, rope.key + "." + kOriginal, 1, INT32_MAX);
+  out.original_max_position_embeddings = original_positions(rope, root, max_positions);
+}
+
+std::vector<float> wave_factors(const RopeObject& rope, const char* name) {
+  const auto* list = rope.find(name);
+  MAGISTER_CHECK(list != nullptr && list->is_array(), ExitCode::kData,
+                 "{}: {}.{} is {} (a list of a number for each wave is needed); fetch the config again",
+                 printable(rope.path), rope.key, name, list == nullptr ? "missing" : json_shown(*list));
+  std::vector<float> out;
+  for (const auto& number : *list)
+    out.push_back(static_cast<float>(json_number(number, rope.path, rope.key + "." + name, kLeastFactor, kMostFactor)));
+  return out;
+}
+
+// Source: transformers' _compute_longrope_parameters: the attention factor follows from how far positions were extended.
+void read_longrope(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
+  out.kind = RopeConfig::Kind::kLongRope;
+  out.short_factor = wave_factors(rope, "short_factor");
+  out.long_factor = wave_factors(rope, "long_factor");
+  MAGISTER_CHECK(rope.find(kOriginal) != nullptr || member(root, kOriginal) != nullptr, ExitCode::kData,
+                 "{}: {} is missing (where long sequences begin is unknown without it); fetch the config again",
+                 printable(rope.path), kOriginal);
+  const std::int64_t original = out.original_max_position_embeddings = original_positions(rope, root, max_positions);
+  const double factor = rope.find("factor") != nullptr
+                            ? rope.required("factor")
+                            : static_cast<double>(max_positions) / static_cast<double>(original);
+  if (rope.find("attention_factor") != nullptr) {
+    out.attention_factor = rope.required("attention_factor");
+  } else if (factor > 1.0) {
+    MAGISTER_CHECK(original > 1, ExitCode::kData,
+                   "{}: original_max_position_embeddings is 1 (its logarithm divides); fetch the config again",
+                   printable(rope.path));
+    out.attention_factor = std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original)));
+  }
 }
 
 }  // namespace
 
-RopeConfig json_rope(const nlohmann::json& root, const std::string& path, std::int64_t max_position_embeddings) {
+bool is_named(std::span<const char* const> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
+                                                 std::span<const char* const> computes) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const double least = is_named(computes, kKey) ? kLeastFactor : 1.0;
+  const RopeObject rope = rope_object(root, path, "");
+  if (const auto* inside = rope.find(kKey)) return json_number(*inside, path, rope.key + "." + kKey, least, 1);
+  const auto* outside = member(root, kKey);
+  if (outside == nullptr) return std::nullopt;
+  return json_number(*outside, path, kKey, least, 1);
+}
+
+bool json_has_rope_of(const nlohmann::json& root, const std::string& path, const std::string& layer_type) {
+  const RopeObject rope = rope_object(root, path, layer_type);
+  return rope.value != nullptr && rope.key.find('.') != std::string::npos;
+}
+
+RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
+  const std::string& path = reading.path;
+  const std::int64_t max_position_embeddings = reading.max_position_embeddings;
   RopeConfig out;
-  const RopeObject rope = rope_object(root, path);
+  out.theta = reading.theta;
+  const RopeObject rope = rope_object(root, path, reading.layer_type);
   if (const auto* theta = member(root, "rope_theta"))
     out.theta = json_number(*theta, path, "rope_theta", kLeastTheta, kMostTheta);
   if (rope.value == nullptr) return out;
@@ -136,19 +201,21 @@ RopeConfig json_rope(const nlohmann::json& root, const std::string& path, std::i
         printable(path), rope.key, printable(name));
   }
   const std::string type = rope_type(rope);
-  const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3";
+  const bool longrope = type == "longrope" && is_named(reading.computes, "longrope");
+  const bool known = type == "default" || type == "linear" || type == "dynamic" || type == "llama3" || longrope;
   MAGISTER_CHECK(
       known, ExitCode::kData,
       "{}: rope type \"{}\" in {} is not supported (known: default, linear, dynamic, llama3; results would be "
       "wrong); use another model",
       printable(path), printable(type), rope.key);
-  refuse_unknown_members(rope);
+  refuse_unknown_members(rope, longrope);
   if (const auto* theta = rope.find("rope_theta")) {
     out.theta = json_number(*theta, path, rope.key + ".rope_theta", kLeastTheta, kMostTheta);
   }
-  if (const auto* part = rope.find("partial_rotary_factor")) {
+  // Of the whole config it is json_partial_rotary_factor's.
+  if (const auto* part = reading.layer_type.empty() ? nullptr : rope.find("partial_rotary_factor"))
     json_number(*part, path, rope.key + ".partial_rotary_factor", 1, 1);
-  }
+  if (longrope) read_longrope(rope, root, max_position_embeddings, out);
   if (type == "llama3") read_llama3(rope, root, max_position_embeddings, out);
   if (type == "linear" || type == "dynamic") {
     out.kind = type == "linear" ? RopeConfig::Kind::kLinear : RopeConfig::Kind::kDynamic;

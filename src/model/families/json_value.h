@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "magister/model/model_config.h"
@@ -19,6 +21,20 @@ double json_number(const nlohmann::json& value, const std::string& path, const s
                    double most);
 
 // `root` is the whole config: rope_scaling {"type" or "rope_type"} beside rope_theta, or rope_parameters.
-RopeConfig json_rope(const nlohmann::json& root, const std::string& path, std::int64_t max_position_embeddings);
+struct RopeReading {
+  const std::string& path;
+  std::int64_t max_position_embeddings;
+  double theta;                           // where the config does not say
+  std::span<const char* const> computes;  // keys and rope types that the family computes and that are refused otherwise
+  std::string
+      layer_type;  // the member to read of an object that has one for each type of layer; "": no such object is known
+};
+RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading);
+// Whether the object has a member for layers of this type.
+bool json_has_rope_of(const nlohmann::json& root, const std::string& path, const std::string& layer_type);
+// Of a head's numbers those that turn; 1: all. Beside the rotary embedding's object or in it.
+std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
+                                                 std::span<const char* const> computes);
+bool is_named(std::span<const char* const> names, std::string_view name);
 
 }  // namespace magister

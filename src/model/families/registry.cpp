@@ -7,12 +7,15 @@
 
 namespace magister {
 
-extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family;
+extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
+    kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
-  static std::vector<const Family*> all = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family};
+  static std::vector<const Family*> all = {
+      &kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family,   &kGemmaFamily,   &kGemma2Family, &kGemma3Family,
+      &kPhi3Family,  &kOlmo2Family,   &kOlmo3Family, &kSmolLm3Family, &kGraniteFamily, &kGlmFamily,    &kGlm4Family};
   return all;
 }
 
@@ -40,6 +43,8 @@ std::string classifier_of(const Family& family) {
   return name;
 }
 
+}  // namespace
+
 const Family& family_of(const HfConfig& source) {
   const std::string type = source.text_or("model_type", "");
   const auto& all = families();
@@ -54,6 +59,8 @@ const Family& family_of(const HfConfig& source) {
   }
   return **found;
 }
+
+namespace {
 
 constexpr std::int64_t kMaxHidden = 1 << 20, kMaxMlp = 1 << 22, kMaxLayers = 1 << 12, kMaxHeads = 1 << 16;
 constexpr std::int64_t kMaxHeadDim = 1 << 12, kMaxVocab = 1 << 24, kMaxPositions = INT32_MAX;
@@ -77,9 +84,8 @@ const Family& family_of(const GgufConfig& source) {
   return **found;
 }
 
-ModelConfig read_config(const HfConfig& source) {
-  const Family& family = family_of(source);
-  source.refuse_unsupported();
+ModelConfig read_config(HfConfig& source, const Family& family) {
+  source.refuse_unsupported(family.computes);
   ModelConfig config;
   config.family = family.name;
   config.vocab_size = source.integer("vocab_size", 1, kMaxVocab);
@@ -94,20 +100,22 @@ ModelConfig read_config(const HfConfig& source) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", false);
   config.bos_token_id = source.token_or("bos_token_id", -1);
   config.eos_token_id = source.token_or("eos_token_id", -1);
-  config.rope = source.rope(config.max_position_embeddings);
+  config.rope = source.rope(config.max_position_embeddings, family.default_rope_theta);
+  config.rotary_dim = source.rotary_dim(config.head_dim);
   config.activation = source.activation();
+  family.read_hf(source, config);
   const std::vector<std::string> architectures = source.texts("architectures");
   if (!architectures.empty() && architectures.front() == classifier_of(family)) {
     config.labels = source.labels();
     config.pad_token_id = source.token_or("pad_token_id", -1);
+    config.final_logit_softcapping = 0;  // of logits over a vocabulary
   }
-  family.read_hf(source, config);
   check_config(config, source.path());
   return config;
 }
 
-ModelConfig read_config(const GgufConfig& source, const Family& family) {
-  source.refuse_unsupported();
+ModelConfig read_config(GgufConfig& source, const Family& family) {
+  source.refuse_unsupported(family.computes);
   ModelConfig config;
   config.family = family.name;
   config.vocab_size = source.vocab_size();
@@ -130,9 +138,16 @@ ModelConfig read_config(const GgufConfig& source, const Family& family) {
   config.bos_token_id = source.token_or("tokenizer.ggml.bos_token_id", -1);
   config.eos_token_id = source.token_or("tokenizer.ggml.eos_token_id", -1);
   config.rope = source.rope(config.head_dim);
+  config.rotary_dim = source.rotary_dim(config.head_dim);
   family.read_gguf(source, config);
   check_config(config, source.path());
   return config;
+}
+
+std::vector<bool> all_but_every(std::int64_t interval, std::int64_t num_layers) {
+  std::vector<bool> out;
+  for (std::int64_t i = 0; i < num_layers; ++i) out.push_back((i + 1) % interval != 0);
+  return out;
 }
 
 void check_config(const ModelConfig& config, const std::string& path) {
@@ -148,6 +163,21 @@ void check_config(const ModelConfig& config, const std::string& path) {
   refuse_unless(H * E <= kMaxMlp, fmt::format("{} heads of {} are more than {} columns", H, E, kMaxMlp));
   refuse_unless(config.rope.kind != RopeConfig::Kind::kDynamic || E > 2,
                 fmt::format("head size {} is too small for dynamic rope scaling", E));
+  const std::int64_t R = config.rotary_dim;
+  refuse_unless(R >= 0 && R <= E && R % 2 == 0,
+                fmt::format("{} numbers of a head of {} turn, which is not an even number of them", R, E));
+  refuse_unless(config.rope.kind != RopeConfig::Kind::kLongRope ||
+                    (static_cast<std::int64_t>(config.rope.short_factor.size()) == (R > 0 ? R : E) / 2 &&
+                     config.rope.long_factor.size() == config.rope.short_factor.size()),
+                fmt::format("{} short and {} long rotary factors do not suit {} numbers of a head that turn",
+                            config.rope.short_factor.size(), config.rope.long_factor.size(), R > 0 ? R : E));
+  refuse_unless(!config.sliding_rope || (config.sliding_rope->kind != RopeConfig::Kind::kDynamic &&
+                                         config.sliding_rope->kind != RopeConfig::Kind::kLongRope),
+                "the rotary embedding of sliding layers depends on the length of a sequence");
+  refuse_unless(config.layer_has_rope.empty() ||
+                    static_cast<std::int64_t>(config.layer_has_rope.size()) == config.num_hidden_layers,
+                fmt::format("{} layers have {} entries for their rotary embedding", config.num_hidden_layers,
+                            config.layer_has_rope.size()));
   refuse_unless(
       config.sliding_window >= 0 &&
           (config.layer_is_sliding.empty() ||

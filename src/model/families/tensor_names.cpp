@@ -1,4 +1,5 @@
 // Names of a model's tensors in Hugging Face files and in GGUF files, and the check of a file against the parameter table.
+#include <cstring>
 #include <set>
 
 #include "magister/core/error.h"
@@ -18,10 +19,17 @@ TensorNames::Layer layer_names(const std::vector<LayerParameter>& table, const s
 
 }  // namespace
 
-TensorNames hf_tensor_names(const ModelConfig& config) {
+TensorNames hf_tensor_names(const ModelConfig& config, std::span<const std::pair<const char*, const char*>> renames) {
   TensorNames names;
   for (const ModelParameter& row : model_parameters(config)) names.*row.name = row.hf;
-  const std::vector<LayerParameter> table = layer_parameters(config);
+  std::vector<LayerParameter> table = layer_parameters(config);
+  for (LayerParameter& row : table) {
+    for (const auto& [ours, theirs] : renames) {
+      if (std::strcmp(row.hf, ours) != 0) continue;
+      row.hf = theirs;
+      break;  // a family may exchange two names
+    }
+  }
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
     names.layers.push_back(layer_names(table, prefix, &LayerParameter::hf));
@@ -49,7 +57,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
   }
   const std::vector<LayerParameter> table = layer_parameters(config);
   for (const TensorNames::Layer& layer : names.layers) {
-    for (const LayerParameter& row : table) all.push_back({layer.*row.name, row.shape});
+    for (const LayerParameter& row : table) {
+      if (row.first_row == 0) all.push_back({layer.*row.name, row.stored.empty() ? row.shape : row.stored});
+    }
   }
   return all;
 }

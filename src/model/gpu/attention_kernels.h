@@ -24,6 +24,7 @@ struct AttentionArguments {
   int R, H, K, E, C;    // C: at least that of the longest row; more cost an idle block each
   int window;           // the last so many keys are visible; 0: all
   float scale;
+  float softcap = 0;  // scores become softcap * tanh(score / softcap); 0: none
 };
 
 // Small enough that one text of 4,096 tokens and 8 KV heads gives 176 blocks for 132 multiprocessors; the partial sums that are
@@ -198,11 +199,17 @@ struct PagedAttention {
     }
   }
 
-  // scores -> exp(score - maximum); a warp a head.
+  // scores, capped where the model caps them -> exp(score - maximum); a warp a head.
   template <typename Thread>
   MAGISTER_DEVICE void exponentials(Thread& t, const Place& place, const ChunkKeys& keys, float* scores) const {
     const int begin = place.chunk * kAttentionChunk;
     for (int h = t.warp(); h < kHeads; h += kWarps) {
+      if (a.softcap > 0) {
+        for (int key = keys.low + t.lane(); key < keys.high; key += kWarp) {
+          float& score = scores[(key - begin) * kHeads + h];
+          score = a.softcap * tanhf(score / a.softcap);
+        }
+      }
       float maximum = -INFINITY, sum = 0;
       for (int key = keys.low + t.lane(); key < keys.high; key += kWarp)
         maximum = fmaxf(maximum, scores[(key - begin) * kHeads + h]);

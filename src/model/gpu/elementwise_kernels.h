@@ -92,7 +92,7 @@ MAGISTER_DEVICE void store(Number* to, const float (&from)[kAtOnce]) {
   }
 }
 
-// Rows of the embedding table; zero for ids that another shard holds.
+// Rows of the embedding table times `scale`; zero for ids that another shard holds.
 template <typename A>
 struct EmbedRows {
   static constexpr const char* kName = "embed_rows";
@@ -101,6 +101,7 @@ struct EmbedRows {
   const std::int32_t* ids_T;
   float* hidden_TD;
   std::int64_t D, vocab_begin, vocab_end;
+  float scale = 1.0f;
 
   // A block a token.
   LaunchShape shape(std::int64_t T) const { return {.blocks_x = static_cast<unsigned>(T), .threads = 256}; }
@@ -110,7 +111,7 @@ struct EmbedRows {
     const std::int64_t row = t.block_x(), id = ids_T[row];
     const bool mine = id >= vocab_begin && id < vocab_end;
     for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) {
-      hidden_TD[row * D + d] = mine ? to_float(table_vD[(id - vocab_begin) * D + d]) : 0.0f;
+      hidden_TD[row * D + d] = mine ? to_float(table_vD[(id - vocab_begin) * D + d]) * scale : 0.0f;
     }
   }
 };
@@ -197,7 +198,7 @@ struct AddRmsNorm {
   }
 };
 
-// x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream.
+// x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream, or that over all heads of q or k.
 template <typename A>
 struct NormRows {
   static constexpr const char* kName = "norm_rows";
@@ -206,6 +207,8 @@ struct NormRows {
   const float* weight_D;
   std::int64_t D;
   float eps;
+  std::int64_t stride = 0;  // from row to row, in numbers; 0: D
+  bool eight = true;        // whether rows begin at multiples of eight numbers where D is one
 
   // A block a token.
   LaunchShape shape(std::int64_t T) const {
@@ -215,7 +218,7 @@ struct NormRows {
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
-    if (D % 8 == 0) {
+    if (D % 8 == 0 && eight) {
       run<8>(t, scratch);
     } else {
       run<1>(t, scratch);
@@ -225,7 +228,7 @@ struct NormRows {
  private:
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t, float* scratch) const {
-    A* row_D = x_TD + t.block_x() * D;
+    A* row_D = x_TD + t.block_x() * (stride > 0 ? stride : D);
     float squares = 0;
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float values[kAtOnce];
@@ -245,15 +248,15 @@ struct NormRows {
   }
 };
 
-// Rotates q and k in place after their own norms where the model has them (Qwen3), and puts keys and values into the pages of a
-// cache where there is one. Rotary pairs stand in halves: (x[e], x[e + E/2]).
+// Rotates the first R numbers of q's and k's heads in place after their own norms where the model has them (Qwen3), and puts keys and
+// values into the pages of a cache where there is one. Rotary pairs stand in halves: (x[e], x[e + R/2]).
 template <typename A>
 struct RotateHeads {
   static constexpr const char* kName = "rotate_heads";
   static constexpr int kMaxThreads = 128;
   A* qkv_TQ;             // [T, (H + 2K) E]
-  const float* cos_PE2;  // rotary tables, and each token's row in them
-  const float* sin_PE2;
+  const float* cos_PR2;  // rotary tables, and each token's row in them
+  const float* sin_PR2;
   const std::int32_t* rows_T;
   const float* q_norm_E;  // or nullptr
   const float* k_norm_E;
@@ -261,7 +264,7 @@ struct RotateHeads {
   A* key_pages;
   A* value_pages;
   const std::int64_t* slots_T;
-  std::int64_t H, K, E;
+  std::int64_t H, K, E, R;  // R even, 0 to E
   float eps;
 
   static constexpr std::int64_t kSlots = 48;
@@ -279,7 +282,7 @@ struct RotateHeads {
     A* x = qkv_TQ + (token * (H + 2 * K) + head) * E;
     const bool is_value = head >= H + K, is_key = head >= H && !is_value;
     const float* norm_E = is_key ? k_norm_E : q_norm_E;
-    if (!is_value) E % 4 == 0 ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
+    if (!is_value) E % 4 == 0 && R % 4 == 0 ? rotate<2>(t, x, token, norm_E) : rotate<1>(t, x, token, norm_E);
     if (slots_T == nullptr || head < H) return;
     t.sync_warp();  // the row is stored by other lanes than those that read it now
     const std::int64_t slot = slots_T[token], kv_head = head - (is_value ? H + K : H);
@@ -299,7 +302,7 @@ struct RotateHeads {
   // kAtOnce neighbours, if the head's halves are whole multiples of them.
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void rotate(Thread& t, A* x, std::int64_t token, const float* norm_E) const {
-    const std::int64_t half = E / 2, row = rows_T[token] * half;
+    const std::int64_t half = R / 2, row = rows_T[token] * half;
     float scale = 1.0f;
     if (norm_E != nullptr) {
       float squares = 0;
@@ -310,8 +313,8 @@ struct RotateHeads {
       float low[kAtOnce], high[kAtOnce], cos[kAtOnce], sin[kAtOnce];
       load<kAtOnce>(x + e, low);
       load<kAtOnce>(x + e + half, high);
-      load<kAtOnce>(cos_PE2 + row + e, cos);
-      load<kAtOnce>(sin_PE2 + row + e, sin);
+      load<kAtOnce>(cos_PR2 + row + e, cos);
+      load<kAtOnce>(sin_PR2 + row + e, sin);
       MAGISTER_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         if (norm_E != nullptr) {
@@ -325,6 +328,8 @@ struct RotateHeads {
       store<kAtOnce>(x + e, low);
       store<kAtOnce>(x + e + half, high);
     }
+    if (norm_E == nullptr) return;
+    for (std::int64_t e = R + t.lane(); e < E; e += kWarp) x[e] = stored<A>(norm_E[e] * (to_float(x[e]) * scale));
   }
 };
 

@@ -6,11 +6,13 @@
 #include <ATen/ops/_flash_attention_forward.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
 #include "magister/device/upload.h"
 #include "model/cpu/decoder_layer.h"
+#include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/gpu_weights.h"
 
@@ -21,11 +23,29 @@ at::Tensor as_i32(const std::vector<std::int64_t>& numbers, at::Device device) {
   return upload(at::tensor(numbers, at::kLong).to(at::kInt), device);
 }
 
+// The same with capped scores, which no library's attention has; a block of queries at a time. In double on a GPU, too: a prompt may be
+// cut anywhere there as well.
+at::Tensor attend_capped(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
+  const auto heads_first = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(0, 1); };
+  const at::Tensor q_HQE = heads_first(q), k_HEK = heads_first(k).transpose(1, 2), v_HKE = heads_first(v);
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t begin = 0; begin < q.size(0); begin += kCappedQueries) {
+    const std::int64_t rows = std::min(kCappedQueries, q.size(0) - begin), keys = k.size(0) - q.size(0) + begin + rows;
+    at::Tensor scores = at::matmul(q_HQE.narrow(1, begin, rows), k_HEK.narrow(2, 0, keys)).mul_(shape.attention_scale);
+    scores.div_(shape.attention_softcap).tanh_().mul_(shape.attention_softcap);
+    scores.masked_fill_(visible_keys(rows, keys, shape.sliding_window, q.device()).logical_not(),
+                        -std::numeric_limits<double>::infinity());
+    outputs.push_back(at::matmul(at::softmax(scores, -1), v_HKE.narrow(1, 0, keys)));
+  }
+  return at::cat(outputs, 1).transpose(0, 1).to(q.scalar_type());
+}
+
 // q [Lq, H, E], k and v [Lk, H, E] -> [Lq, H, E]. On the CPU in double: there a product's order of sums depends on the number of
 // queries, and after rounding from double nothing of that is left, so that a prompt may be cut anywhere.
 at::Tensor attend_plainly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
   const at::ScalarType type = q.is_cuda() ? q.scalar_type() : at::kDouble;
   const auto heads_first = [type](const at::Tensor& x) { return x.to(type).transpose(0, 1).unsqueeze(0); };
+  if (shape.attention_softcap > 0) return attend_capped(q, k, v, shape);
   const at::Tensor mask = visible_keys(q.size(0), k.size(0), shape.sliding_window, q.device());
   return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, false,
                                           shape.attention_scale)
@@ -58,7 +78,8 @@ void gather(const at::Tensor& keys, const at::Tensor& values, const at::Tensor& 
 }  // namespace
 
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
-  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256;
+  return !queue.on_host() && dtype == at::kBFloat16 && shape.head_dim % 8 == 0 && shape.head_dim <= 256 &&
+         shape.attention_softcap == 0;
 }
 
 bool groups_are_even(const LayerShape& shape) {
@@ -68,6 +89,45 @@ bool groups_are_even(const LayerShape& shape) {
   }
   return true;
 }
+
+template <typename A>
+void rotate_heads(const GpuLayer& layer, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2, const at::Tensor& sin_PR2,
+                  const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T,
+                  const Queue& queue) {
+  const LayerShape& shape = layer.shape;
+  const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  // A norm over all heads at once is not a head's business: it goes before.
+  const bool of_all = layer.q_norm.defined() && layer.q_norm.numel() != E;
+  if (of_all) {
+    auto* q = data<A>(qkv_TQ);
+    const bool eight = E % 8 == 0;
+    const NormRows<A> on_q{q, data<float>(layer.q_norm), H * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
+    launch(on_q, on_q.shape(T), queue);
+    const NormRows<A> on_k{q + H * E, data<float>(layer.k_norm), K * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
+    launch(on_k, on_k.shape(T), queue);
+  }
+  const RotateHeads<A> kernel{data<A>(qkv_TQ),
+                              data<float>(cos_PR2),
+                              data<float>(sin_PR2),
+                              data<std::int32_t>(rows_T),
+                              of_all ? nullptr : data<float>(layer.q_norm),
+                              of_all ? nullptr : data<float>(layer.k_norm),
+                              data<A>(keys),
+                              data<A>(values),
+                              data<std::int64_t>(slots_T),
+                              H,
+                              K,
+                              E,
+                              shape.rotary_dim,
+                              shape.rms_norm_eps};
+  launch(kernel, kernel.shape(T), queue);
+}
+template void rotate_heads<Bf16>(const GpuLayer&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const Queue&);
+template void rotate_heads<float>(const GpuLayer&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                  const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                  const Queue&);
 
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue) {

@@ -41,12 +41,25 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue);
 
-// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has.
+// Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has, scores without a cap.
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
+
+struct GpuLayer;  // src/model/gpu/gpu_weights.h
+
+// Norms and rotation of q and k in place: qkv_TQ [T, (H + 2K) E], tables [P, R/2] and each token's row in them; keys and values go to
+// their slots of the layer's pages, undefined without a cache.
+template <typename A>
+void rotate_heads(const GpuLayer& layer, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2, const at::Tensor& sin_PR2,
+                  const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T,
+                  const Queue& queue);
 
 // qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer, undefined without a cache. -> [T, H E].
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,
                   const at::Tensor& values, bool flash, const Queue& queue);
+
+// Queries at once where scores are capped, and copies of their scores, f64, that stand in memory at a time, for plans.
+constexpr std::int64_t kCappedQueries = 128;
+constexpr std::int64_t kCappedCopies = 3;
 
 // Whether heads 0 .. H-1 use KV heads 0, .., 0, 1, .., 1 in equal groups: what attention's kernels take for granted.
 bool groups_are_even(const LayerShape& shape);
@@ -78,7 +91,8 @@ AttentionArguments<A> paged_arguments(const LayerShape& shape, const at::Tensor&
           static_cast<int>(E),
           static_cast<int>(chunks),
           static_cast<int>(shape.sliding_window),
-          shape.attention_scale};
+          shape.attention_scale,
+          shape.attention_softcap};
 }
 
 }  // namespace magister::gpu

@@ -30,7 +30,11 @@ void GpuBackend::randomize(const QuantScheme& quantization) {
 }
 
 void GpuBackend::take_head() {
-  lm_head_ = {{model_.head().weight_NK, {}}, partition_.head_rows(config_), config_.head_outputs(), model_.queue()};
+  lm_head_ = {{model_.head().weight_NK, {}},
+              partition_.head_rows(config_),
+              config_.head_outputs(),
+              model_.queue(),
+              config_.final_logit_softcapping};
 }
 
 at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
@@ -38,6 +42,19 @@ at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
 }
 
 }  // namespace gpu
+
+namespace {
+
+// Scores of a block of queries over the longest sequence, and keys and values, a copy for each query head, in f64.
+std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads, std::int64_t num_tokens) {
+  if (config.attn_logit_softcapping == 0) return 0;
+  const auto keys = static_cast<std::uint64_t>(std::min(num_tokens, config.max_position_embeddings));
+  const auto queries = static_cast<std::uint64_t>(std::min(num_tokens, gpu::kCappedQueries));
+  return sizeof(double) * heads * keys *
+         (gpu::kCappedCopies * queries + 4 * static_cast<std::uint64_t>(config.head_dim));
+}
+
+}  // namespace
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    at::ScalarType dtype) {
@@ -48,7 +65,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   // of a product is filled up beside them.
   return static_cast<std::uint64_t>(num_tokens) *
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
-         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size());
+         static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
+         capped_score_bytes(config, H, num_tokens);
 }
 
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,

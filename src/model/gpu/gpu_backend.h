@@ -24,7 +24,7 @@ class GpuBackend final : public ModelBackend {
   }
   KvCache make_cache(std::int64_t num_pages) const override { return model_.make_cache(num_pages); }
   at::Tensor logits(const at::Tensor& hidden_RD) const override {
-    return product(model_.head(), hidden_RD, at::kFloat, model_.queue());
+    return lm_head_.capped(product(model_.head(), hidden_RD, at::kFloat, model_.queue()));
   }
   at::Tensor forward_reference(const PackedBatch& batch) override;
   std::string first_not_finite(const PackedBatch&) override { return ""; }

@@ -151,22 +151,9 @@ void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tens
 void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys,
                                  const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
-  const std::int64_t R = places.rows, H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   queue_product(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
-  const RotateHeads<Bf16> rotate{data<Bf16>(places.qkv_RQ),
-                                 data<float>(rope_.cos_PE2()),
-                                 data<float>(rope_.sin_PE2()),
-                                 data<std::int32_t>(places.rope_rows_R),
-                                 data<float>(layer.q_norm_E),
-                                 data<float>(layer.k_norm_E),
-                                 data<Bf16>(keys),
-                                 data<Bf16>(values),
-                                 data<std::int64_t>(places.slots_R),
-                                 H,
-                                 K,
-                                 E,
-                                 shape.rms_norm_eps};
-  launch(rotate, rotate.shape(R), queue);
+  rotate_heads<Bf16>(layer, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table), places.rope_rows_R,
+                     keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, places.attention_RA),
                   queue);
@@ -179,7 +166,8 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
                               data<float>(places.hidden_RD),
                               weights_.config.hidden_size,
                               static_cast<std::int64_t>(weights_.partition.vocab.begin),
-                              static_cast<std::int64_t>(weights_.partition.vocab.end)};
+                              static_cast<std::int64_t>(weights_.partition.vocab.end),
+                              weights_.embedding_scale()};
   launch(embed, embed.shape(places.rows), queue);
   sum(places.hidden_RD);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {

@@ -54,25 +54,34 @@ void GpuModel::place_rope_rows(GpuPass& pass) {
   const auto length_of = [&](std::int64_t s) { return batch.past(s) + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]; };
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) longest = std::max(longest, length_of(s));
   rope_.reach(longest);
-  std::vector<at::Tensor> cos = {rope_.cos_PE2()}, sin = {rope_.sin_PE2()};
+  const std::size_t tables = num_rope_tables(weights_.config);
+  std::vector<std::vector<at::Tensor>> cos(tables), sin(tables);
+  for (std::size_t i = 0; i < tables; ++i) {
+    cos[i] = {rope_.cos(i)};
+    sin[i] = {rope_.sin(i)};
+  }
   at::Tensor rows_T = at::empty({batch.num_tokens()}, at::kInt);
   auto* row = rows_T.data_ptr<std::int32_t>();
-  std::int64_t first_own = rope_.cos_PE2().size(0);
+  std::int64_t first_own = rope_.positions();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t length = length_of(s);
     std::int64_t first = 0;
     if (rope_needs_own_table(weights_.config, length)) {
       refuse_dynamic_rope_with_cache(batch, weights_.config, length);
-      const RopeTable own = rope_table(weights_.config, length, length);
-      cos.push_back(upload(own.cos_PE2, weights_.device));
-      sin.push_back(upload(own.sin_PE2, weights_.device));
+      for (std::size_t i = 0; i < tables; ++i) {
+        const RopeTable own = rope_table(weights_.config, length, length, i);
+        cos[i].push_back(upload(own.cos_PE2, weights_.device));
+        sin[i].push_back(upload(own.sin_PE2, weights_.device));
+      }
       first = std::exchange(first_own, first_own + length);
     }
     for (std::int64_t position = batch.past(s); position < length; ++position)
       *row++ = static_cast<std::int32_t>(first + position);
   }
-  pass.cos_PE2 = cos.size() == 1 ? cos[0] : at::cat(cos, 0);
-  pass.sin_PE2 = sin.size() == 1 ? sin[0] : at::cat(sin, 0);
+  for (std::size_t i = 0; i < tables; ++i) {
+    pass.cos_PE2.push_back(cos[i].size() == 1 ? cos[i][0] : at::cat(cos[i], 0));
+    pass.sin_PE2.push_back(sin[i].size() == 1 ? sin[i][0] : at::cat(sin[i], 0));
+  }
   pass.rope_rows_T = upload(rows_T, weights_.device);
 }
 
@@ -105,7 +114,8 @@ void GpuModel::embed(GpuPass& pass) const {
                               pass.hidden_TD.data_ptr<float>(),
                               weights_.config.hidden_size,
                               static_cast<std::int64_t>(weights_.partition.vocab.begin),
-                              static_cast<std::int64_t>(weights_.partition.vocab.end)};
+                              static_cast<std::int64_t>(weights_.partition.vocab.end),
+                              weights_.embedding_scale()};
     launch(kernel, kernel.shape(pass.hidden_TD.size(0)), queue_);
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
@@ -162,20 +172,8 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const RotateHeads<A> kernel{data<A>(qkv_TQ),
-                                pass.cos_PE2.const_data_ptr<float>(),
-                                pass.sin_PE2.const_data_ptr<float>(),
-                                pass.rope_rows_T.const_data_ptr<std::int32_t>(),
-                                data<float>(layer.q_norm_E),
-                                data<float>(layer.k_norm_E),
-                                data<A>(keys),
-                                data<A>(values),
-                                data<std::int64_t>(pass.slots_T),
-                                shape.heads,
-                                shape.kv_heads,
-                                shape.head_dim,
-                                shape.rms_norm_eps};
-    launch(kernel, kernel.shape(qkv_TQ.size(0)), queue_);
+    rotate_heads<A>(layer, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table], pass.rope_rows_T,
+                    keys, values, pass.slots_T, queue_);
   });
   const bool flash = flash_takes(shape, weights_.dtype, queue_);
   return multiply(layer.o_proj, pass, {attend(pass.attention, shape, qkv_TQ, keys, values, flash, queue_)});

@@ -28,11 +28,12 @@ void GpuModel::self_test() {
   pass.hidden_TD.copy_(block_TD);
 
   const Attention plain_attention(layer.shape, {layer.attention_norms, widened(layer.qkv_proj, queue_),
-                                                widened(layer.o_proj, queue_), layer.q_norm_E, layer.k_norm_E});
+                                                widened(layer.o_proj, queue_), layer.q_norm, layer.k_norm});
   const FeedForward plain_mlp(layer.shape,
                               {layer.mlp_norms, widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_)});
-  const at::Tensor cos_TE2 = pass.cos_PE2.index_select(0, pass.rope_rows_T),
-                   sin_TE2 = pass.sin_PE2.index_select(0, pass.rope_rows_T);
+  const std::size_t table = layer.shape.rope_table;
+  const at::Tensor cos_TE2 = pass.cos_PE2[table].index_select(0, pass.rope_rows_T),
+                   sin_TE2 = pass.sin_PE2[table].index_select(0, pass.rope_rows_T);
   const at::Tensor attended_TD =
       attention(layer, pass, norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D), {}, {}).to(at::kFloat);
   compare_paths("attention", attended_TD, plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2), tolerance,

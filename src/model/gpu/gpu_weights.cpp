@@ -47,8 +47,8 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     layer.shape = shape_of(config, partition, i);
     layer.attention_norms = norms_of(source.load_attention_norms(i));
     layer.mlp_norms = norms_of(source.load_mlp_norms(i));
-    layer.q_norm_E = vector_of(source.load_q_norm(i));
-    layer.k_norm_E = vector_of(source.load_k_norm(i));
+    layer.q_norm = vector_of(source.load_q_norm(i));
+    layer.k_norm = vector_of(source.load_k_norm(i));
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
     layer.o_proj = product_of(source.load_o_proj(i));
     layer.gate_up_proj = product_of(source.load_gate_up_proj(i));
@@ -98,7 +98,10 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
       if (config.norm_placement != NormPlacement::kOutput) norms->input_D = ones(D);
       if (config.norm_placement != NormPlacement::kInput) norms->output_D = ones(D);
     }
-    if (config.qk_norm) layer.q_norm_E = layer.k_norm_E = ones(E);
+    if (config.qk_norm) {
+      layer.q_norm = ones(config.qk_norm_of_all_heads ? layer.shape.heads * E : E);
+      layer.k_norm = ones(config.qk_norm_of_all_heads ? layer.shape.kv_heads * E : E);
+    }
     layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
     layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
     layer.gate_up_proj = random_linear(2 * layer.shape.mlp, D, *this, scheme);
@@ -133,9 +136,8 @@ std::uint64_t GpuWeights::num_bytes() const {
   for (const GpuLayer& layer : layers) {
     for (const GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj})
       bytes += linear->num_bytes();
-    for (const at::Tensor& vector :
-         {layer.attention_norms.input_D, layer.attention_norms.output_D, layer.mlp_norms.input_D,
-          layer.mlp_norms.output_D, layer.q_norm_E, layer.k_norm_E}) {
+    for (const at::Tensor& vector : {layer.attention_norms.input_D, layer.attention_norms.output_D,
+                                     layer.mlp_norms.input_D, layer.mlp_norms.output_D, layer.q_norm, layer.k_norm}) {
       bytes += vector.defined() ? vector.nbytes() : 0;
     }
   }
@@ -143,10 +145,14 @@ std::uint64_t GpuWeights::num_bytes() const {
 }
 
 void RopeOnDevice::reach(std::int64_t positions) {
-  if (cos_PE2_.defined() && cos_PE2_.size(0) >= positions) return;
-  const RopeTable table = rope_table(weights_.config, 0, (positions + 4095) / 4096 * 4096);
-  cos_PE2_ = table.cos_PE2.to(weights_.device);
-  sin_PE2_ = table.sin_PE2.to(weights_.device);
+  if (this->positions() >= positions) return;
+  cos_.clear();
+  sin_.clear();
+  for (std::size_t i = 0; i < num_rope_tables(weights_.config); ++i) {
+    const RopeTable table = rope_table(weights_.config, 0, (positions + 4095) / 4096 * 4096, i);
+    cos_.push_back(table.cos_PE2.to(weights_.device));
+    sin_.push_back(table.sin_PE2.to(weights_.device));
+  }
   ++generation_;
 }
 

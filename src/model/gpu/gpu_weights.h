@@ -20,7 +20,7 @@ namespace magister::gpu {
 
 struct GpuLayer {
   BlockNorms attention_norms, mlp_norms;
-  at::Tensor q_norm_E, k_norm_E;                        // f32 or undefined
+  at::Tensor q_norm, k_norm;                            // as AttentionWeights'
   GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as the CPU's blocks say
   LayerShape shape;
 };
@@ -35,6 +35,7 @@ struct GpuWeights {
   GpuLinear head;
   std::vector<GpuLayer> layers;
 
+  float embedding_scale() const { return embedding_multiplier(config, dtype); }
   // Takes everything that the model has of this shard out of the source.
   void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
@@ -44,20 +45,21 @@ struct GpuWeights {
   std::uint64_t num_bytes() const;
 };
 
-// Rotary tables on the device. The shared one grows on demand.
+// Rotary tables on the device, [P, R/2], by LayerShape::rope_table. The shared ones grow on demand.
 class RopeOnDevice {
  public:
   explicit RopeOnDevice(const GpuWeights& weights) : weights_(weights) {}
   // Positions 0 .. P-1 at least.
   void reach(std::int64_t positions);
-  const at::Tensor& cos_PE2() const { return cos_PE2_; }
-  const at::Tensor& sin_PE2() const { return sin_PE2_; }
+  std::int64_t positions() const { return cos_.empty() ? 0 : cos_[0].size(0); }
+  const at::Tensor& cos(std::size_t table) const { return cos_[table]; }
+  const at::Tensor& sin(std::size_t table) const { return sin_[table]; }
   // How often they were made: other tables may stand where old ones stood.
   std::uint64_t generation() const { return generation_; }
 
  private:
   const GpuWeights& weights_;
-  at::Tensor cos_PE2_, sin_PE2_;
+  std::vector<at::Tensor> cos_, sin_;
   std::uint64_t generation_ = 0;
 };
 

@@ -92,6 +92,8 @@ struct CpuKernels {
   // Writes exp(s - new maximum) (0 where masked) back, updates maximum and sum, returns the factor for earlier sums.
   float (*softmax_step)(float* scores, std::int64_t n, std::int64_t begin, std::int64_t end, float scale,
                         float* maximum, float* sum);
+  // x = cap * tanh(x * factor / cap): scores and logits that stay within +-cap (Gemma 2, arXiv 2408.00118).
+  void (*softcap)(float* x, std::int64_t n, float factor, float cap);
   // x *= factor
   void (*scale)(float* x, float factor, std::int64_t n);
   // Folds logits[0, n) into the state.

@@ -1,0 +1,29 @@
+// Gemma 2: Gemma 1 with norms on what blocks add, too, caps on attention's scores and on logits, and a window in every other layer, the
+// first included. Source: transformers Gemma2Config and Gemma2Attention (arXiv 2408.00118); llama.cpp for GGUF files.
+#include <cmath>
+
+#include "model/families/gemma_fields.h"
+
+namespace magister {
+namespace {
+
+constexpr double kAttentionCap = 50.0, kLogitCap = 30.0;  // of a config that does not say
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  read_gemma_layers(source, config, kAttentionCap, kLogitCap, 2);
+}
+
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  read_gemma_layers(source, config, kAttentionCap, kLogitCap, 2);
+  // These files do not say query_pre_attn_scalar. It is the head size, but in the 27B model, which llama.cpp knows by its 46 layers.
+  if (config.attention_multiplier == 0 && config.num_hidden_layers == 46)
+    config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(config.hidden_size / config.num_attention_heads));
+}
+
+}  // namespace
+
+extern const Family kGemma2Family;
+const Family kGemma2Family{"gemma2", "gemma2", "Gemma2ForCausalLM", "gemma2",
+                           false,    read_hf,  read_gguf,           std::span(kGemmaComputes).first(5)};
+
+}  // namespace magister

@@ -1,0 +1,37 @@
+// Gemma 3, text: Gemma 2's layers without caps, with norms on q and k, and two rotary embeddings: one of the layers that slide, five of
+// six, and one of those that see all keys. Source: transformers Gemma3TextConfig (arXiv 2503.19786); llama.cpp for GGUF files.
+#include <cmath>
+
+#include "magister/core/error.h"
+#include "model/families/gemma_fields.h"
+
+namespace magister {
+namespace {
+
+constexpr double kLocalTheta = 10000.0;
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  read_gemma_layers(source, config, 0, 0, source.integer_or("sliding_window_pattern", 6, 1, 1 << 12));
+  config.qk_norm = true;
+  RopeConfig local;
+  local.theta = source.number_or("rope_local_base_freq", kLocalTheta, 1e-3, 1e15);
+  config.sliding_rope =
+      source.rope_of("sliding_attention", config.max_position_embeddings, local.theta).value_or(local);
+}
+
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  read_gemma_layers(source, config, 0, 0, 6);
+  config.qk_norm = true;
+  config.sliding_rope.emplace().theta = source.number_or("rope.freq_base_swa", kLocalTheta, 1e-3, 1e15);
+  // As Gemma 2's: the 27B model is the one with 62 layers.
+  if (config.attention_multiplier == 0 && config.num_hidden_layers == 62)
+    config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(config.hidden_size / config.num_attention_heads));
+}
+
+}  // namespace
+
+extern const Family kGemma3Family;
+const Family kGemma3Family{
+    "gemma3", "gemma3_text", "Gemma3ForCausalLM", "gemma3", false, read_hf, read_gguf, kGemmaComputes, {}, false, 1e6};
+
+}  // namespace magister

@@ -1,0 +1,29 @@
+// What Gemma 1, 2 and 3 share: embeddings times the root of the hidden size, norms by 1 + w, GELU, a head size of its own, a tied head.
+// Source: transformers GemmaConfig, Gemma2Config and Gemma3TextConfig; llama.cpp's conversion, which stores 1 + w.
+#pragma once
+
+#include "model/families/family.h"
+
+namespace magister {
+
+void read_gemma_fields(const HfConfig& source, ModelConfig& config);
+void read_gemma_fields(const GgufConfig& source, ModelConfig& config);
+
+// Of Gemma 2 and 3: norms before and after each block, the scale of attention by query_pre_attn_scalar, windows in some layers.
+// attention_cap, logit_cap: of a config that does not say; 0: none.
+void read_gemma_layers(const HfConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
+                       std::int64_t sliding_pattern);
+void read_gemma_layers(const GgufConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
+                       std::int64_t sliding_pattern);
+
+// Keys that these families compute: Gemma 1 the first, Gemma 2 all but the last two. "gelu" is what Gemma 1's files call the tanh
+// approximation.
+inline constexpr const char* kGemmaComputes[] = {"gelu",
+                                                 "query_pre_attn_scalar",
+                                                 "attn_logit_softcapping",
+                                                 "final_logit_softcapping",
+                                                 "attention.scale",
+                                                 "rope_local_base_freq",
+                                                 "rope_parameters.full_attention"};
+
+}  // namespace magister

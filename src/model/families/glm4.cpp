@@ -1,0 +1,34 @@
+// GLM-4: GLM-4-9B (glm) and GLM-4-0414 (glm4), which has norms on what blocks add, too. Half of each head turns, in interleaved pairs;
+// gate and up are one tensor of the file. Source: transformers GlmConfig, Glm4Config and Glm4DecoderLayer.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kComputes[] = {"partial_rotary_factor"};
+constexpr std::pair<const char*, const char*> kRenames[] = {
+    {"post_attention_layernorm.weight", "post_self_attn_layernorm.weight"},
+    {"pre_feedforward_layernorm.weight", "post_attention_layernorm.weight"},
+    {"post_feedforward_layernorm.weight", "post_mlp_layernorm.weight"}};
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.fused_gate_up_proj = true;
+  if (!source.has("head_dim")) config.head_dim = 128;  // the class's default
+  config.rotary_dim = source.rotary_dim(config.head_dim, 0.5);
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1.5625e-7;
+  config.qkv_bias = source.boolean_or("attention_bias", true);
+}
+
+void read_hf_4(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  config.norm_placement = NormPlacement::kBoth;
+}
+
+}  // namespace
+
+extern const Family kGlmFamily, kGlm4Family;
+const Family kGlmFamily{"glm", "glm", "GlmForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true};
+const Family kGlm4Family{"glm4", "glm4", "Glm4ForCausalLM", "", false, read_hf_4, nullptr, kComputes, kRenames, true};
+
+}  // namespace magister

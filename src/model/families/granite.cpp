@@ -1,0 +1,42 @@
+// Granite 3 and 4's dense models: Llama's layers with four multipliers: of embeddings, attention's scores, what blocks add, and logits.
+// What blocks add needs no multiplier of its own. With h = m h', h + m f(norm(h)) is m (h' + f(norm(h))), and norm(h) with eps is norm(h')
+// with eps / m^2, as RMS norms know no scale: so the residual stream is kept divided by m, from the embeddings on.
+// Source: transformers GraniteConfig and GraniteDecoderLayer; llama.cpp for GGUF files, whose converter turns q and k as Llama's.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+constexpr double kLeast = 1e-4, kMost = 1e4;
+constexpr const char* kComputes[] = {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
+                                     "logits_scaling",       "embedding_scale",      "attention.scale",
+                                     "residual_scale",       "logit_scale"};
+
+void divide_stream(ModelConfig& config, double residual_multiplier) {
+  config.embedding_multiplier /= residual_multiplier;
+  config.rms_norm_eps /= residual_multiplier * residual_multiplier;
+}
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  config.mlp_bias = source.boolean_or("mlp_bias", false);
+  config.attention_multiplier = source.number_or("attention_multiplier", 1.0, kLeast, kMost);
+  config.embedding_multiplier = source.number_or("embedding_multiplier", 1.0, kLeast, kMost);
+  config.logit_scale = 1.0 / source.number_or("logits_scaling", 1.0, kLeast, kMost);
+  divide_stream(config, source.number_or("residual_multiplier", 1.0, kLeast, kMost));
+}
+
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  config.attention_multiplier = source.number_or("attention.scale", 0.0, 0.0, kMost);  // 0: as if it were not there
+  config.embedding_multiplier = source.number_or("embedding_scale", 1.0, kLeast, kMost);
+  config.logit_scale = 1.0 / source.number_or("logit_scale", 1.0, kLeast, kMost);
+  divide_stream(config, source.number_or("residual_scale", 1.0, kLeast, kMost));
+}
+
+}  // namespace
+
+extern const Family kGraniteFamily;
+const Family kGraniteFamily{"granite", "granite", "GraniteForCausalLM", "granite", true, read_hf, read_gguf, kComputes};
+
+}  // namespace magister

@@ -1,0 +1,49 @@
+// OLMo 2 and 3: norms on what blocks add to the residual stream alone, and on q and k over all heads at once. OLMo 3 has a window in
+// three of four layers. Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+void set_layers(ModelConfig& config) {
+  config.norm_placement = NormPlacement::kOutput;
+  config.qk_norm = config.qk_norm_of_all_heads = true;
+}
+
+void read_hf_2(const HfConfig& source, ModelConfig& config) {
+  set_layers(config);
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+}
+
+void read_hf_3(const HfConfig& source, ModelConfig& config) {
+  read_hf_2(source, config);
+  const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
+  config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
+  config.layer_is_sliding = source.sliding_layers(all_but_every(4, config.num_hidden_layers));
+  RopeConfig plain;
+  plain.theta = config.rope.theta;  // scaling is of the layers that see all keys
+  config.sliding_rope =
+      source.rope_of("sliding_attention", config.max_position_embeddings, plain.theta).value_or(plain);
+}
+
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  set_layers(config);
+  MAGISTER_CHECK(
+      !source.has("attention.sliding_window"), ExitCode::kData,
+      "{}: {}.attention.sliding_window is set (OLMo 3 is read from safetensors folders alone); use the model's "
+      "safetensors folder",
+      printable(source.path()), source.architecture());
+}
+
+constexpr const char* kComputes3[] = {"rope_parameters.full_attention"};
+
+}  // namespace
+
+extern const Family kOlmo2Family, kOlmo3Family;
+const Family kOlmo2Family{"olmo2", "olmo2", "Olmo2ForCausalLM", "olmo2", false, read_hf_2, read_gguf};
+const Family kOlmo3Family{"olmo3", "olmo3", "Olmo3ForCausalLM", "", false, read_hf_3, nullptr, kComputes3, {},
+                          false,   500000.0};
+
+}  // namespace magister

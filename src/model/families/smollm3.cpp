@@ -1,0 +1,42 @@
+// SmolLM3: Llama's layers, of which every fourth has no rotary embedding. GGUF's converter turns q and k as it does Llama's.
+// Source: transformers SmolLM3Config and SmolLM3Attention; llama.cpp for GGUF files.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kComputes[] = {"no_rope_layers", "no_rope_layer_interval"};
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  config.mlp_bias = source.boolean_or("mlp_bias", false);
+  if (!source.has("num_key_value_heads")) config.num_key_value_heads = 4;  // the class's default
+  // The list says which layers have one: 1 has, 0 has not.
+  config.layer_has_rope = source.flags("no_rope_layers");
+  if (!source.has("no_rope_layers"))
+    config.layer_has_rope =
+        all_but_every(source.integer_or("no_rope_layer_interval", 4, 1, 1 << 12), config.num_hidden_layers);
+  for (const std::string& type : source.texts("layer_types")) {
+    MAGISTER_CHECK(
+        type == "full_attention", ExitCode::kData,
+        "{}: layer_types has \"{}\" (layers of this family are computed with full_attention only); use another model",
+        printable(source.path()), printable(type));
+  }
+  MAGISTER_CHECK(!source.boolean_or("use_sliding_window", false), ExitCode::kData,
+                 "{}: use_sliding_window is true (windows of this family are not computed); use another model",
+                 printable(source.path()));
+}
+
+void read_gguf(const GgufConfig&, ModelConfig& config) {
+  config.layer_has_rope = all_but_every(4, config.num_hidden_layers);  // not in the file: llama.cpp knows it, too
+}
+
+}  // namespace
+
+extern const Family kSmolLm3Family;
+const Family kSmolLm3Family{
+    "smollm3", "smollm3", "SmolLM3ForCausalLM", "smollm3", true, read_hf, read_gguf, kComputes, {}, false, 2000000.0};
+
+}  // namespace magister
