@@ -42,7 +42,7 @@ def make_classifier(folder, tokenizer, kind, changes, seed=3):
     model = transformers.AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").float().eval()
     tiny_models.fill(model, seed)
     with torch.no_grad():
-        model.score.weight.copy_(torch.randn(model.score.weight.shape, generator=torch.Generator().manual_seed(seed)))
+        model.score.weight.copy_(torch.randn(model.score.weight.shape, generator=torch.Generator().manual_seed(seed)) / SIZES["hidden_size"] ** 0.5)
     model.save_pretrained(folder)
     shutil.copy(tokenizer, folder / "tokenizer.json")
     return model
@@ -102,6 +102,18 @@ class Score(unittest.TestCase):
             self.assertEqual(self.labels, [model.config.id2label[i] for i in range(model.config.num_labels)])
             subprocess.run([tiny_world.PROGRAM, "check", self.world.results(name)], check=True, capture_output=True)
 
+    def test_a_damaged_file(self):
+        self.values("damaged", "llama")
+        path = self.world.results("damaged")
+        with h5py.File(path) as file:
+            at = file["score/value"].id.get_offset()
+        content = bytearray(path.read_bytes())
+        content[at + 12:at + 16] = numpy.float32("nan").tobytes()
+        path.write_bytes(content)
+        done = subprocess.run([tiny_world.PROGRAM, "check", path], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("the score of sample 1 is nan", done.stdout)
+
     def test_functions(self):
         want = self.expected(self.models["llama"], self.ids())
         softmax = self.values("softmax", "llama", 1, "tasks.0.function=softmax")
@@ -151,6 +163,7 @@ class Score(unittest.TestCase):
 
     def refused(self, name, code, *words, task="score", **changes):
         self.world.model = changes.pop("model", self.folder / "llama")
+        name = f"refused-{name}"
         text, self.world.text = self.world.text, EXPERIMENT.replace("task: score", f"task: {task}")
         for key, value in changes.items():
             self.world.text += f"    {key}: {value}\n"
@@ -185,8 +198,8 @@ class Score(unittest.TestCase):
         self.refused("empty", 65, "empty.jsonl:1")
         self.world.data = data
         head = "score.weight"
-        self.refused("no head", 65, f"tensor {head} is missing", model=self.spoiled(lambda config, weights: weights.pop(head)))
-        self.refused("two heads", 65, f"tensor {head} is [3, 48], the config asks for [2, 48]",
+        self.refused("no-head", 65, f"tensor {head} is missing", model=self.spoiled(lambda config, weights: weights.pop(head)))
+        self.refused("two-heads", 65, f"tensor {head} is [3, 48], the config asks for [2, 48]",
                      model=self.spoiled(lambda config, weights: config.update(id2label={"0": "a", "1": "b"})))
         self.refused("names", 65, "id2label", model=self.spoiled(lambda config, weights: config.update(id2label={"0": "a", "2": "b"})))
         self.refused("nan", 65, "the head", model=self.spoiled(lambda config, weights: weights[head].__setitem__((1, 2), float("nan"))))

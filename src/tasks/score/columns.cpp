@@ -1,7 +1,9 @@
 // Names, types and comments of the score datasets; a file is checked from its bytes alone.
 #include "tasks/score/columns.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "magister/core/error.h"
 #include "magister/run/unit_samples.h"
@@ -32,10 +34,11 @@ bool has_scores(const ResultsReader& file, FaultList& faults) {
 
 void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::uint64_t width = std::max<std::uint64_t>(1, file.find("/score/value")->width);
-  std::uint64_t index = unit.samples.begin * width;
-  for (const float value : file.rows<float>("/score/value", unit.samples.begin, unit.samples.size())) {
-    if (!std::isfinite(value)) faults.add("unit {}: the score of sample {} is {}", unit.index, index / width, value);
-    ++index;
+  std::vector<float> values(unit.samples.size() * width);
+  file.read("/score/value", unit.samples.begin, std::as_writable_bytes(std::span(values)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]))
+      faults.add("unit {}: the score of sample {} is {}", unit.index, unit.samples.begin + i / width, values[i]);
   }
 }
 

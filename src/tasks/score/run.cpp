@@ -115,7 +115,7 @@ class ScoreShard final : public ShardModel {
     if (!writer_) return;
     const at::Tensor value_SL = applied(function_, logits_SL).contiguous();
     const auto* bytes = static_cast<const std::byte*>(value_SL.const_data_ptr());
-    writer_->submit(unit, {{"/score/value", {bytes, bytes + value_SL.nbytes()}}});
+    writer_->submit(unit, {{"/score/value", {bytes, bytes + value_SL.nbytes()}, true}});
     base_.work.tell();
   }
 
