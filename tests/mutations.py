@@ -60,6 +60,11 @@ MUTATIONS = [
              "tests/model/families_test.py granite"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
+    # Scores.
+    Mutation("padding-scored", "src/tasks/score/run.cpp", "[&](TokenId id) { return id != pad_token_id; }", "[&](TokenId) { return true; }",
+             "tests/end_to_end/score_test.py Score.test_values_and_labels"),
+    Mutation("head-of-the-vocabulary", "include/magister/model/partition.h", "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())}",
+             "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs() > 1 ? config.head_outputs() - 1 : 1)}", "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
     Mutation("gpu-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, {attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, {attend(",

@@ -62,7 +62,9 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
   ModelDescription description = describe_source(source);
   const TensorInfo* head = file.find("lm_head.weight");
   const TensorInfo* embeddings = file.find(description.names.embed_tokens);
-  if (!description.config.tie_word_embeddings || head == nullptr || embeddings == nullptr) return description;
+  if (description.config.is_classifier() || !description.config.tie_word_embeddings || head == nullptr ||
+      embeddings == nullptr)
+    return description;
   if (same_values(file, *embeddings, *head)) {
     description.names.ignored.push_back(head->name);
     return description;

@@ -88,7 +88,9 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   std::vector<ModelParameter> all = {
       {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows},
       {&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}}};
-  if (!config.tie_word_embeddings) {
+  if (config.is_classifier()) {
+    all.push_back({&TensorNames::lm_head, "score.weight", "", {config.head_outputs(), D}, Division::kWhole});
+  } else if (!config.tie_word_embeddings) {
     all.push_back({&TensorNames::lm_head, "lm_head.weight", "output.weight", {V, D}, Division::kVocabRows});
   }
   return all;

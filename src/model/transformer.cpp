@@ -179,7 +179,7 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
 }
 
 double Transformer::head_flops(std::int64_t num_rows) const {
-  return 2.0 * config().hidden_size * config().vocab_size * num_rows;
+  return 2.0 * config().hidden_size * config().head_outputs() * num_rows;
 }
 
 }  // namespace magister

@@ -81,8 +81,9 @@ at::Tensor WeightSource::load_embeddings() {
 at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
   if (description_.names.lm_head.empty()) return embeddings_vD;
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  at::Tensor out_vD = allocate({size_of(partition_.vocab), description_.config.hidden_size}, dtype_);
-  read(description_.names.lm_head, partition_.vocab, {0, D}, out_vD);
+  const IndexRange rows = partition_.head_rows(description_.config);
+  at::Tensor out_vD = allocate({size_of(rows), description_.config.hidden_size}, dtype_);
+  read(description_.names.lm_head, rows, {0, D}, out_vD);
   return out_vD;
 }
 

@@ -78,6 +78,20 @@ std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int nu
   return group ? queue_of(*group) : queue_of(plan_layout(num_ranks, layout));
 }
 
+void check_head(const Task& task, const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.config();
+  if (task.reads_labels() == config.is_classifier()) return;
+  MAGISTER_CHECK(config.is_classifier(), ExitCode::kConfig,
+                 "{}: {} is a language model (a task of kind {} reads a head of labels, as a sequence classifier or "
+                 "reward model has it); name such a model, or use a task of another kind",
+                 task.name(), printable(checkpoint.path(), 4096), task.kind());
+  fail(
+      ExitCode::kConfig,
+      "{}: {} is a classifier of {} labels (a task of kind {} reads a head over the vocabulary, which it has not); use "
+      "a language model, or `task: score`",
+      task.name(), printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
+}
+
 }  // namespace
 
 TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks)
@@ -90,6 +104,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
       dataset_(Dataset::open(context_.world, task.dataset(), context_.stop_poll())) {
+  check_head(task_, checkpoint_);
   if (group_) {
     tp_size_ = group_->tp_size();
   } else {

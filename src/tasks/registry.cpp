@@ -3,12 +3,13 @@
 
 #include "tasks/generate/config.h"
 #include "tasks/judge/config.h"
+#include "tasks/score/config.h"
 #include "tasks/teacher_logits/config.h"
 
 namespace magister {
 
 TaskKinds built_in_tasks() {
-  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task()};
+  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(), score_task()};
   return kinds;
 }
 

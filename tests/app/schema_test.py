@@ -169,7 +169,7 @@ class Schema(unittest.TestCase):
     def test_the_tables_have_exactly_the_keys_of_the_schema(self):
         top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
         found = self.keys({"properties": top})
-        for kind in ("teacher_logits", "generate", "judge"):
+        for kind in ("teacher_logits", "generate", "judge", "score"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model."):
                     continue  # the same section as above

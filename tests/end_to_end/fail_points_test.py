@@ -10,6 +10,7 @@ import tempfile
 import time
 import unittest
 
+import score_test
 from tiny_world import CHAIN, ROOT, World
 
 
@@ -32,12 +33,16 @@ class FailPoints(unittest.TestCase):
         cls.addClassCleanup(cls.scratch.cleanup)
         teacher = World(cls.scratch.name, records=60)
         chain = World(cls.scratch.name + "/chain", records=60, model=teacher.model, text=CHAIN, results=("answers.h5", "verdicts.h5"))
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain)}
-        cls.teacher, cls.chain = teacher, chain
+        scored = score_test.make_world(cls.scratch.name + "/score")
+        score_test.make_classifier(scored.folder / "classifier", scored.model / "tokenizer.json", *score_test.MODELS["llama"])
+        scored.model = scored.folder / "classifier"
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored)}
+        cls.teacher, cls.chain, cls.scored = teacher, chain, scored
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
-        self.world = self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file.")) else self.teacher
+        self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
+                      else self.scored if name.startswith("score.") else self.teacher)
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):

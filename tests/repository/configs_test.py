@@ -56,15 +56,15 @@ class Configs(unittest.TestCase):
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "model.quantization=int8", "model.chat_template=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
-        own = {key for key in table() if not key.startswith(("generate.", "judge."))}
+        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score."))}
         self.assertEqual(keys | {"output.hints", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
                  "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"]}
-        for index, kind in enumerate(("generate", "judge")):
-            found = self.resolved("judge.yaml", *(f"tasks.{index}.{entry}" for entry in extra[kind]))
+        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score")):
+            found = self.resolved(example, *(f"tasks.{index}.{entry}" for entry in extra.get(kind, [])))
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
                 for one in ("json_schema=a.json", "regex=a", "choice=a", "grammar=a.ebnf"):
                     found.update(self.resolved("judge.yaml", f"tasks.0.constraint.{one}"))
@@ -86,7 +86,7 @@ class Configs(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         found = flatten(yaml.safe_load(result.stdout))
         for key, default in table().items():
-            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.")):
+            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.")):
                 continue
             self.assertEqual(found[key], type(found[key])(default), key)
 

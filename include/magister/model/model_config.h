@@ -71,6 +71,13 @@ struct ModelConfig {
   bool fused_qkv_proj = false;               // files hold q, k and v as one tensor, rows of q first (Phi-3)
   bool fused_gate_up_proj = false;           // and gate and up, rows of gate first
   std::int64_t bos_token_id = -1, eos_token_id = -1;
+  // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
+  std::vector<std::string> labels;
+  std::int64_t pad_token_id = -1;  // of a classifier: it reads the last token that is another
+
+  bool is_classifier() const { return !labels.empty(); }
+  // Rows of the head: the vocabulary, or the labels.
+  std::int64_t head_outputs() const { return is_classifier() ? static_cast<std::int64_t>(labels.size()) : vocab_size; }
 
   bool slides(std::int64_t layer) const {
     return sliding_window > 0 && (layer_is_sliding.empty() || layer_is_sliding[static_cast<std::size_t>(layer)]);
@@ -87,7 +94,7 @@ struct ModelConfig {
 // Where each weight of the model stands in its file. Hugging Face's names and GGUF's differ, and llama-family GGUF files
 // hold q and k rows in another rotary order, undone on reading (see WeightSource).
 struct TensorNames {
-  std::string embed_tokens, norm, lm_head;  // lm_head empty when tied
+  std::string embed_tokens, norm, lm_head;  // lm_head empty when tied; of a classifier its `score`
   struct Layer {
     std::string attention_input_norm, attention_output_norm, mlp_input_norm, mlp_output_norm;  // empty: none
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights

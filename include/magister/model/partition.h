@@ -16,6 +16,11 @@ struct Partition {
   IndexRange kv_heads;  // KV heads that they use
   IndexRange mlp;       // columns of the MLP's middle
   IndexRange vocab;     // rows of embedding and head
+
+  // A classifier's few labels stand on every shard.
+  IndexRange head_rows(const ModelConfig& config) const {
+    return config.is_classifier() ? IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())} : vocab;
+  }
 };
 
 // Throws Error(kConfig) with the group sizes that do work.

@@ -47,9 +47,10 @@ class WeightSource {
                at::ScalarType dtype, QuantScheme quantization = {}, ThreadPool* pool = nullptr,
                LoadHook before_product = {});
 
-  at::Tensor load_embeddings();                              // [v, D]
-  at::Tensor load_lm_head(const at::Tensor& embeddings_vD);  // [v, D]; the embeddings themselves when tied
-  at::Tensor load_norm();                                    // [D], the last norm, times the scale of the logits
+  at::Tensor load_embeddings();  // [v, D]
+  // [v, D]; the embeddings themselves when tied. Of a classifier all labels.
+  at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
+  at::Tensor load_norm();  // [D], the last norm, times the scale of the logits
 
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);

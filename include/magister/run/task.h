@@ -95,6 +95,8 @@ class Task {
 
   const ModelSection& model_section() const { return model_; }
   const DatasetConfig& dataset() const { return dataset_; }
+  // Whether it wants a head of labels (a classifier, a reward model) where other tasks want one over the vocabulary.
+  virtual bool reads_labels() const { return false; }
   // device: what `auto` stands for where it says something.
   virtual PassShape pass_shape(const PassLimits& device) const = 0;
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.

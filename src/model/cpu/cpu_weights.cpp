@@ -35,8 +35,8 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   }
   layers.norm = {source.load_norm(), {}, description.config.norm_kind == NormKind::kLayer};
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
-                    layers.partition.vocab,
-                    description.config.vocab_size,
+                    layers.partition.head_rows(description.config),
+                    description.config.head_outputs(),
                     {},
                     description.config.final_logit_softcapping};
   source.verify_all_used();

@@ -176,6 +176,27 @@ std::int64_t HfConfig::token_or(const std::string& key, std::int64_t fallback) c
   return json_integer(value, path_, key, -1, INT32_MAX);
 }
 
+std::vector<std::string> HfConfig::labels() const {
+  constexpr std::int64_t kMostLabels = 1 << 16;
+  std::vector<std::string> names;
+  if (!has("id2label")) {
+    const std::int64_t count = integer_or("num_labels", 2, 1, kMostLabels);
+    for (std::int64_t i = 0; i < count; ++i) names.push_back(fmt::format("LABEL_{}", i));
+    return names;
+  }
+  const nlohmann::json& given = (*root_)["id2label"];
+  bool good = given.is_object() && !given.empty() && given.size() <= static_cast<std::size_t>(kMostLabels);
+  for (std::size_t i = 0; good && i < given.size(); ++i) {
+    const auto found = given.find(std::to_string(i));
+    good = found != given.end() && found->is_string();
+    if (good) names.push_back(found->get<std::string>());
+  }
+  MAGISTER_CHECK(good, ExitCode::kData,
+                 "{}: id2label is {} (a name for each of 0, 1, ... is needed, at most {}); fix the config",
+                 printable(path_), json_shown(given), kMostLabels);
+  return names;
+}
+
 void HfConfig::accept_quantization() {
   root_->erase("quantization_config");
   root_->erase("compression_config");

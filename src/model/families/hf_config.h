@@ -35,6 +35,9 @@ class HfConfig {
   std::vector<bool> flags(const std::string& key) const;                       // a list of 0 and 1; absent: empty
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
+  // Of a sequence classifier: id2label, or as many LABEL_i as num_labels says (2 where nothing is said).
+  std::vector<std::string> labels() const;
+
   // theta: where the config does not say. Of the layers that see all keys where it tells types of layers apart and the family computes that.
   RopeConfig rope(std::int64_t max_position_embeddings, double theta) const;
   // Of the layers of this type, where the config tells them apart.

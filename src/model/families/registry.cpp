@@ -36,6 +36,15 @@ std::string known_names(const char* Family::* field) {
   return names;
 }
 
+// transformers' name for the same layers with a head of labels.
+std::string classifier_of(const Family& family) {
+  constexpr std::string_view kLanguageModel = "ForCausalLM";
+  std::string name = family.architecture;
+  if (name.ends_with(kLanguageModel))
+    name.replace(name.size() - kLanguageModel.size(), kLanguageModel.size(), "ForSequenceClassification");
+  return name;
+}
+
 }  // namespace
 
 const Family& family_of(const HfConfig& source) {
@@ -46,10 +55,9 @@ const Family& family_of(const HfConfig& source) {
                  "{}: model_type is \"{}\" (this architecture is not supported; known: {}); use another model",
                  printable(source.path()), printable(type), known_names(&Family::model_type));
   for (const std::string& name : source.texts("architectures")) {
-    MAGISTER_CHECK(name == (*found)->architecture, ExitCode::kData,
-                   "{}: architectures names \"{}\" (only language models with a head over the vocabulary run here, for "
-                   "this family {}); use another model",
-                   printable(source.path()), printable(name), (*found)->architecture);
+    MAGISTER_CHECK(name == (*found)->architecture || name == classifier_of(**found), ExitCode::kData,
+                   "{}: architectures names \"{}\" (of this family {} and {} run here); use another model",
+                   printable(source.path()), printable(name), (*found)->architecture, classifier_of(**found));
   }
   return **found;
 }
@@ -98,6 +106,12 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   config.rotary_dim = source.rotary_dim(config.head_dim);
   config.activation = source.activation();
   family.read_hf(source, config);
+  const std::vector<std::string> architectures = source.texts("architectures");
+  if (!architectures.empty() && architectures.front() == classifier_of(family)) {
+    config.labels = source.labels();
+    config.pad_token_id = source.token_or("pad_token_id", -1);
+    config.final_logit_softcapping = 0;  // of logits over a vocabulary
+  }
   check_config(config, source.path());
   return config;
 }

@@ -31,8 +31,8 @@ void GpuBackend::randomize(const QuantScheme& quantization) {
 
 void GpuBackend::take_head() {
   lm_head_ = {{model_.head().weight_NK, {}},
-              partition_.vocab,
-              config_.vocab_size,
+              partition_.head_rows(config_),
+              config_.head_outputs(),
               model_.queue(),
               config_.final_logit_softcapping};
 }

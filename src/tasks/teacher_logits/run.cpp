@@ -6,18 +6,17 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "magister/core/log.h"
 #include "magister/device/upload.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/pass_budget.h"
+#include "magister/run/sequence_passes.h"
 #include "magister/run/shard_threads.h"
 #include "magister/run/unit_samples.h"
 #include "tasks/teacher_logits/columns.h"
@@ -69,22 +68,16 @@ std::vector<std::int64_t> choose_rows(const std::vector<std::uint8_t>& assistant
   return rows;
 }
 
-// Two halves of about equal tokens.
-std::pair<Part, Part> halves_of(const Part& part) {
-  std::pair<Part, Part> halves;
-  const std::int64_t half = part.num_tokens() / 2;
-  std::int64_t tokens = 0, in_first = 0;
-  for (std::size_t i = 0; i < part.sequences.size(); ++i) {
-    const bool first = i == 0 || (tokens < half && i + 1 < part.sequences.size());
-    tokens += static_cast<std::int64_t>(part.sequences[i].size());
-    if (first) in_first = tokens;
-    (first ? halves.first : halves.second).sequences.push_back(part.sequences[i]);
-  }
-  if (!part.assistant.empty()) {
-    halves.first.assistant.assign(part.assistant.begin(), part.assistant.begin() + in_first);
-    halves.second.assistant.assign(part.assistant.begin() + in_first, part.assistant.end());
-  }
-  return halves;
+Part part_of(const Part& unit, IndexRange sequences) {
+  Part part;
+  const auto at = [](auto& list, std::uint64_t index) { return list.begin() + static_cast<std::ptrdiff_t>(index); };
+  part.sequences.assign(at(unit.sequences, sequences.begin), at(unit.sequences, sequences.end));
+  if (unit.assistant.empty()) return part;
+  std::uint64_t first = 0;
+  for (std::uint64_t i = 0; i < sequences.begin; ++i) first += unit.sequences[i].size();
+  const auto count = static_cast<std::uint64_t>(part.num_tokens());
+  part.assistant.assign(at(unit.assistant, first), at(unit.assistant, first + count));
+  return part;
 }
 
 // A part whose rows are in flight.
@@ -97,11 +90,11 @@ struct Started {
 class Shard final : public ShardModel {
  public:
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-      : ShardModel(run.base, std::move(group), first), run_(run) {
+      : ShardModel(run.base, std::move(group), first), run_(run), passes_(group_.tp_size() == 1) {
     reducer_.emplace(model_.lm_head(), group_, pool_, run_.top_k);
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
-    most_tokens_ = measured_token_budget(model_, *reducer_, most_tokens_of_a_unit());
+    passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_unit()));
   }
 
   void run_units() {
@@ -156,23 +149,16 @@ class Shard final : public ShardModel {
     return true;
   }
 
-  // Appends the part's in-flight rows; in halves where the device has no memory for the whole. False: the job wants to stop.
-  bool compute(const Part& part, std::vector<Started>& started) {
-    if (part.num_tokens() <= most_tokens_ || part.sequences.size() == 1) {
-      try {
-        std::optional<Started> rows = start(part);
-        if (!rows) return false;
-        started.push_back(std::move(*rows));
-        return true;
-      } catch (const c10::OutOfMemoryError& error) {
-        if (part.sequences.size() == 1 || group_.tp_size() > 1) refuse_size(part.num_tokens(), error);
-        most_tokens_ = part.num_tokens() / 2;
-        log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", part.num_tokens(),
-                    most_tokens_);
-      }
-    }
-    const auto [first, second] = halves_of(part);
-    return compute(first, started) && compute(second, started);
+  // The unit's in-flight rows. False: the job wants to stop.
+  bool compute(const Part& unit, std::vector<Started>& started) {
+    std::vector<std::int64_t> lengths;
+    for (const auto& sequence : unit.sequences) lengths.push_back(static_cast<std::int64_t>(sequence.size()));
+    return passes_.run(lengths, [&](IndexRange sequences) {
+      std::optional<Started> rows = start(sequences.size() == lengths.size() ? unit : part_of(unit, sequences));
+      if (!rows) return false;
+      started.push_back(std::move(*rows));
+      return true;
+    });
   }
 
   std::optional<Started> start(const Part& part) {
@@ -238,18 +224,11 @@ class Shard final : public ShardModel {
                       {ids + begin, ids + *after});
   }
 
-  [[noreturn]] void refuse_size(std::int64_t tokens, const c10::OutOfMemoryError& error) const {
-    fail(ExitCode::kConfig,
-         "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a group must do "
-         "the same); lower unit_tokens or max_length, use larger groups or a quantization",
-         tokens, printable(error.msg(), 300));
-  }
-
   const TeacherRun& run_;
   std::optional<LogitReducer> reducer_;
   std::optional<Pending> pending_;
-  std::int64_t unit_ = -1;                                               // that is computed
-  std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();  // of a pass, as far as is known
+  std::int64_t unit_ = -1;  // that is computed
+  SequencePasses passes_;
 };
 
 }  // namespace

@@ -1,0 +1,49 @@
+// Halves of about equal tokens, down to single sequences.
+#include "magister/run/sequence_passes.h"
+
+#include <c10/util/Exception.h>
+
+#include <numeric>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+
+namespace magister {
+namespace {
+
+std::int64_t tokens_of(const std::vector<std::int64_t>& lengths, IndexRange range) {
+  return std::accumulate(lengths.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                         lengths.begin() + static_cast<std::ptrdiff_t>(range.end), std::int64_t{0});
+}
+
+// The first sequence of the second half.
+std::uint64_t middle_of(const std::vector<std::int64_t>& lengths, IndexRange range) {
+  const std::int64_t half = tokens_of(lengths, range) / 2;
+  std::uint64_t middle = range.begin;
+  for (std::int64_t tokens = 0; middle + 1 < range.end && (middle == range.begin || tokens < half); ++middle)
+    tokens += lengths[middle];
+  return middle;
+}
+
+}  // namespace
+
+bool SequencePasses::run(const std::vector<std::int64_t>& lengths, IndexRange range, const Pass& pass) {
+  const std::int64_t tokens = tokens_of(lengths, range);
+  if (tokens <= most_tokens_ || range.size() == 1) {
+    try {
+      return pass(range);
+    } catch (const c10::OutOfMemoryError& error) {
+      MAGISTER_CHECK(range.size() > 1 && divides_, ExitCode::kConfig,
+                     "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a "
+                     "group must do the same); lower unit_tokens or max_length, use larger groups or a quantization",
+                     tokens, printable(error.msg(), 300));
+      most_tokens_ = tokens / 2;
+      log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", tokens,
+                  most_tokens_);
+    }
+  }
+  const std::uint64_t middle = middle_of(lengths, range);
+  return run(lengths, {range.begin, middle}, pass) && run(lengths, {middle, range.end}, pass);
+}
+
+}  // namespace magister

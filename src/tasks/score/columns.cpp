@@ -1,0 +1,49 @@
+// Names, types and comments of the score datasets; a file is checked from its bytes alone.
+#include "tasks/score/columns.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "magister/core/error.h"
+#include "magister/run/unit_samples.h"
+
+namespace magister {
+
+std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
+                                      std::size_t num_labels) {
+  std::vector<ColumnSpec> columns =
+      sample_columns(num_samples, num_tokens, key_bytes, "tokens of sample i are offset[i] .. offset[i+1] of /tokens",
+                     "the tokens as the model saw them");
+  columns.push_back({"/score/value", ColumnType::kF32, num_samples, num_labels == 1 ? 0 : num_labels,
+                     num_labels == 1 ? "the number that the model gives to the record"
+                                     : "a number for each label, in the order of the attribute `labels`",
+                     "", ColumnSpec::Extent::kSamples});
+  return columns;
+}
+
+namespace {
+
+bool has_scores(const ResultsReader& file, FaultList& faults) {
+  const ColumnSpec* const column = file.find("/score/value");
+  if (column != nullptr && column->type == ColumnType::kF32 && column->extent == ColumnSpec::Extent::kSamples)
+    return true;
+  faults.add("dataset /score/value is missing or not f32, one row a sample");
+  return false;
+}
+
+void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults) {
+  const std::uint64_t width = std::max<std::uint64_t>(1, file.find("/score/value")->width);
+  std::vector<float> values(unit.samples.size() * width);
+  file.read("/score/value", unit.samples.begin, std::as_writable_bytes(std::span(values)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]))
+      faults.add("unit {}: the score of sample {} is {}", unit.index, unit.samples.begin + i / width, values[i]);
+  }
+}
+
+}  // namespace
+
+const ResultsSchema kScoreSchema = {"magister.score", 1, has_scores, nullptr, check_scores};
+
+}  // namespace magister

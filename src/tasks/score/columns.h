@@ -1,0 +1,19 @@
+// The datasets of a score task's results, and what `check` demands of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/io/results/results_file.h"
+#include "magister/io/results/schema.h"
+
+namespace magister {
+
+// n samples of T tokens; labels: of the model, in order.
+std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
+                                      std::size_t num_labels);
+
+extern const ResultsSchema kScoreSchema;
+
+}  // namespace magister

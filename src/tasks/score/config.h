@@ -1,0 +1,34 @@
+// The keys of `task: score`. configs/README.md lists each with default and range; keep the two in step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "magister/core/config.h"
+#include "magister/engine/unit_plan.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/task_kinds.h"
+
+namespace magister {
+
+// What is made of the head's numbers; `none` is what trainers of students and policies want.
+enum class ScoreFunction { kNone, kSigmoid, kSoftmax };
+
+struct ScoreConfig {
+  std::string name = "score";
+  ModelSection model;
+  DatasetConfig dataset;
+  std::uint64_t max_length = 2048;  // tokens per record
+  std::string length_place;         // file:line:column and key
+  Overflow overflow = Overflow::kTruncate;
+  std::uint64_t unit_tokens = 2048;
+  ScoreFunction function = ScoreFunction::kNone;
+  std::string function_place;
+};
+
+ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experiment);
+// Implemented with the task itself (src/tasks/score/task.cpp).
+TaskKind score_task();
+
+}  // namespace magister

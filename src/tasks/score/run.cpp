@@ -1,0 +1,135 @@
+// One thread a shard. Only the row that the head reads leaves the layers, so a unit's logits are a few numbers a record.
+#include "tasks/score/run.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "magister/core/fail_point.h"
+#include "magister/device/upload.h"
+#include "magister/run/not_finite.h"
+#include "magister/run/sequence_passes.h"
+#include "magister/run/shard_threads.h"
+#include "magister/run/unit_samples.h"
+
+namespace magister {
+namespace {
+
+using Sequences = std::vector<std::vector<TokenId>>;
+
+// The token that stands for the record: the last that is not padding, as transformers looks for it (its first where all are).
+std::int64_t read_token(const std::vector<TokenId>& ids, std::int64_t pad_token_id) {
+  const auto last = std::find_if(ids.rbegin(), ids.rend(), [&](TokenId id) { return id != pad_token_id; });
+  return last == ids.rend() ? 0 : static_cast<std::int64_t>(ids.rend() - last) - 1;
+}
+
+at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
+  switch (function) {
+    case ScoreFunction::kSigmoid:
+      return logits_SL.sigmoid();
+    case ScoreFunction::kSoftmax:
+      return logits_SL.softmax(1);
+    case ScoreFunction::kNone:
+      break;
+  }
+  return logits_SL;
+}
+
+class ScoreShard final : public ShardModel {
+ public:
+  ScoreShard(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first, ScoreFunction function)
+      : ShardModel(run, std::move(group), first), function_(function), passes_(group_.tp_size() == 1) {}
+
+  void run_units() {
+    while (const auto index = claim()) {
+      unit_ = static_cast<std::int64_t>(*index);
+      watch("compute", unit_);
+      fail_point("score.unit.begin");
+      const Unit unit = base_.file.unit(*index);
+      const Sequences sequences = sample_tokens(base_.file, unit);
+      const at::Tensor logits_SL = compute(sequences);
+      if (!logits_SL.defined()) {
+        base_.work.tickets.request_stop();
+        break;
+      }
+      refuse_what_is_not_finite(unit, sequences, logits_SL);
+      fail_point("score.unit.computed");
+      write(unit, logits_SL);
+    }
+    drain();
+  }
+
+ private:
+  std::optional<std::uint64_t> claim() {
+    const PhaseTimes::Span span(times_, "draw");
+    return claim_for_group(group_, base_.work.tickets, base_.stop_wanted);
+  }
+
+  // [sequences, labels] f32 on the CPU; undefined: the job wants to stop.
+  at::Tensor compute(const Sequences& sequences) {
+    const PhaseTimes::Span span(times_, "compute");
+    std::vector<std::int64_t> lengths;
+    for (const auto& sequence : sequences) lengths.push_back(static_cast<std::int64_t>(sequence.size()));
+    std::vector<at::Tensor> parts;
+    const bool done = passes_.run(lengths, [&](IndexRange range) {
+      TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("score.pass.memory"), "a test asked for it");
+      const auto at = [&](std::uint64_t i) { return sequences.begin() + static_cast<std::ptrdiff_t>(i); };
+      const at::Tensor logits_SL = pass({at(range.begin), at(range.end)});
+      if (logits_SL.defined()) parts.push_back(logits_SL);
+      return logits_SL.defined();
+    });
+    return done ? at::cat(parts, 0) : at::Tensor();
+  }
+
+  at::Tensor pass(const Sequences& sequences) {
+    const PackedBatch batch = pack_sequences(sequences);
+    const at::Tensor hidden_TD = model_.forward(batch, [this] {
+      fail_point("score.layer");
+      watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
+      return stop_agreed();
+    });
+    if (!hidden_TD.defined()) return {};
+    std::vector<std::int64_t> rows;
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config().pad_token_id));
+    const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
+    return model_.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
+  }
+
+  // Every shard finds the same record, so all look for the layer together.
+  void refuse_what_is_not_finite(const Unit& unit, const Sequences& sequences, const at::Tensor& logits_SL) {
+    const at::Tensor good_S = logits_SL.isfinite().all(1);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
+      refuse_not_finite(model_, record_words(base_.file, unit.samples.begin + i),
+                        static_cast<std::uint64_t>(read_token(sequences[i], model_.config().pad_token_id)),
+                        sequences[i]);
+    }
+  }
+
+  void write(const Unit& unit, const at::Tensor& logits_SL) {
+    if (!writer_) return;
+    const at::Tensor value_SL = applied(function_, logits_SL).contiguous();
+    const auto* bytes = static_cast<const std::byte*>(value_SL.const_data_ptr());
+    writer_->submit(unit, {{"/score/value", {bytes, bytes + value_SL.nbytes()}, true}});
+    base_.work.tell();
+  }
+
+  ScoreFunction function_;
+  SequencePasses passes_;
+  std::int64_t unit_ = -1;  // that is computed
+};
+
+}  // namespace
+
+void run_score_units(const ModelRun& run, ScoreFunction function) {
+  run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+    ScoreShard(run, std::move(group), first, function).run_units();
+  });
+}
+
+}  // namespace magister

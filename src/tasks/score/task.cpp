@@ -1,0 +1,104 @@
+// Task score: what a sequence classifier or a reward model says about each record, a number or one for each label.
+// Source: transformers' *ForSequenceClassification (GenericForSequenceClassification): the head reads the last token that is no padding.
+#include "magister/run/task.h"
+
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/run/shard_model.h"
+#include "tasks/score/columns.h"
+#include "tasks/score/config.h"
+#include "tasks/score/run.h"
+
+namespace magister {
+namespace {
+
+class ScoreJob final : public TaskJob {
+ public:
+  ScoreJob(const ScoreConfig& config, const TaskInputs& inputs);
+
+  Attributes identity() override { return {{"labels", nlohmann::json(model_.labels).dump()}}; }
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override {
+    TaskResults results;
+    results.columns = score_columns(plan.num_samples, plan.num_tokens, plan.key_bytes, model_.labels.size());
+    results.default_plot_column = "/score/value";
+    return results;
+  }
+  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers&) const override {
+    return {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
+  }
+  void work(const ModelRun& run, const PlanNumbers&) override { run_score_units(run, config_.function); }
+
+ private:
+  const ScoreConfig& config_;
+  const ModelConfig& model_;
+  const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
+  std::optional<ChatPrompts> chat_;       // where the records hold chats
+};
+
+ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
+    : config_(config), model_(inputs.checkpoint.config()) {
+  MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
+                     config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
+                 ExitCode::kConfig,
+                 "{} is {}, but the model was made for {} positions (scores of longer texts would be meaningless); "
+                 "choose at most {}",
+                 config_.length_place, config_.max_length, model_.max_position_embeddings,
+                 model_.max_position_embeddings);
+  MAGISTER_CHECK(config_.function != ScoreFunction::kSoftmax || model_.labels.size() > 1, ExitCode::kConfig,
+                 "{} is softmax, but the model has one label (every score would be 1); choose none or sigmoid",
+                 config_.function_place);
+  MAGISTER_CHECK(config_.model.quantization_loss == 0, ExitCode::kConfig,
+                 "{}: model.quantization_loss compares distributions over a vocabulary (this model gives {} numbers); "
+                 "remove it, and compare the scores of two runs",
+                 config_.name, model_.labels.size());
+  if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+}
+
+SampleRules ScoreJob::rules() {
+  SampleRules rules;
+  rules.max_length = config_.max_length;
+  rules.overflow = config_.overflow;
+  rules.unit_tokens = config_.unit_tokens;
+  rules.vocab_size = model_.vocab_size;
+  rules.tokenizer = tokenizer_;
+  rules.min_length = 1;
+  if (chat_) {
+    rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
+      return {{chat_->encode(ChatPrompts::chat_of(record, config_.dataset), false, record.where)}};
+    };
+  }
+  return rules;
+}
+
+class Score final : public Task {
+ public:
+  explicit Score(ScoreConfig config)
+      : Task("score", config.name, config.model, config.dataset), config_(std::move(config)) {}
+
+  bool reads_labels() const override { return true; }
+  PassShape pass_shape(const PassLimits&) const override {
+    return {config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
+  }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    return std::make_unique<ScoreJob>(config_, inputs);
+  }
+
+ private:
+  ScoreConfig config_;
+};
+
+}  // namespace
+
+TaskKind score_task() {
+  return {"score",
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<Score>(read_score_config(node, experiment));
+          },
+          &kScoreSchema};
+}
+
+}  // namespace magister
