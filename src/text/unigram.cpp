@@ -98,7 +98,8 @@ void Unigram::encode_word(std::string_view piece, std::vector<TokenId>& ids) con
     bool whole_character = false;
     const auto offer = [&](std::size_t bytes, std::int32_t token, double score) {
       Best& end = best[at + bytes];
-      if (end.token == kNone || score > end.score) end = {rounded(score), static_cast<std::uint32_t>(at), token};
+      score = rounded(score);
+      if (end.token == kNone || score > end.score) end = {score, static_cast<std::uint32_t>(at), token};
     };
     trie_.walk(piece.substr(at), [&](std::size_t bytes, std::int32_t token) {
       offer(bytes, token, here + tokens_[static_cast<std::size_t>(token)].score);
@@ -110,7 +111,7 @@ void Unigram::encode_word(std::string_view piece, std::vector<TokenId>& ids) con
           "{}: has no token for \"{}\" and no unknown token (the text cannot be encoded); change the text, or "
           "use another tokenizer",
           source_, printable(piece.substr(at, length)));
-      offer(length, kUnknown, rounded(here + rules_.unknown_score));
+      offer(length, kUnknown, here + rules_.unknown_score);
     }
     at += length;
   }

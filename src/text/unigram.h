@@ -51,7 +51,9 @@ class Unigram final : public TokenModel {
   struct Rules {
     TokenId unknown = -1;  // -1: a text with unknown characters is refused
     double unknown_score = 0;
-    bool single_precision = false;  // sums of scores are float (SentencePiece), otherwise double
+    // Sums of scores are float, as in SentencePiece since 0.2.2 (up to 0.2.1 sums were compared as double before they were rounded, which
+    // decides between equal pieces in another order), otherwise double.
+    bool single_precision = false;
     bool byte_fallback = false;
     bool look_up_fused = true;            // unknown characters side by side are looked up together (the reference)
     std::array<TokenId, 256> byte_ids{};  // <0xNN>, or -1

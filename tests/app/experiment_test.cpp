@@ -199,7 +199,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
   };
   const std::vector<Case> cases = {
       {"tasks.0.dataset.mesages=x", "did you mean messages?",
-       "known here: path, text, tokens, messages, tools, special_tokens, key, limit"},
+       "known here: path, split, text, tokens, messages, tools, special_tokens, key, limit"},
       {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
       {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},
       {"model.quantization_grup=32", "did you mean quantization_group?", "quantization_loss"},

@@ -80,7 +80,9 @@ TEST_F(ResultsFileTest, ResumeKeepsWhatIsCommittedAndGivesTheSameBytes) {
   EXPECT_EQ(list_of(file.pending_units()), (std::vector<std::uint64_t>{0, 1}));
   fill_pending(file);
   file.complete(world_);
-  if (speaks()) EXPECT_EQ(sha256_hex(bytes_of(path_)), whole);
+  if (speaks()) {
+    EXPECT_EQ(sha256_hex(bytes_of(path_)), whole);
+  }
 }
 
 TEST_F(ResultsFileTest, NothingToDoIsAFileToo) {
@@ -233,7 +235,9 @@ TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
   auto file = std::make_unique<ResultsFile>(create());
   for (int leaver = 0; leaver <= world_.size(); ++leaver) {
     const int expected = leaver == world_.size() ? 0 : EAGAIN;
-    if (speaks()) EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), expected) << leaver << " ranks have left";
+    if (speaks()) {
+      EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), expected) << leaver << " ranks have left";
+    }
     world_.barrier();
     if (world_.rank() == leaver) {
       file->reopen();  // keeps it
@@ -243,7 +247,9 @@ TEST_F(ResultsFileTest, EveryRankHoldsASharedLockWhileItMayWrite) {
   }
   file = std::make_unique<ResultsFile>(ResultsFile::resume(world_, path_, kIdentity));
   world_.barrier();
-  if (speaks()) EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), EAGAIN) << "after a restart";
+  if (speaks()) {
+    EXPECT_EQ(error_of_exclusive_lock(path_ + ".partial"), EAGAIN) << "after a restart";
+  }
   world_.barrier();
 }
 

@@ -117,7 +117,9 @@ class ResultsFileTest : public testing::Test {
   void expect_resume_refused(const std::string& words, ExitCode code = ExitCode::kData) const {
     const std::string before = speaks() ? bytes_of(path_ + ".partial") : "";
     expect_refusal(code, words, [&](const Communicator& alone) { ResultsFile::resume(alone, path_, kIdentity); });
-    if (speaks()) EXPECT_EQ(bytes_of(path_ + ".partial"), before) << "it is never overwritten";
+    if (speaks()) {
+      EXPECT_EQ(bytes_of(path_ + ".partial"), before) << "it is never overwritten";
+    }
   }
 
   const Communicator world_ = Communicator::world();

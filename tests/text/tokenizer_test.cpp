@@ -9,6 +9,7 @@
 #include "magister/core/error.h"
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
+#include "text/unigram.h"
 
 namespace magister {
 namespace {
@@ -221,6 +222,19 @@ TEST(TokenizerGguf, RefusesByName) {
         v.merges.clear();
       },
       "empty");
+}
+
+// Both orders of "b" and "bb" have one sum as float; as double the second one offered would win by the rounding of the first. Numbers and
+// answer are those of sentencepiece 0.2.3 for a model that was trained with it.
+TEST(Unigram, EqualSumsKeepTheFirst) {
+  Unigram::Rules rules;
+  rules.unknown = 0;
+  rules.single_precision = true;
+  const Unigram unigram({{"a", 1, -43.761688232421875}, {"b", 2, -11.246051788330078}, {"bb", 3, -11.246088027954102}},
+                        rules, "m");
+  std::vector<TokenId> ids;
+  unigram.encode("abbb", ids);
+  EXPECT_EQ(ids, (std::vector<TokenId>{1, 2, 3}));
 }
 
 }  // namespace
