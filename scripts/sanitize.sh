@@ -13,7 +13,7 @@ case "${1:-}" in
 esac
 shift
 scripts/setup.sh test
-allow_mpi_as_root
+mpi_for_tests
 step "configure $folder/"
 logged .deps/log/configure-$folder.log cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \
   -DMAGISTER_TESTS=ON -DMAGISTER_CUDA=OFF -DMAGISTER_UNITY=OFF "-DMAGISTER_SANITIZE=$sanitizers" "-DMAGISTER_SANITIZE_FLAGS=$flags"

@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 scripts/setup.sh test
 build all
-allow_mpi_as_root
+mpi_for_tests
 report=$MAGISTER_ROOT/build/tests.xml
 rm -f "$report"
 

@@ -56,7 +56,7 @@ class Stops(unittest.TestCase):
             self.assertEqual(self.world.complete("x", 3), self.reference)
 
     def test_terminated_mpirun_loses_nothing(self):
-        process = self.start_and_wait_for_units(2)
+        process = self.start_and_wait_for_units(2, OMPI_MCA_odls_base_sigkill_timeout="1")  # as users have it
         process.terminate()
         process.communicate(timeout=300)
         self.assertNotEqual(process.returncode, 0)
