@@ -1,10 +1,30 @@
 // Passes of the generator between claims and writes.
 #include "magister/run/generator_shard.h"
 
+#include "magister/core/error.h"
+#include "magister/model/rope.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
 
 namespace magister {
+
+void check_positions(const ModelConfig& model, const std::string& length_place, std::uint64_t max_prompt_length,
+                     std::uint64_t max_new_tokens) {
+  const std::uint64_t longest = max_prompt_length + max_new_tokens;
+  MAGISTER_CHECK(
+      model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
+      ExitCode::kConfig,
+      "{} is {} and max_new_tokens {}, together {}, but the model was made for {} positions (texts beyond them would "
+      "be "
+      "meaningless); lower one of them",
+      length_place, max_prompt_length, max_new_tokens, longest, model.max_position_embeddings);
+  const std::int64_t shared = positions_of_shared_rope(model);
+  MAGISTER_CHECK(
+      longest <= static_cast<std::uint64_t>(shared), ExitCode::kConfig,
+      "{} is {} and max_new_tokens {}, together {}, but from {} positions on this model's rotary frequencies "
+      "depend on a text's length (all keys in the cache would have to turn again); lower one of them",
+      length_place, max_prompt_length, max_new_tokens, longest, shared);
+}
 
 void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,
                            Generator::Stop stop, std::uint64_t room) {

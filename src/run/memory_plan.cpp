@@ -121,10 +121,10 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
                       std::uint64_t cache_pages, const GpuDemand& gpu) {
   const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
   const at::ScalarType type = activation_dtype(gpu.dtype);
-  MemoryParts parts = {
-      {"weights", weights},
-      {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), type)},
-      {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
+  MemoryParts parts = {{"weights", weights},
+                       {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens),
+                                                            static_cast<std::int64_t>(pass.sequence_tokens), type)},
+                       {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
   if (gpu.quantized)
     parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
   if (cache_pages > 0) {

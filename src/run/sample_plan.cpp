@@ -137,6 +137,12 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
                  "it); fix or remove it",
                  record.where, length, rules.min_length);
   if (length > rules.max_length) ++num_cut;
+  if (length > rules.max_length && rules.overflow == Overflow::kTruncate && rules.kept_tail > 0) {
+    std::vector<TokenId> cut(ids.begin(),
+                             ids.begin() + static_cast<std::ptrdiff_t>(rules.max_length - rules.kept_tail));
+    cut.insert(cut.end(), ids.end() - static_cast<std::ptrdiff_t>(rules.kept_tail), ids.end());
+    return add_sample(record, cut, assistant);
+  }
   if (length <= rules.max_length || rules.overflow == Overflow::kTruncate) {
     add(0, std::min(length, rules.max_length));
     return;

@@ -139,7 +139,7 @@ Attributes TaskRunner::identity() {
   add(checkpoint_.identity(context_.world, context_.stop_poll()));
   leave_if_stopped(context_.world, context_.stop);
   const IndexRange slice = dataset_.records();
-  add({{"dataset_sha256", dataset_.sha256()}});
+  add({{"dataset_sha256", dataset_.sha256()}, {"dataset_format", dataset_.formats()}});
   add(job_->identity());
   add({{"dtype", dtype_name(model_.dtype)},
        {"device", model_.device_kind()},

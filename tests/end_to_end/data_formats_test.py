@@ -112,12 +112,33 @@ class DataFormats(unittest.TestCase):
             beside = json.loads(pathlib.Path(f"{padded}.json").read_text())
             self.assertEqual((beside["num_samples"], beside["top_k"]), (len(keys), 8))
             self.assertIn("exists", self.export("padded-hdf5", padded, 74))
+            # A kill before the last rename leaves the description alone; what stands there of another file is kept.
+            whole = padded.read_bytes()
+            padded.unlink()
+            self.export("padded-hdf5", padded)
+            self.assertEqual(padded.read_bytes(), whole)
+            padded.unlink()
+            pathlib.Path(f"{padded}.json").write_text("{}")
+            self.assertIn("exists", self.export("padded-hdf5", padded, 74))
         self.assertIn("--out", subprocess.run([PROGRAM, "export", "x.h5", "--to", "parquet"], env=self.world.environment, capture_output=True, text=True, check=False).stderr)
         # A full disk in the middle: the error comes back through Arrow's library as it is, and nothing stays behind.
         self.world.environment["MAGISTER_FAIL_POINT"] = "whole_file.write@2:enospc"
         self.assertIn("No space left on device", self.export("parquet", self.folder / "full.parquet", 74))
         del self.world.environment["MAGISTER_FAIL_POINT"]
         self.assertEqual([*self.folder.rglob("*.creating"), *self.folder.glob("full*")], [])
+
+    def test_a_file_of_another_kind_is_other_data(self):
+        """The same bytes under another name are other records: results of the one are not gone on with for the other."""
+        folder = self.folder / "kind"
+        folder.mkdir()
+        (folder / "train.txt").write_text('{"text": "one"}\n')
+        change = (f"tasks.0.dataset.path={folder}", "tasks.0.dataset.key=")
+        first = self.world.run("kind", 1, *change)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        (folder / "train.txt").rename(folder / "train.jsonl")
+        again = self.world.run("kind", 1, *change)
+        self.assertEqual(again.returncode, 78, again.stderr)
+        self.assertIn("dataset_format", again.stderr)
 
     def test_without_the_plug_in(self):
         self.files()

@@ -14,7 +14,7 @@ import numpy
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 
 import tiny_world
 
@@ -150,6 +150,21 @@ class Score(unittest.TestCase):
         (self.folder / "template.jinja").write_text(template)
         got = self.values("chats", "llama", 1, f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m", f"model.chat_template={self.folder}/template.jinja")
         ids = [self.tokenizer.encode("user: " + record["text"]).ids[:200] for record in self.records[:9]]
+        numpy.testing.assert_allclose(got, self.expected(self.models["llama"], ids), atol=1e-5)
+
+    def test_a_cut_text_keeps_its_end_token(self):
+        """The head reads the last token: the end that the tokenizer adds stays, as transformers' truncation has it."""
+        ended = self.folder / "ended"
+        shutil.copytree(self.folder / "llama", ended)
+        tokenizer = Tokenizer.from_file(str(ended / "tokenizer.json"))
+        end = tokenizer.token_to_id("<|end|>")
+        tokenizer.post_processor = processors.TemplateProcessing(single="$A <|end|>", special_tokens=[("<|end|>", end)])
+        tokenizer.save(str(ended / "tokenizer.json"))
+        self.world.model = ended
+        tokenizer.enable_truncation(max_length=16)
+        ids = [tokenizer.encode(record["text"]).ids for record in self.records]
+        self.assertTrue(all(one[-1] == end for one in ids) and any(len(one) == 16 for one in ids))
+        got = self.values("ended", "ended", 1, "tasks.0.max_length=16")
         numpy.testing.assert_allclose(got, self.expected(self.models["llama"], ids), atol=1e-5)
 
     def test_gpu_code_in_halves(self):

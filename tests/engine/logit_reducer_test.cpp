@@ -91,9 +91,12 @@ TEST_P(TopK, EqualsLogSoftmaxAndSort) {
   problem.on_gpu = on_gpu();
   const auto group = make_single_process_group();
   ThreadPool pool(2);
-  const LmHead head = problem.head();
-  const ReducedLogits got = LogitReducer(head, *group, pool, k()).reduce(problem.hidden_TD, problem.targets);
-  expect_near(got, LogitReducer::reduce_reference(head, problem.hidden_TD, problem.targets, k()), 1e-5);
+  LmHead head = problem.head();
+  for (const double softcap : {0.0, 2.5}) {  // logits reach 8
+    head.softcap = softcap;
+    const ReducedLogits got = LogitReducer(head, *group, pool, k()).reduce(problem.hidden_TD, problem.targets);
+    expect_near(got, LogitReducer::reduce_reference(head, problem.hidden_TD, problem.targets, k()), 1e-5);
+  }
 }
 
 TEST_P(TopK, EqualsTheUnshardedHeadOverUnevenShards) {

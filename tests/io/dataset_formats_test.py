@@ -80,6 +80,7 @@ class Csv(Formats):
         self.assertEqual(self.texts(self.write("empty_field.csv", 'text,b\n"",1\n,2\n')), ["", ""])
         self.assertEqual(self.texts(self.write("header_only.csv", "text,b\n")), [])
         self.assertEqual(self.texts(self.write("quote_inside.csv", 'text,b\na"b",1\n')), ['a"b"'])
+        self.assertEqual(self.texts(self.write("blank.csv", "text\nx\n" + "\n" * (3 << 20) + "y\n"), max_line_bytes=1 << 20), ["x", "y"])
 
     def test_refused(self):
         self.assert_refused(self.write("a.csv", "text,b\nx,1\ny\n"), 65, "a.csv:3: ", "1 fields", "2")
@@ -230,6 +231,15 @@ class Folders(Formats):
         self.assert_refused(hub, 65, "a shard is missing")
         self.make(["flat/train.jsonl", "flat/test.jsonl"])
         self.assertEqual(self.texts(str(self.folder / "flat")), ["0"])
+        six = [f"six/train-{i:06d}-of-000003.jsonl" for i in range(3)]
+        self.make(six)
+        self.assertEqual(self.texts(str(self.folder / "six")), ["0", "1", "2"])
+        (self.folder / six[1]).unlink()
+        self.assert_refused(str(self.folder / "six"), 65, "a shard is missing")
+        self.make(["unread/train-1.jsonl", "unread/train-2.jsonl.xz", "unread/train.md"])
+        self.assert_refused(str(self.folder / "unread"), 65, "train-2.jsonl.xz", "would be left out")
+        self.make(["copies/train.jsonl", "copies/train.jsonl.gz"])
+        self.assert_refused(str(self.folder / "copies"), 65, "train.jsonl and train.jsonl.gz", "twice")
         self.make(["other/x.jsonl"])
         self.assert_refused(str(self.folder / "other"), 74, "is a folder", "*.jsonl")
 
@@ -244,6 +254,13 @@ class Folders(Formats):
         self.assertEqual(self.texts("me/stories/main", split="test"), ["1"])
         self.assertEqual(self.texts("me/stories/x.jsonl"), ["2"])
         self.assertEqual(self.texts("me/stories/*.jsonl"), ["2"])
+        # A folder that stands there is meant before the cache, by a pattern, too.
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        self.write("me/stories/y.jsonl", '{"text":"here"}\n')
+        os.chdir(self.folder)
+        self.assertEqual(self.texts("me/stories/*.jsonl"), ["here"])
+        os.chdir(before)
         self.assert_refused("me/poems", 74, "hf download --repo-type dataset me/poems")
 
 

@@ -12,6 +12,7 @@ import random
 import subprocess
 import unittest
 
+import numpy
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
@@ -79,11 +80,12 @@ class Parquet(Tables):
             "u64": pyarrow.array([0, 2**64 - 1], pyarrow.uint64()), "i64": pyarrow.array([-(2**63), 2**63 - 1]), "f": pyarrow.array([0.1, 1.0], pyarrow.float32()),
             "d": pyarrow.array([1e300, math.nan]), "yes": pyarrow.array([True, None]), "none": pyarrow.nulls(2), "fixed": pyarrow.array([[1, 2], [3, 4]], pyarrow.list_(pyarrow.int8(), 2)),
             "map": pyarrow.array([[("k", 1)], []], pyarrow.map_(pyarrow.string(), pyarrow.int64())), "when": pyarrow.array([moment, None]),
-            "price": pyarrow.array([decimal.Decimal("1.50"), None]), "bytes": pyarrow.array([b"\xff", b"b"])}
+            "price": pyarrow.array([decimal.Decimal("1.50"), None]), "bytes": pyarrow.array([b"\xff", b"b"]),
+            "half": pyarrow.array([numpy.float16(1.5), None], pyarrow.float16()), "took": pyarrow.array([datetime.timedelta(seconds=5), None])}
         path = self.parquet("types.parquet", pyarrow.table(columns))
         first, second = (json.loads(text) for text in self.texts(path, whole=True))
         self.assertEqual(first, {"text": "a", "coded": "x", "i8": -128, "u64": 0, "i64": -(2**63), "f": 0.10000000149011612, "d": 1e300, "yes": True, "none": None, "fixed": [1, 2],
-                                 "map": [{"key": "k", "value": 1}], "when": "2024-02-29 12:30:01.000000", "price": "1.50", "bytes": None})
+                                 "map": [{"key": "k", "value": 1}], "when": "2024-02-29 12:30:01.000000", "price": "1.50", "bytes": None, "half": 1.5, "took": "5000000 us"})
         self.assertEqual((second["u64"], second["i64"], second["f"], second["d"], second["coded"]), (2**64 - 1, 2**63 - 1, 1.0, None, "y"))
         self.assertIn('"f":1.0', self.texts(path, whole=True)[1])
 
@@ -121,6 +123,8 @@ class Parquet(Tables):
         self.assert_refused(two(text=pyarrow.array([b"\xff", b"b", b"c"])), 65, "row group 0, row 0", "UTF-8")
         self.assert_refused(two(text=["a\0", "b", "c"]), 65, "row group 0, row 0", "NUL")
         self.assert_refused(two(deep=[{"b": "x"}] * 3), 65, 'no "c" in an object that has b', text="deep.c")
+        doubled = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
+        self.assert_refused(self.parquet("doubled.parquet", doubled), 65, "two columns text")
         self.assertEqual(self.texts(self.parquet("none.parquet", pyarrow.table({"text": pyarrow.array([], pyarrow.string())}))), [])
 
     def test_several_files(self):
@@ -141,6 +145,10 @@ class Parquet(Tables):
             peaks[count] = summary["peak"]
             print(f"{count} rows in one row group, {os.path.getsize(path) >> 20} MiB: {summary['seconds']:.2f} s, peak {summary['peak'] >> 20} MiB")
         self.assertLess(peaks[200_000] - peaks[50_000], 24 << 20)
+        # Ten KB of file: each text stands in it once, and 4,096 times in its row group.
+        _, summary = records(paths=[self.parquet("repeated.parquet", pyarrow.table({"text": ["word " * 40_000] * 4096}))], quiet=True)
+        self.assertEqual(summary["visited"], 4096)
+        self.assertLess(summary["peak"], peaks[50_000] + (64 << 20))
 
 
 class Arrow(Tables):
@@ -185,6 +193,9 @@ class Arrow(Tables):
         whole = pathlib.Path(path).read_bytes()
         self.assert_refused(self.write("cut.arrow", whole[:-8]), 65, "no end mark")
         self.assert_refused(self.write("tiny.arrow", b"x"), 65, "fewer than any Arrow file")
+        self.assert_refused(self.write("joined.arrow", whole + whole), 65, "behind its end mark")
+        doubled = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
+        self.assert_refused(self.arrow("doubled.arrow", doubled), 65, "2 columns text")
         self.assert_refused(path, 65, 'no column "txt"', text="txt")
         union = pyarrow.UnionArray.from_dense(pyarrow.array([0], pyarrow.int8()), pyarrow.array([0], pyarrow.int32()), [pyarrow.array(["x"])])
         self.assert_refused(self.arrow("union.arrow", pyarrow.table({"text": union})), 65, "text has the type dense_union")

@@ -147,6 +147,14 @@ TEST(AttentionPlans, ACachedRunGathersNoMoreKeysThanArePlanned) {
   config.intermediate_size = 16;
   const std::uint64_t planned = gpu_gathered_bytes(config, partition_for(config, 0, 1), 78, 40006, at::kBFloat16);
   EXPECT_EQ(planned, 40006u * (2 * 2 * 8 * 2 + 8));
+  // Capped scores: every query head has its copy of the keys, and those of the longest sequence stand in f64 beside them.
+  config.max_position_embeddings = 50000;
+  const Partition whole = partition_for(config, 0, 1);
+  const std::uint64_t uncapped = gpu_activation_bytes(config, whole, 78, 40006, at::kBFloat16);
+  config.attn_logit_softcapping = 50;
+  EXPECT_EQ(gpu_gathered_bytes(config, whole, 78, 40006, at::kBFloat16), 40006u * (2 * (2 + 8) * 8 * 2 + 8));
+  EXPECT_EQ(gpu_activation_bytes(config, whole, 78, 40006, at::kBFloat16) - uncapped,
+            8u * 8 * 40006 * (kCappedCopies * 78 + 4 * 8) + 2 * 78 * 8 * 8 * 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FlashAttention,

@@ -9,6 +9,8 @@ V = {
     "html": "<a href='x'>&\"</a>", "lines": "one\n\n  two\r\nthree\n",
 }
 EXPRESSIONS = """
+[none, none]|sort ## m|sort(attribute='zz')|length ## [{'a': none, 'b': 1}, {'a': none, 'b': 2}]|sort(attribute='a') ## [none, 1]|sort ## [d, d]|sort|length ## {'a': none, 'b': none}|dictsort(by='value') ## [{'a': none}]|groupby('a') ## [{'a': none}, {'a': none}]|groupby('a')
+s|nosuch if e else 'ok' ## s|nosuch if t else 'ok' ## 'ok' if t else s is nosuch ## s|nosuch ## (s|nosuch if e) is undefined ## (s if e else s)|nosuch
 m|sort(attribute='role,n')|map(attribute='n')|list ## m|sort(attribute='role,n', reverse=true)|map(attribute='n')|list ## [['b', 1], ['A', 2], ['a', 1], ['B', 0]]|sort(attribute='0,1') ## [['b', 1], ['A', 2], ['a', 1]]|sort(true, true, '0,1') ## m|sort(attribute='role,zz') ## m|groupby('role') ## m|groupby('role')|map(attribute='grouper')|list ## (m|groupby('role')|first).list|length ## m|groupby('n')|list|length ## w|map('list')|groupby(0) ## ['b', 'A', 'a', 'B']|map('list')|groupby('0') ## ['a', 'A']|map('list')|groupby(0, case_sensitive=true)
 m|groupby('k') ## m|groupby('zz') ## m|groupby('zz', default='none') ## m|groupby() ## m|groupby('role')|first|length ## (m|groupby('role'))[0][1]|map(attribute='n')|list ## (m|groupby('role'))[1].grouper ## (m|groupby('role'))[1].nope is defined ## (1, 2).grouper is defined
 d.items() in d ## d.keys() in d ## d.values() in d ## ('b', 1) in d.items() ## 'b' in d.keys() ## 1 in d.values() ## d.keys() == {'a': 1, 'C': 2, 'b': 3}.keys() ## d.items() == d.items() ## d.values() == d.values() ## d.keys() == d.items() ## {d.keys(): 1} ## [d.items()]|unique|list
@@ -62,6 +64,11 @@ raise_exception('no ' ~ n) ## raise_exception(undefd) ## raise_exception() ## ra
 l|join(d='-') ## 'x'|default(default_value='y') ## m[0].k.v[1] ## m[0]['k']['v'][-1] ## m|length == 3 and m[-1].role == 'user' ## (m|last).n ## m[1:]|map(attribute='n')|list ## [m[0].n, m[1].n]|tojson ## d.a|tojson ## big + 1 ## big * 1.0 ## 1 == 1 == 1 ## 1 != 2
 """
 STATEMENTS = [
+    "{% if e %}{{ s|nosuch }}{% endif %}ok", "{% if e %}{{ s is nosuch }}{% elif t %}ok{% else %}{{ s|nosuch(1) }}{% endif %}", "{% if t %}{{ s|nosuch }}{% endif %}", "{% if s|nosuch %}{% endif %}",
+    "{% if e %}{% for i in l %}{{ i|nosuch }}{% endfor %}{% endif %}", "{% if e %}{% for i in l|nosuch %}{{ i }}{% endfor %}{% endif %}ok", "{% for i in l %}{% if i > 9 %}{{ i|nosuch }}{% endif %}{{ i }}{% endfor %}",
+    "{% if e %}{% for i in l if i is nosuch %}{% endfor %}{% endif %}ok", "{% if e %}{% macro f(a=1|nosuch) %}{% endmacro %}{% endif %}ok", "{% if e %}{% filter nosuch %}x{% endfilter %}{% endif %}ok",
+    "{% if e %}{% set a = s|nosuch %}{% endif %}ok", "{% if e %}{% set a %}{{ s|nosuch }}{% endset %}{% endif %}ok", "{% if e %}{% with a = s|nosuch %}{% endwith %}{% endif %}ok",
+    "{% if e %}{% with a = s %}{{ a|nosuch }}{% endwith %}{% endif %}ok", "{% macro f() %}{% if e %}{{ s|nosuch }}{% endif %}x{% endmacro %}{{ f() }}",
     "  {% if t %}\n  yes\n  {% endif %}\nend\n", "a {%- if t -%} \n b \n {%- endif -%} c", "  {%+ if t %}x{%+ endif %}\n y", "{% if t +%}\nx{% endif +%}\ny", "{{ 1 -}}  \n x", "x \n {{- 1 }}\ny",
     "{# c #}\nx{#- c -#} y {# multi\nline #}\n z", "  {# c #}\nx", "  {{ 1 }}\nx", "a\n\n", "a\n\n\n", "\r\na\rb\r\n", "{% raw %}{{ x }}{% endraw %}", "  {%- raw -%}  {% if %} {%- endraw -%}  x", "{% raw %}\n a\n {% endraw %}\nb",
     "\t{% set a = 1 %}\t\n{{ a }}", "x {% set a = 1 %} y", "\xa0{%- if t %}\u2003{%- endif %}", "{{ '{{' }}{{ '%}' }}{{ \"}}\" }}", "{{{'a': {'b': 1}}}}", "{ {{ 1 }} } { % #} {", "{{ {'a': 1}['a'] }}", "{##}x{#-#} y", "{# a -#}\n\n x", "{{ 1 }}\n{{ 2 }}\n\n", "{%if t%}a{%endif%}",

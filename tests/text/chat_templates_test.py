@@ -157,6 +157,7 @@ def bounds():
     refused("{{ 'aaaa' * 2000000 in 'a' * 9000000 ~ 'b' }}{{ ('a' * 9000000).rfind('b' ~ 'a' * 4000000) }}", "steps")
     refused("{{ ('ab' * 4000000).strip('ba' * 4000000) }}", "steps")
     refused("{% for i in range(9) %}.{% endfor %}", "steps", max_steps=20)
+    check(len(probe.ask(template="{{ ('a' * 400000)|wordwrap(1) }}", variables={})["text"]) == 799999, "a long word is wrapped; in quadratic time it took minutes")
     refused("{% for i in range(9) %}.{% endfor %}", "bytes", max_bytes=5)
     refused("{{ x }}", "nested deeper", variables={"x": json.loads("[" * 300 + "]" * 300)})
     refused("{{ strftime_now('%Y') }}", "date")
@@ -165,10 +166,12 @@ def bounds():
 
 
 def names():
-    refused("{% if false %}{{ 1|nosuch }}{% endif %}", 'the filter "nosuch"', "parse")
+    refused("{{ 1|nosuch }}", 'the filter "nosuch"', "parse")
+    refused("{% if true %}{{ 1|nosuch }}{% endif %}", 'the filter "nosuch"', "run")
+    refused("{% if true %}{{ 1 is nosuch }}{% endif %}", 'the test "nosuch"', "run")
     refused("{{ 1|uper }}", 'did you mean "upper"', "parse")
     refused("{{ 1|urlize }}", '"urlize"', "parse")
-    refused("\n\n  {% if 1 is strnig %}{% endif %}", 't:3:', "parse")
+    refused("\n\n  {{ 1 is strnig }}", 't:3:', "parse")
     for word in ("include 'x'", "extends 'x'", "import 'x' as y", "from 'x' import y", "block x", "autoescape true", "do 1", "wat"):
         refused("{% " + word + " %}", f'the statement "{word.split()[0]}"', "parse")
     refused("{% for i in [] recursive %}{% endfor %}", '"recursive"', "parse")

@@ -125,8 +125,9 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
                                int num_threads);
 
 // The same on a GPU, where a pass runs whole; dtype: of the activations. The largest of attention's and the MLP's part counts.
+// sequence_tokens: of the longest sequence whose keys are kept; 0: none are.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
-                                   at::ScalarType dtype);
+                                   std::int64_t sequence_tokens, at::ScalarType dtype);
 
 // The same of the keys and values that prompts with a cache gather out of its pages, a layer at a time. sequence_tokens: of the longest
 // sequence.

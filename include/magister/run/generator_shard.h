@@ -12,6 +12,11 @@
 
 namespace magister {
 
+// Refuses lengths that the model's positions do not hold, or that go beyond those up to which its rotary frequencies stay as they are
+// (dynamic scaling, LongRoPE): keys in the cache cannot turn again. length_place: of the key that gives max_prompt_length. Throws Error(kConfig).
+void check_positions(const ModelConfig& model, const std::string& length_place, std::uint64_t max_prompt_length,
+                     std::uint64_t max_new_tokens);
+
 class GeneratorShard : public ShardModel {
  public:
   using ShardModel::ShardModel;

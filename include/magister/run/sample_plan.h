@@ -44,6 +44,8 @@ struct SampleRules {
   // How a record becomes the tokens of one or more samples; empty: its text as the tokenizer has it, with BOS where the
   // model wants one. Called on every rank for its own records.
   std::function<std::vector<SampleTokens>(const Record&)> encode{};
+  std::uint64_t kept_tail =
+      0;  // tokens at the end of every text that stay when it is truncated: those that the tokenizer adds
   bool marks_assistant = false;  // encode gives the marks too; they become /tokens/assistant
 };
 

@@ -62,6 +62,15 @@ IndexRange Dataset::records() const {
 
 const std::string& Dataset::sha256() const { return index_->sha256; }
 
+std::string Dataset::formats() const {
+  std::vector<std::string> names;
+  for (const DataFile& file : index_->files) {
+    const std::string name = format_name(file);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 void Dataset::for_each(IndexRange range, const std::function<void(Record&&)>& visit,
                        const std::function<bool()>& poll) const {
   MAGISTER_CHECK(range.begin <= range.end && range.end <= index_->num_records, ExitCode::kInternal,

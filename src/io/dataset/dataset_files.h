@@ -75,6 +75,8 @@ ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_si
 std::vector<std::string> files_of_folder(const std::string& folder, const std::string& split);
 // Whether a file of this name is read as a data set.
 bool is_data_file(const std::string& name);
+// "jsonl", "csv.gz", ...
+std::string format_name(const DataFile& file);
 // The path itself where something stands there, else the place of ORG/NAME or ORG/NAME/... in the hub's cache, else the path.
 std::string find_dataset(const std::string& path);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/dataset/dataset_files.h"
@@ -85,14 +86,16 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// "train-00000-of-00002.parquet" -> 0 and 2.
+// "train-00000-of-00002.parquet" -> 0 and 2, with any number of digits.
 bool read_shard(const std::string& name, std::uint32_t& index, std::uint32_t& count) {
   const std::size_t of = name.find("-of-");
-  if (of == std::string::npos || of < 6) return false;
-  const auto number = [&](std::size_t at, std::uint32_t& value) {
-    return std::from_chars(name.data() + at, name.data() + std::min(at + 5, name.size()), value).ec == std::errc();
+  if (of == std::string::npos) return false;
+  std::size_t first = of;
+  while (first > 0 && name[first - 1] >= '0' && name[first - 1] <= '9') --first;
+  const auto number = [&](std::size_t begin, std::size_t end, std::uint32_t& value) {
+    return std::from_chars(name.data() + begin, name.data() + end, value).ec == std::errc();
   };
-  return number(of - 5, index) && number(of + 4, count);
+  return number(first, of, index) && number(of + 4, name.size(), count);
 }
 
 // Shards that the hub's names promise and that are not there would be records left out without a word.
@@ -108,17 +111,59 @@ void check_shards(const fs::path& folder, const std::vector<std::string>& names)
   }
 }
 
+// What stands beside data: descriptions, checksums and locks.
+bool is_about_data(const std::string& name) {
+  constexpr std::string_view kEnds[] = {".md", ".lock", ".md5", ".sha256", ".crc", ".yaml", ".yml", ".py"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// The same records, plain and compressed, would be read twice.
+void check_copies(const fs::path& folder, const std::vector<std::string>& names) {
+  std::map<std::string, std::string> seen;
+  for (const std::string& name : names) {
+    std::string stem = name;
+    for (const std::string_view end : {".gz", ".zst"}) {
+      if (stem.ends_with(end)) stem.erase(stem.size() - end.size());
+    }
+    const auto [other, is_new] = seen.emplace(stem, name);
+    MAGISTER_CHECK(is_new, ExitCode::kData,
+                   "{}: {} and {} stand beside each other (their records would be read twice); move one away, or name "
+                   "the files",
+                   printable(folder.string()), printable(other->second, 120), printable(name, 120));
+  }
+}
+
 // Files of a split: "train.jsonl", "train-00000-of-00002.parquet", "train_part1.csv.gz".
 std::vector<std::string> split_files(const fs::path& folder, const std::string& split) {
-  std::vector<std::string> found;
+  std::vector<std::string> found, others;
+  std::error_code error;
   for (const std::string& name : names_in(folder)) {
     const bool fits = name.starts_with(split) && name.size() > split.size() &&
                       std::string_view("-_.").find(name[split.size()]) != std::string_view::npos;
-    if (fits && is_data_file(name)) found.push_back(name);
+    if (!fits || fs::is_directory(folder / name, error)) continue;
+    (is_data_file(name) ? found : others).push_back(name);
   }
+  std::erase_if(others, is_about_data);
+  MAGISTER_CHECK(
+      found.empty() || others.empty(), ExitCode::kData,
+      "{}: {} belongs to the split {} by its name and is no file that is read (its records would be left out); "
+      "convert it, move it away, or name the files",
+      printable(folder.string()), others.empty() ? "" : printable(others.front(), 120), printable(split, 80));
   check_shards(folder, found);
+  check_copies(folder, found);
   for (std::string& name : found) name = (folder / name).string();
   return found;
+}
+
+// The cache's own path means itself, whatever stands behind it is a pattern.
+std::string joined(const std::string& folder, const std::string& rest) {
+  if (rest.find_first_of("*?[") == std::string::npos) return folder + rest;
+  std::string pattern;
+  for (const char c : folder) {
+    if (std::string_view("*?[\\").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern + rest;
 }
 
 }  // namespace
@@ -154,9 +199,9 @@ std::string find_dataset(const std::string& path) {
   const std::size_t slash = path.find('/');
   const std::size_t end = slash == std::string::npos ? slash : path.find('/', slash + 1);
   const std::string name = path.substr(0, end);
-  if (!is_hub_name(name) || fs::exists(path, error)) return path;
+  if (!is_hub_name(name) || fs::exists(path, error) || fs::exists(name, error)) return path;
   const std::string snapshot = hub_snapshot("datasets", name);
-  if (!snapshot.empty()) return end == std::string::npos ? snapshot : snapshot + path.substr(end);
+  if (!snapshot.empty()) return end == std::string::npos ? snapshot : joined(snapshot, path.substr(end));
   MAGISTER_CHECK(end != std::string::npos || fs::exists(name.substr(0, slash), error) || is_data_file(name),
                  ExitCode::kInputOutput, "{}: cannot be opened (nothing stands there; the data set cannot be read){}",
                  printable(path), hub_hint("--repo-type dataset " + name));

@@ -46,6 +46,10 @@ std::vector<std::string> expand(const std::string& given, const std::string& spl
 constexpr const char* kKnown =
     ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow";
 
+constexpr std::pair<const char*, DataKind> kKinds[] = {
+    {".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},   {".csv", DataKind::kCsv}, {".tsv", DataKind::kTsv},
+    {".parquet", DataKind::kParquet}, {".arrow", DataKind::kArrow}, {".txt", DataKind::kText}};
+
 // What a file is, by the end of its name; nullopt: nothing that is read.
 std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
@@ -54,11 +58,7 @@ std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path)
   if (name.ends_with(".gz")) compression = Compression::kGzip;
   if (name.ends_with(".zst")) compression = Compression::kZstd;
   if (compression != Compression::kNone) name.resize(name.rfind('.'));
-  const std::pair<const char*, DataKind> kinds[] = {{".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},
-                                                    {".csv", DataKind::kCsv},         {".tsv", DataKind::kTsv},
-                                                    {".parquet", DataKind::kParquet}, {".arrow", DataKind::kArrow},
-                                                    {".txt", DataKind::kText}};
-  for (const auto& [end, kind] : kinds) {
+  for (const auto& [end, kind] : kKinds) {
     const bool table = kind == DataKind::kParquet || kind == DataKind::kArrow;
     // These compress their own columns; behind another compression their parts could not be found.
     if (name.ends_with(end) && (!table || compression == Compression::kNone)) return {{kind, compression}};
@@ -123,6 +123,15 @@ void warn_of_repeats(const std::vector<DataFile>& files) {
 }  // namespace
 
 bool is_data_file(const std::string& name) { return kind_of(name).has_value(); }
+
+std::string format_name(const DataFile& file) {
+  const auto* const found =
+      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& kind) { return kind.second == file.kind; });
+  const char* const packed = file.compression == Compression::kGzip   ? ".gz"
+                             : file.compression == Compression::kZstd ? ".zst"
+                                                                      : "";
+  return std::string(found->first + 1) + packed;
+}
 
 std::vector<DataFile> list_data_files(const Communicator& world, const DatasetConfig& config) {
   std::string bytes;

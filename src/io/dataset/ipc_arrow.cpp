@@ -26,11 +26,10 @@ bool has_dictionary(const arrow::DataType& type) {
 std::vector<int> columns_of(const arrow::Schema& schema, const ArrowRequest& request) {
   std::vector<int> columns;
   const auto add = [&](const std::string& name) {
-    const int found = static_cast<int>(
-        std::find_if(schema.fields().begin(), schema.fields().end(), [&](const auto& f) { return f->name() == name; }) -
-        schema.fields().begin());
-    if (found == schema.num_fields()) return false;
-    if (std::find(columns.begin(), columns.end(), found) == columns.end()) columns.push_back(found);
+    const std::vector<int> found = schema.GetAllFieldIndices(name);
+    if (found.empty()) return false;
+    if (found.size() > 1) throw arrow::Status::Invalid("it has ", found.size(), " columns ", name);
+    if (std::find(columns.begin(), columns.end(), found[0]) == columns.end()) columns.push_back(found[0]);
     return true;
   };
   for (const ArrowField& field : request.fields) {
@@ -127,6 +126,10 @@ class StreamTable final : public IpcTable {
   std::shared_ptr<arrow::RecordBatch> read() {
     std::shared_ptr<arrow::RecordBatch> batch;
     require(reader_->ReadNext(&batch));
+    if (batch == nullptr && require(file_->Tell()) != require(file_->GetSize())) {
+      throw arrow::Status::Invalid(
+          "bytes stand behind its end mark (of streams that were joined only the first is one)");
+    }
     ++next_;
     return batch;
   }

@@ -1,5 +1,5 @@
-// In the plug-in: Parquet. A row group is read in batches of about 16 MiB through a buffered stream, so that memory does not
-// grow with its size. The footer's numbers are checked against each other before they are used. Source: parquet-format.
+// In the plug-in: Parquet. A row group is read in batches of a few rows through a buffered stream, so that memory does not grow with its
+// size. The footer's numbers are checked against each other before they are used. Source: parquet-format.
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
@@ -17,12 +17,17 @@ namespace {
 using parquet::arrow::SchemaField;
 
 constexpr std::int64_t kBatchBytes = 16 << 20;
+// However small the footer says they are: a text that is repeated stands in its dictionary once, and in a batch as often as it is read.
+constexpr std::int64_t kBatchRows = 32;
 
-const SchemaField* child_of(const SchemaField& field, const std::string& name) {
-  for (const SchemaField& child : field.children) {
-    if (child.field->name() == name) return &child;
+const SchemaField* named(const std::vector<SchemaField>& fields, const std::string& name) {
+  const SchemaField* found = nullptr;
+  for (const SchemaField& field : fields) {
+    if (field.field->name() != name) continue;
+    if (found != nullptr) throw arrow::Status::Invalid("it has two columns ", name);
+    found = &field;
   }
-  return nullptr;
+  return found;
 }
 
 // What of a column a path needs: as deep as the path is known, else the whole column, of which the reader of the record then
@@ -31,7 +36,7 @@ const SchemaField* inside(const SchemaField& column, const std::vector<std::stri
   const SchemaField* field = &column;
   for (std::size_t i = 1; i < path.size(); ++i) {
     const bool entry = path[i].empty();  // a list has one child, its entries
-    const SchemaField* const next = !entry                        ? child_of(*field, path[i])
+    const SchemaField* const next = !entry                        ? named(field->children, path[i])
                                     : field->children.size() == 1 ? &field->children[0]
                                                                   : nullptr;
     if (next == nullptr) return &column;
@@ -47,12 +52,7 @@ void add_leaves(const SchemaField& field, std::set<int>& leaves) {
 
 std::vector<int> leaves_of(const parquet::arrow::SchemaManifest& manifest, const ArrowRequest& request) {
   std::set<int> leaves;
-  const auto find = [&](const std::string& name) -> const SchemaField* {
-    for (const SchemaField& column : manifest.schema_fields) {
-      if (column.field->name() == name) return &column;
-    }
-    return nullptr;
-  };
+  const auto find = [&](const std::string& name) { return named(manifest.schema_fields, name); };
   if (request.all_columns) {
     for (const SchemaField& column : manifest.schema_fields) add_leaves(column, leaves);
   }
@@ -100,10 +100,10 @@ class ParquetTable final : public ArrowTable {
   bool seek(std::uint64_t, std::uint64_t place, std::uint64_t row, ArrowFault& fault) noexcept override {
     return guarded(fault, [&] {
       const auto group = metadata_->RowGroup(static_cast<int>(place));
-      left_ = rows_.at(place);
+      const std::int64_t rows = rows_.at(place);
       const std::int64_t row_bytes =
-          std::max<std::int64_t>(1, group->total_byte_size() / std::max<std::int64_t>(1, left_));
-      reader_->set_batch_size(std::clamp<std::int64_t>(kBatchBytes / row_bytes, 1, 4096));
+          std::max<std::int64_t>(1, group->total_byte_size() / std::max<std::int64_t>(1, rows));
+      reader_->set_batch_size(std::clamp<std::int64_t>(kBatchBytes / row_bytes, 1, kBatchRows));
       batches_ = require(reader_->GetRecordBatchReader({static_cast<int>(place)}, leaves_));
       rows_left_ = {};
       for (auto skip = static_cast<std::int64_t>(row); skip >= 0;) {
@@ -160,7 +160,6 @@ class ParquetTable final : public ArrowTable {
   std::vector<int> leaves_;
   std::vector<std::int64_t> rows_;  // of each row group
   int next_part_ = 0;
-  std::int64_t left_ = 0;
   std::unique_ptr<arrow::RecordBatchReader> batches_;
   BatchRows rows_left_;
 };

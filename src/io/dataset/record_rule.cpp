@@ -46,7 +46,13 @@ class CsvRule final : public RecordRule {
       was_quoted_ = quoted_ || (was_quoted_ && c != separator_);
       field_begins_ = c == separator_;
     }
-    if (!last) return false;
+    if (!last) {
+      if (begin_ < pending.size()) return false;
+      // Blank lines alone: as a cut without a record they need not be kept.
+      cut = {seen_, seen_, seen_};
+      seen_ = begin_ = 0;
+      return false;
+    }
     if (quoted_) {
       throw Fault{begin_, "a quoted field is still open at the end of the file (a \" is missing); fix this row"};
     }

@@ -24,7 +24,8 @@ class RecordRule {
 
   virtual ~RecordRule() = default;
   // pending: from the end of the last cut on, and longer than at the last call if that found nothing; last: nothing follows.
-  // False: no whole record yet, or with `last` none at all. Throws Fault for what cannot become one.
+  // False: no whole record yet, or with `last` none at all; then nothing up to cut.next is part of one. Throws Fault for what cannot
+  // become one.
   virtual bool find(std::string_view pending, bool last, Cut& cut) = 0;
 };
 

@@ -2,6 +2,7 @@
 // {"key", "value"}. Floats of 32 bits are widened first, as pyarrow's to_pylist does.
 #include "io/dataset/rows_arrow.h"
 
+#include <arrow/util/float16.h>
 #include <arrow/util/io_util.h>
 
 #include <charconv>
@@ -120,6 +121,11 @@ bool append_number_of(std::string& json, const Array& array, std::int64_t row) {
       return append_whole<arrow::UInt32Array>(json, array, row), true;
     case Type::UINT64:
       return append_whole<arrow::UInt64Array>(json, array, row), true;
+    case Type::HALF_FLOAT:
+      return append_float(json,
+                          arrow::util::Float16::FromBits(checked_cast<const arrow::HalfFloatArray&>(array).Value(row))
+                              .ToFloat()),
+             true;
     case Type::FLOAT:
       return append_float(json, checked_cast<const arrow::FloatArray&>(array).Value(row)), true;
     case Type::DOUBLE:
@@ -154,6 +160,11 @@ void append_value(std::string& json, const Array& array, std::int64_t row, bool 
   }
   if (append_number_of(json, array, row) || append_nested(json, array, row, binary)) return;
   append_json_text(json, require(array.GetScalar(row))->ToString());
+  if (array.type_id() == Type::DURATION) {  // a number of what its type says
+    constexpr const char* kUnits[] = {" s", " ms", " us", " ns"};
+    json.pop_back();
+    json += std::string(kUnits[checked_cast<const arrow::DurationType&>(*array.type()).unit()]) + '"';
+  }
 }
 
 void check_type(const arrow::DataType& type, const std::string& column, int depth) {

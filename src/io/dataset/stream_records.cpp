@@ -36,6 +36,8 @@ class RecordCutter {
     consume(cut_.next);
     cut_ = {};
     while (!find()) {
+      consume(cut_.next);  // what is no record
+      cut_ = {};
       if (last_ || poll()) return false;
       fill();
     }

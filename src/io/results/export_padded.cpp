@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <variant>
 
@@ -28,6 +30,12 @@ void refuse_existing(const std::string& path) {
   struct stat status{};
   MAGISTER_CHECK(::lstat(path.c_str(), &status) != 0, ExitCode::kInputOutput,
                  "{}: exists (nothing is overwritten); give another name or move it away", printable(path));
+}
+
+// "" where there is none.
+std::string read_small_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // <out>.creating, gone again unless keep() renames it.
@@ -98,9 +106,10 @@ class PaddedExport {
   }
 
   void write() {
-    refuse_existing(out_ + ".json");
-    NewFile target(out_);
     const std::array<hsize_t, 3> shape{columns_.num_samples(), longest_, top_k_};
+    const std::string text = description(shape).dump(2) + "\n";
+    if (read_small_file(out_ + ".json") != text) refuse_existing(out_ + ".json");
+    NewFile target(out_);
     const H5Dataset values = target.dataset("logits_values", ColumnType::kF16, shape);
     const H5Dataset indices = target.dataset("logits_indices", ColumnType::kI32, shape);
     const H5Dataset lengths = target.dataset("seq_lengths", ColumnType::kI32, std::span(shape).first(1));
@@ -122,8 +131,9 @@ class PaddedExport {
       const std::array<hsize_t, 1> place{sample}, one{1};
       put(lengths, H5T_NATIVE_INT32, &stored, place, one, target.path());
     }
+    // The numbers come last: a description alone is left by an export that was killed, and the same command goes on from there.
+    write_whole_file(out_ + ".json", text);
     target.keep();
-    write_whole_file(out_ + ".json", description(shape).dump(2) + "\n");
   }
 
  private:

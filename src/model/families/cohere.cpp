@@ -38,8 +38,9 @@ void read_hf_2(const HfConfig& source, ModelConfig& config) {
 }  // namespace
 
 extern const Family kCohereFamily, kCohere2Family;
-const Family kCohereFamily{"cohere", "cohere", "CohereForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true};
-const Family kCohere2Family{"cohere2", "cohere2", "Cohere2ForCausalLM", "", false, read_hf_2, nullptr, kComputes,
-                            {},        true};
+const Family kCohereFamily{"cohere", "cohere", "CohereForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true,
+                           500000.0, ""};
+const Family kCohere2Family{
+    "cohere2", "cohere2", "Cohere2ForCausalLM", "", false, read_hf_2, nullptr, kComputes, {}, true, 10000.0, ""};
 
 }  // namespace magister

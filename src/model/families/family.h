@@ -29,6 +29,9 @@ struct Family {
   std::span<const std::pair<const char*, const char*>> hf_renames{};
   bool hf_interleaved_rope_rows = false;
   double default_rope_theta = 10000.0;  // of a config.json that does not say
+  // config.json's "architectures" of the same layers with a head of labels; null: the causal model's name with
+  // ForSequenceClassification; "": transformers has no such class.
+  const char* classifier = nullptr;
 };
 
 const std::vector<const Family*>& families();

@@ -27,9 +27,15 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 }
 
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
-  read_gemma_layers(source, config, 0, 0, 6);
+  read_gemma_layers(source, config, 0, 0, 6, 0);
   config.qk_norm = true;
-  config.sliding_rope.emplace().theta = source.number_or("rope.freq_base_swa", kLocalTheta, 1e-3, 1e15);
+  // llama.cpp's converter leaves the window away where no layer slides: all turn by the one base then.
+  if (source.integer_or("attention.sliding_window", 0, 0, INT32_MAX) == 0) {
+    config.sliding_window = 0;
+    config.layer_is_sliding.clear();
+  } else {
+    config.sliding_rope.emplace().theta = source.number_or("rope.freq_base_swa", kLocalTheta, 1e-3, 1e15);
+  }
   // As Gemma 2's: the 27B model is the one with 62 layers.
   if (config.attention_multiplier == 0 && config.num_hidden_layers == 62)
     config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(config.hidden_size / config.num_attention_heads));
@@ -38,7 +44,9 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace
 
 extern const Family kGemma3Family;
-const Family kGemma3Family{
-    "gemma3", "gemma3_text", "Gemma3ForCausalLM", "gemma3", false, read_hf, read_gguf, kComputes, {}, false, 1e6};
+const Family kGemma3Family{"gemma3",  "gemma3_text", "Gemma3ForCausalLM",
+                           "gemma3",  false,         read_hf,
+                           read_gguf, kComputes,     {},
+                           false,     1e6,           "Gemma3TextForSequenceClassification"};
 
 }  // namespace magister

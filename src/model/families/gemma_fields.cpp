@@ -43,6 +43,10 @@ void read_gemma_fields(const GgufConfig&, ModelConfig& config) { set_common(conf
 void read_gemma_layers(const HfConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
                        std::int64_t sliding_pattern) {
   read_gemma_fields(source, config);
+  MAGISTER_CHECK(
+      source.text_or("hidden_activation", "gelu_pytorch_tanh") == "gelu_pytorch_tanh", ExitCode::kData,
+      "{}: hidden_activation is \"gelu\" (the exact one since Gemma 2, which is not computed); use another model",
+      printable(source.path()));
   config.norm_placement = NormPlacement::kBoth;
   config.attention_multiplier = 1.0 / std::sqrt(source.number_or("query_pre_attn_scalar", 256, 1e-3, 1e6));
   config.attn_logit_softcapping = cap(source, "attn_logit_softcapping", attention_cap);
@@ -53,14 +57,14 @@ void read_gemma_layers(const HfConfig& source, ModelConfig& config, double atten
 }
 
 void read_gemma_layers(const GgufConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
-                       std::int64_t sliding_pattern) {
+                       std::int64_t sliding_pattern, std::int64_t least_window) {
   read_gemma_fields(source, config);
   config.norm_placement = NormPlacement::kBoth;
   config.attn_logit_softcapping = source.number_or("attn_logit_softcapping", attention_cap, 0, kMostCap);
   config.final_logit_softcapping = source.number_or("final_logit_softcapping", logit_cap, 0, kMostCap);
   config.attention_multiplier = source.number_or("attention.scale", 0.0, 0.0, 1e3);
   config.layer_is_sliding = all_but_every(sliding_pattern, config.num_hidden_layers);
-  config.sliding_window = source.integer_or("attention.sliding_window", 4096, 1, INT32_MAX);
+  config.sliding_window = source.integer_or("attention.sliding_window", 4096, least_window, INT32_MAX);
 }
 
 }  // namespace magister

@@ -14,6 +14,6 @@ void read_gemma_fields(const GgufConfig& source, ModelConfig& config);
 void read_gemma_layers(const HfConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
                        std::int64_t sliding_pattern);
 void read_gemma_layers(const GgufConfig& source, ModelConfig& config, double attention_cap, double logit_cap,
-                       std::int64_t sliding_pattern);
+                       std::int64_t sliding_pattern, std::int64_t least_window = 1);
 
 }  // namespace magister

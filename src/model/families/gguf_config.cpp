@@ -46,6 +46,19 @@ constexpr std::array kUnsupported = {
     Unsupported{"rope.scaling.yarn_log_multiplier", 0, "YaRN"},
 };
 
+// Of architectures that begin so ("" for all): false changes results, true is what is computed.
+struct NeededTrue {
+  const char* architecture;
+  const char* key;
+  const char* what;
+};
+
+constexpr std::array kNeededTrue = {
+    NeededTrue{"", "attention.causal", "attention that looks ahead"},
+    // Elsewhere it is told of a scaling; llama.cpp turns nothing in Granite's layers without it.
+    NeededTrue{"granite", "rope.scaling.finetuned", "layers without rotary embedding"},
+};
+
 bool is_neutral(const MetadataValue& value, double neutral) {
   if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole) == neutral;
@@ -147,6 +160,14 @@ std::int64_t GgufConfig::token_or(const std::string& full_key, std::int64_t fall
 
 void GgufConfig::refuse_unsupported(std::span<const char* const> computes) {
   computes_ = computes;
+  for (const NeededTrue& entry : kNeededTrue) {
+    const MetadataValue* value = find(architecture_ + "." + entry.key);
+    if (value == nullptr || !architecture_.starts_with(entry.architecture)) continue;
+    const auto* flag = std::get_if<bool>(value);
+    MAGISTER_CHECK(flag != nullptr && *flag, ExitCode::kData,
+                   "{}: {}.{} is {} ({} is not supported, and results without it would be wrong); use another model",
+                   printable(path_), architecture_, entry.key, shown(*value), entry.what);
+  }
   for (const Unsupported& entry : kUnsupported) {
     if (is_named(computes, entry.key)) continue;
     const MetadataValue* value = find(architecture_ + "." + entry.key);

@@ -15,7 +15,14 @@ constexpr std::pair<const char*, const char*> kRenames[] = {
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.fused_gate_up_proj = true;
   if (!source.has("head_dim")) config.head_dim = 128;  // the class's default
+  MAGISTER_CHECK(
+      !source.is_null("partial_rotary_factor"), ExitCode::kData,
+      "{}: partial_rotary_factor is null (whether half a head turns or all of it depends on the reader); write "
+      "a number",
+      printable(source.path()));
   config.rotary_dim = source.rotary_dim(config.head_dim, 0.5);
+  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads"))
+    config.num_key_value_heads = 2;  // the classes' default
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1.5625e-7;
   config.qkv_bias = source.boolean_or("attention_bias", true);
 }

@@ -37,6 +37,7 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }  // namespace
 
 extern const Family kGraniteFamily;
-const Family kGraniteFamily{"granite", "granite", "GraniteForCausalLM", "granite", true, read_hf, read_gguf, kComputes};
+const Family kGraniteFamily{
+    "granite", "granite", "GraniteForCausalLM", "granite", true, read_hf, read_gguf, kComputes, {}, false, 10000.0, ""};
 
 }  // namespace magister

@@ -72,7 +72,6 @@ constexpr std::array kUnsupported = {
     Unsupported{"num_experts", 0, "a mixture of experts"},
     Unsupported{"num_local_experts", 0, "a mixture of experts"},
     Unsupported{"n_routed_experts", 0, "a mixture of experts"},
-    Unsupported{"pretraining_tp", 1, "products split as in pretraining"},
     Unsupported{"kv_lora_rank", 0, "latent attention"},
 };
 
@@ -215,7 +214,7 @@ void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
 }
 
 Activation HfConfig::activation() const {
-  const std::string name = text_or("hidden_act", text_or("hidden_activation", "silu"));
+  const std::string name = text_or("hidden_act", "silu");
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
   if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
@@ -238,7 +237,12 @@ std::optional<RopeConfig> HfConfig::rope_of(const std::string& layer_type, std::
 
 std::int64_t HfConfig::rotary_dim(std::int64_t head_dim, double absent) const {
   const double factor = json_partial_rotary_factor(*root_, path_, computes_).value_or(absent);
-  return factor == 1.0 ? 0 : static_cast<std::int64_t>(static_cast<double>(head_dim) * factor);
+  if (factor == 1.0) return 0;
+  const auto rotary = static_cast<std::int64_t>(static_cast<double>(head_dim) * factor);
+  MAGISTER_CHECK(rotary >= 2, ExitCode::kData,
+                 "{}: partial_rotary_factor is {} (of a head of {} numbers {} would turn); fetch the config again",
+                 printable(path_), factor, head_dim, rotary);
+  return rotary;
 }
 
 std::vector<bool> HfConfig::sliding_layers(std::vector<bool> absent) const {

@@ -61,15 +61,36 @@ struct RopeObject {
   }
 };
 
+// One object for all layers, in a family that tells types of layers apart: transformers leaves such ones unread but for rope_scaling with
+// its newer member rope_type.
+void refuse_flat(const nlohmann::json& rope, const std::string& key, const std::string& path) {
+  MAGISTER_CHECK(
+      key == "rope_scaling" && (member(rope, "rope_type") != nullptr || member(rope, "type") == nullptr),
+      ExitCode::kData,
+      "{}: {} {} (this family's layers have rotary embeddings by their type, and transformers leaves this one "
+      "unread); write rope_parameters with full_attention and sliding_attention",
+      printable(path), key, key == "rope_scaling" ? "has type and no rope_type" : "is not by types of layers");
+}
+
 RopeObject rope_object(const nlohmann::json& root, const std::string& path, const std::string& layer_type) {
+  const auto is_by_type = [](const nlohmann::json& object) {
+    return std::any_of(object.begin(), object.end(), [](const auto& value) { return value.is_object(); });
+  };
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto* found = member(root, key);
     if (found == nullptr || (found->is_object() && found->empty())) continue;
     MAGISTER_CHECK(found->is_object(), ExitCode::kData, "{}: {} is {} (an object is needed); fetch the config again",
                    printable(path), key, json_shown(*found));
-    const bool by_type = std::any_of(found->begin(), found->end(), [](const auto& value) { return value.is_object(); });
-    if (layer_type.empty() || !by_type) return {found, key, path};
-    return {member(*found, layer_type.c_str()), std::string(key) + "." + layer_type, path};
+    if (layer_type.empty()) return {found, key, path};
+    const auto* beside = member(root, "rope_parameters");
+    MAGISTER_CHECK(
+        beside == nullptr || beside == found || !beside->is_object() || !is_by_type(*beside), ExitCode::kData,
+        "{}: rope_scaling stands beside rope_parameters by types of layers (which of the two holds depends on "
+        "the reader); leave one of them",
+        printable(path));
+    if (is_by_type(*found)) return {member(*found, layer_type.c_str()), std::string(key) + "." + layer_type, path};
+    refuse_flat(*found, key, path);
+    return {found, key, path};
   }
   return {nullptr, "rope_parameters", path};
 }
@@ -145,10 +166,12 @@ std::vector<float> wave_factors(const RopeObject& rope, const char* name) {
 // Source: transformers' _compute_yarn_parameters; `truncate` and DeepSeek's `mscale` are refused as unknown members.
 void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
   out.kind = RopeConfig::Kind::kYarn;
-  out.factor = rope.required("factor");
+  out.original_max_position_embeddings = original_positions(rope, root, max_positions);
+  out.factor = rope.find("factor") != nullptr
+                   ? rope.required("factor")
+                   : static_cast<double>(max_positions) / static_cast<double>(out.original_max_position_embeddings);
   if (rope.find("beta_fast") != nullptr) out.beta_fast = rope.required("beta_fast");
   if (rope.find("beta_slow") != nullptr) out.beta_slow = rope.required("beta_slow");
-  out.original_max_position_embeddings = original_positions(rope, root, max_positions);
   out.attention_factor = out.factor <= 1.0 ? 1.0 : 0.1 * std::log(out.factor) + 1.0;
   if (rope.find("attention_factor") != nullptr) out.attention_factor = rope.required("attention_factor");
 }
@@ -203,7 +226,8 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   RopeConfig out;
   out.theta = reading.theta;
   const RopeObject rope = rope_object(root, path, reading.layer_type);
-  if (const auto* theta = member(root, "rope_theta"))
+  // Of two rotary embeddings it is that of the layers that see all keys.
+  if (const auto* theta = reading.layer_type == "sliding_attention" ? nullptr : member(root, "rope_theta"))
     out.theta = json_number(*theta, path, "rope_theta", kLeastTheta, kMostTheta);
   if (rope.value == nullptr) return out;
   // Nested by layer type first: its members are objects, and "unknown member" would mislead.

@@ -6,6 +6,8 @@
 namespace magister {
 namespace {
 
+constexpr double kTheta3 = 500000.0;
+
 void set_layers(ModelConfig& config) {
   config.norm_placement = NormPlacement::kOutput;
   config.qk_norm = config.qk_norm_of_all_heads = true;
@@ -22,10 +24,15 @@ void read_hf_3(const HfConfig& source, ModelConfig& config) {
   const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
   config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
   config.layer_is_sliding = source.sliding_layers(all_but_every(4, config.num_hidden_layers));
-  RopeConfig plain;
-  plain.theta = config.rope.theta;  // scaling is of the layers that see all keys
-  config.sliding_rope =
-      source.rope_of("sliding_attention", config.max_position_embeddings, plain.theta).value_or(plain);
+  RopeConfig plain;  // scaling is of the layers that see all keys
+  plain.theta = kTheta3;
+  const auto stated = source.rope_of("sliding_attention", config.max_position_embeddings, plain.theta);
+  MAGISTER_CHECK(
+      stated || config.rope.theta == kTheta3, ExitCode::kData,
+      "{}: rope_theta is {} (transformers gives it to the layers that see all keys alone, and {} to those that "
+      "slide); write rope_parameters with full_attention and sliding_attention",
+      printable(source.path()), config.rope.theta, kTheta3);
+  config.sliding_rope = stated.value_or(plain);
 }
 
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
@@ -44,6 +51,6 @@ constexpr const char* kComputes3[] = {"rope_parameters.full_attention", "yarn"};
 extern const Family kOlmo2Family, kOlmo3Family;
 const Family kOlmo2Family{"olmo2", "olmo2", "Olmo2ForCausalLM", "olmo2", false, read_hf_2, read_gguf};
 const Family kOlmo3Family{"olmo3", "olmo3", "Olmo3ForCausalLM", "", false, read_hf_3, nullptr, kComputes3, {},
-                          false,   500000.0};
+                          false,   kTheta3};
 
 }  // namespace magister

@@ -15,6 +15,13 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.fused_qkv_proj = config.fused_gate_up_proj = true;
   if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
   config.sliding_window = source.integer_or("sliding_window", 0, 1, INT32_MAX);
+  // transformers' class gives the outer key 4096 where it is missing, whatever stands inside.
+  MAGISTER_CHECK(config.rope.kind != RopeConfig::Kind::kLongRope || source.has("original_max_position_embeddings") ||
+                     config.rope.original_max_position_embeddings == 4096,
+                 ExitCode::kData,
+                 "{}: original_max_position_embeddings is {} inside rope_scaling alone (transformers takes 4096 then); "
+                 "write it beside max_position_embeddings",
+                 printable(source.path()), config.rope.original_max_position_embeddings);
 }
 
 void read_gguf(const GgufConfig& source, ModelConfig& config) {

@@ -36,8 +36,9 @@ std::string known_names(const char* Family::* field) {
   return names;
 }
 
-// transformers' name for the same layers with a head of labels.
+// transformers' name for the same layers with a head of labels; "": it has none.
 std::string classifier_of(const Family& family) {
+  if (family.classifier != nullptr) return family.classifier;
   constexpr std::string_view kLanguageModel = "ForCausalLM";
   std::string name = family.architecture;
   if (name.ends_with(kLanguageModel))
@@ -54,10 +55,12 @@ const Family& family_of(const HfConfig& source) {
   MAGISTER_CHECK(found != all.end(), ExitCode::kData,
                  "{}: model_type is \"{}\" (this architecture is not supported; known: {}); use another model",
                  printable(source.path()), printable(type), known_names(&Family::model_type));
+  const std::string classifier = classifier_of(**found);
   for (const std::string& name : source.texts("architectures")) {
-    MAGISTER_CHECK(name == (*found)->architecture || name == classifier_of(**found), ExitCode::kData,
-                   "{}: architectures names \"{}\" (of this family {} and {} run here); use another model",
-                   printable(source.path()), printable(name), (*found)->architecture, classifier_of(**found));
+    MAGISTER_CHECK(name == (*found)->architecture || (!name.empty() && name == classifier), ExitCode::kData,
+                   "{}: architectures names \"{}\" (of this family {}{}{} run here); use another model",
+                   printable(source.path()), printable(name), (*found)->architecture, classifier.empty() ? "" : " and ",
+                   classifier);
   }
   return **found;
 }
@@ -107,7 +110,7 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   config.activation = source.activation();
   family.read_hf(source, config);
   const std::vector<std::string> architectures = source.texts("architectures");
-  if (!architectures.empty() && architectures.front() == classifier_of(family)) {
+  if (!architectures.empty() && architectures.front() != family.architecture) {
     config.labels = source.labels();
     config.pad_token_id = source.token_or("pad_token_id", -1);
     config.final_logit_softcapping = 0;  // of logits over a vocabulary

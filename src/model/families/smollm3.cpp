@@ -12,9 +12,12 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
   config.mlp_bias = source.boolean_or("mlp_bias", false);
-  if (!source.has("num_key_value_heads")) config.num_key_value_heads = 4;  // the class's default
+  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads"))
+    config.num_key_value_heads = 4;  // the class's default; null: as many as heads
   // The list says which layers have one: 1 has, 0 has not.
   config.layer_has_rope = source.flags("no_rope_layers");
+  if (static_cast<std::int64_t>(config.layer_has_rope.size()) > config.num_hidden_layers)
+    config.layer_has_rope.resize(static_cast<std::size_t>(config.num_hidden_layers));
   if (!source.has("no_rope_layers"))
     config.layer_has_rope =
         all_but_every(source.integer_or("no_rope_layer_interval", 4, 1, 1 << 12), config.num_hidden_layers);

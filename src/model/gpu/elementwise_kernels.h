@@ -157,19 +157,20 @@ MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int6
   for (int i = 0; i < kAtOnce; ++i) values[i] = weights[i] * (values[i] * scale);
 }
 
-// hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight: out = hidden.
-template <typename A>
-struct AddRmsNorm {
-  static constexpr const char* kName = "add_rms_norm";
+// hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight:
+// out = hidden. kCentred: the row's mean is subtracted before it is normed, a layer norm without a bias.
+template <typename A, bool kCentred>
+struct AddNorm {
+  static constexpr const char* kName = kCentred ? "add_layer_norm" : "add_rms_norm";
   static constexpr int kMaxThreads = 256;
   float* hidden_TD;       // the residual stream, f32
   const A* delta_TD;      // a product's output, or nullptr
-  const float* weight_D;  // or nullptr
+  const float* weight_D;  // nullptr only where nothing is subtracted
   A* out_TD;
   std::int64_t D;
   float eps;
 
-  // A block a token; its row of the residual stream stays in shared memory between the two passes over it.
+  // A block a token; its row of the residual stream stays in shared memory between the passes over it.
   LaunchShape shape(std::int64_t T) const {
     return {.blocks_x = static_cast<unsigned>(T),
             .threads = 256,
@@ -189,48 +190,18 @@ struct AddRmsNorm {
  private:
   template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
-    const float scale = add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
+    float scale = add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
+    if constexpr (kCentred) scale = centre<kAtOnce>(t, scratch, row_D);
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       float values[kAtOnce];
       normed<kAtOnce>(row_D, weight_D, d, scale, values);
       store<kAtOnce>(out_TD + t.block_x() * D + d, values);
     }
   }
-};
 
-// AddRmsNorm with the row's mean subtracted first: a layer norm without a bias.
-template <typename A>
-struct AddLayerNorm {
-  static constexpr const char* kName = "add_layer_norm";
-  static constexpr int kMaxThreads = 256;
-  float* hidden_TD;
-  const A* delta_TD;  // or nullptr
-  const float* weight_D;
-  A* out_TD;
-  std::int64_t D;
-  float eps;
-
-  LaunchShape shape(std::int64_t T) const {
-    return {.blocks_x = static_cast<unsigned>(T),
-            .threads = 256,
-            .shared_bytes = (32 + static_cast<std::size_t>(D)) * sizeof(float)};
-  }
-
-  template <typename Thread>
-  MAGISTER_DEVICE void operator()(Thread& t) const {
-    auto* scratch = reinterpret_cast<float*>(t.shared());
-    if (D % 8 == 0) {
-      run<8>(t, scratch, scratch + 32);
-    } else {
-      run<1>(t, scratch, scratch + 32);
-    }
-  }
-
- private:
+  // Subtracts the row's mean; -> 1 / its deviation. Each thread goes over its own numbers of the row alone.
   template <int kAtOnce, typename Thread>
-  MAGISTER_DEVICE void run(Thread& t, float* scratch, float* row_D) const {
-    add_and_norm<kAtOnce>(t, hidden_TD, delta_TD, D, eps, scratch, row_D);
-    // Each thread goes over its own numbers of the row alone.
+  MAGISTER_DEVICE float centre(Thread& t, float* scratch, float* row_D) const {
     float sum = 0, squares = 0;
     for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
       MAGISTER_UNROLL
@@ -244,14 +215,13 @@ struct AddLayerNorm {
         squares += row_D[d + i] * row_D[d + i];
       }
     }
-    const float scale = 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
-    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
-      float values[kAtOnce];
-      normed<kAtOnce>(row_D, weight_D, d, scale, values);
-      store<kAtOnce>(out_TD + t.block_x() * D + d, values);
-    }
+    return 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
   }
 };
+template <typename A>
+using AddRmsNorm = AddNorm<A, false>;
+template <typename A>
+using AddLayerNorm = AddNorm<A, true>;
 
 // x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream, or that over all heads of q or k.
 template <typename A>

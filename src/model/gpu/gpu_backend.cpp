@@ -45,19 +45,22 @@ at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
 
 namespace {
 
-// Scores of a block of queries over the longest sequence, and keys and values, a copy for each query head, in f64.
-std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads, std::int64_t num_tokens) {
+// Scores of a block of queries over the longest sequence, and its keys and values, a copy for each query head, in f64; and those of the
+// pass, a copy for each query head.
+std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads, std::int64_t num_tokens,
+                                 std::int64_t sequence_tokens, at::ScalarType dtype) {
   if (config.attn_logit_softcapping == 0) return 0;
-  const auto keys = static_cast<std::uint64_t>(std::min(num_tokens, config.max_position_embeddings));
+  const std::int64_t longest = std::min(std::max(num_tokens, sequence_tokens), config.max_position_embeddings);
+  const auto keys = static_cast<std::uint64_t>(longest), head_dim = static_cast<std::uint64_t>(config.head_dim);
   const auto queries = static_cast<std::uint64_t>(std::min(num_tokens, gpu::kCappedQueries));
-  return sizeof(double) * heads * keys *
-         (gpu::kCappedCopies * queries + 4 * static_cast<std::uint64_t>(config.head_dim));
+  return sizeof(double) * heads * keys * (gpu::kCappedCopies * queries + 4 * head_dim) +
+         2 * static_cast<std::uint64_t>(num_tokens) * heads * head_dim * c10::elementSize(dtype);
 }
 
 }  // namespace
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
-                                   at::ScalarType dtype) {
+                                   std::int64_t sequence_tokens, at::ScalarType dtype) {
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();
@@ -66,7 +69,7 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   return static_cast<std::uint64_t>(num_tokens) *
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
-         capped_score_bytes(config, H, num_tokens);
+         capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype);
 }
 
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
@@ -74,8 +77,9 @@ std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& par
   // A pass of few tokens has few sequences; else runs end before they have more keys, but for one sequence that has.
   const std::int64_t keys = std::max(sequence_tokens, std::min(gpu::kMostGatheredKeys, num_tokens * sequence_tokens));
   const LayerShape shape = shape_of(config, partition, 0);
-  // Heads in uneven groups get a copy of their keys each.
-  const std::int64_t heads = shape.kv_heads + (gpu::groups_are_even(shape) ? 0 : shape.heads);
+  // Heads in uneven groups get a copy of their keys each, and all heads where scores are capped.
+  const bool copies = !gpu::groups_are_even(shape) || config.attn_logit_softcapping > 0;
+  const std::int64_t heads = shape.kv_heads + (copies ? shape.heads : 0);
   return static_cast<std::uint64_t>(2 * keys * heads * shape.head_dim) * c10::elementSize(dtype) +
          static_cast<std::uint64_t>(keys) * sizeof(std::int64_t);
 }

@@ -5,6 +5,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/run/generator_shard.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/shard_model.h"
 #include "tasks/generate/config.h"
@@ -63,13 +64,7 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
       model_(inputs.checkpoint.config()),
       tokenizer_(inputs.checkpoint.tokenizer()),
       sampling_(config_.sampling) {
-  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
-  MAGISTER_CHECK(
-      model_.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model_.max_position_embeddings),
-      ExitCode::kConfig,
-      "{} is {} and max_new_tokens {}, together {}, but the model was made for {} "
-      "positions (texts beyond them would be meaningless); lower one of them",
-      config_.length_place, config_.max_prompt_length, config_.max_new_tokens, longest, model_.max_position_embeddings);
+  check_positions(model_, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   MAGISTER_CHECK(config_.top_logprobs <= static_cast<std::uint64_t>(model_.vocab_size), ExitCode::kConfig,
                  "{} is {} (the "
                  "vocabulary has {} entries); lower it",

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/results/tools.h"
+#include "magister/run/generator_shard.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
 #include "magister/run/shard_model.h"
@@ -75,13 +76,7 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
       classes_(prompts_.classes()),
       tokens_(verdict_tokens(tokenizer_, classes_)) {
   const ModelConfig& model = inputs.checkpoint.config();
-  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
-  MAGISTER_CHECK(
-      model.max_position_embeddings <= 0 || longest <= static_cast<std::uint64_t>(model.max_position_embeddings),
-      ExitCode::kConfig,
-      "{} is {} and max_new_tokens {}, but the model was made for {} positions "
-      "(verdicts beyond them would be meaningless); lower them",
-      config_.length_place, config_.max_prompt_length, config_.max_new_tokens, model.max_position_embeddings);
+  check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
   if (!config_.answers.empty()) check_earlier("answers", config_.answers, "generate");

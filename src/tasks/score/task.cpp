@@ -32,6 +32,8 @@ class ScoreJob final : public TaskJob {
   void work(const ModelRun& run, const PlanNumbers&) override { run_score_units(run, config_.function); }
 
  private:
+  std::uint64_t added_tail() const;
+
   const ScoreConfig& config_;
   const ModelConfig& model_;
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
@@ -58,8 +60,26 @@ ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
 }
 
+// The head reads the last token: of a text that is cut, the tokens that the tokenizer adds behind it stay, as transformers' truncation has it.
+std::uint64_t ScoreJob::added_tail() const {
+  if (tokenizer_ == nullptr || chat_) return 0;
+  EncodeOptions plain;
+  plain.add_special_tokens = false;
+  std::vector<TokenId> text, whole;
+  tokenizer_->encode("a", plain, text);
+  tokenizer_->encode("a", EncodeOptions{}, whole);
+  const auto found = std::search(whole.begin(), whole.end(), text.begin(), text.end());
+  const std::uint64_t tail = found == whole.end() ? 0 : static_cast<std::uint64_t>(whole.end() - found) - text.size();
+  MAGISTER_CHECK(
+      config_.max_length > tail, ExitCode::kConfig,
+      "{} is {}, and the tokenizer adds {} tokens behind every text (nothing of the text would be left); raise it",
+      config_.length_place, config_.max_length, tail);
+  return tail;
+}
+
 SampleRules ScoreJob::rules() {
   SampleRules rules;
+  rules.kept_tail = added_tail();
   rules.max_length = config_.max_length;
   rules.overflow = config_.overflow;
   rules.unit_tokens = config_.unit_tokens;

@@ -54,6 +54,7 @@ struct Expression {
   std::unique_ptr<CallArguments> arguments;
   Filter filter = nullptr;
   Test test = nullptr;
+  std::string unknown;  // of a filter or test that is not known: what to say when it is asked for
 };
 
 struct Statement;

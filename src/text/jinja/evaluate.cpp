@@ -107,6 +107,7 @@ Value Renderer::evaluate_kind(const Expression& e, const ScopePtr& scope) {
     case ExpressionKind::kSign:
       return negate(runtime_, first, e.name == "-");
     case ExpressionKind::kTest:
+      if (e.test == nullptr) runtime_.refuse("{}", e.unknown);
       return Value::boolean(e.test(runtime_, first, given));
     default:
       runtime_.refuse("an expression of an unknown kind");
@@ -230,6 +231,7 @@ Value Renderer::filtered(const Expression& expression, const ScopePtr& scope, co
   }
   const Arguments given = arguments(*expression.arguments, scope);
   runtime_.place = expression.place;
+  if (expression.filter == nullptr) runtime_.refuse("{}", expression.unknown);
   return expression.filter(runtime_, input, given);
 }
 

@@ -55,12 +55,17 @@ class Wrapper {
   std::vector<std::string_view> take_line() {
     std::vector<std::string_view> line;
     std::int64_t length = 0;
-    for (; next_ < chunks_.size() && length + length_of_text(chunks_[next_]) <= width_; ++next_) {
+    for (; next_ < chunks_.size() && !is_longer(chunks_[next_], width_ - length); ++next_) {
       line.push_back(chunks_[next_]);
       length += length_of_text(chunks_[next_]);
     }
-    if (next_ < chunks_.size() && length_of_text(chunks_[next_]) > width_) divide_word(line, width_ - length);
+    if (next_ < chunks_.size() && is_longer(chunks_[next_], width_)) divide_word(line, width_ - length);
     return line;
+  }
+
+  // Looks at no more than `most` characters: the rest of a long word is asked about once a line.
+  static bool is_longer(std::string_view word, std::int64_t most) {
+    return byte_of_point(word, static_cast<std::size_t>(most)) < word.size();
   }
 
   // Of a word that fits into no line.

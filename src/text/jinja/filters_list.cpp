@@ -60,10 +60,13 @@ std::vector<Key> keyed_by_several(Runtime& runtime, const Value& input, const st
   return keys;
 }
 
-// std::sort with an order that is none (nan) may leave the list's bounds; merging never does.
-void stable_sort_keys(Runtime& runtime, std::vector<Key>& keys, bool reverse) {
+// std::sort with an order that is none (nan) may leave the list's bounds; merging never does. Jinja's sort compares lists of one key each,
+// where equal keys need no order (none and none); groupby and dictsort compare the keys.
+enum class Order { kOfKeys, kOfListsOfKeys };
+void stable_sort_keys(Runtime& runtime, std::vector<Key>& keys, bool reverse, Order order) {
   const auto before = [&](const Key& a, const Key& b) {
-    return reverse ? less(runtime, b.first, a.first) : less(runtime, a.first, b.first);
+    const Value &left = reverse ? b.first : a.first, &right = reverse ? a.first : b.first;
+    return !(order == Order::kOfListsOfKeys && equal(runtime, left, right)) && less(runtime, left, right);
   };
   std::stable_sort(keys.begin(), keys.end(), before);
 }
@@ -107,7 +110,7 @@ Value dict_sort(Runtime& runtime, const Value& input, const Arguments& arguments
     const Value& what = by == "key" ? key : value;
     keys.emplace_back(flag(given[0]) ? what : lower_if_text(runtime, what), runtime.tuple({key, value}));
   }
-  stable_sort_keys(runtime, keys, flag(given[2]));
+  stable_sort_keys(runtime, keys, flag(given[2]), Order::kOfKeys);
   Values sorted;
   for (Key& key : keys) sorted.push_back(std::move(key.second));
   return runtime.list(std::move(sorted));
@@ -120,7 +123,7 @@ Value sort(Runtime& runtime, const Value& input, const Arguments& arguments) {
       attribute != nullptr && attribute->is(Kind::kString) && attribute->as_text().find(',') != std::string::npos;
   auto keys = several ? keyed_by_several(runtime, input, attribute->as_text(), flag(given[1]))
                       : keyed(runtime, input, attribute, flag(given[1]));
-  stable_sort_keys(runtime, keys, flag(given[0]));
+  stable_sort_keys(runtime, keys, flag(given[0]), Order::kOfListsOfKeys);
   Values sorted;
   for (Key& key : keys) sorted.push_back(std::move(key.second));
   return runtime.list(std::move(sorted));
@@ -160,7 +163,7 @@ Value group_by(Runtime& runtime, const Value& input, const Arguments& arguments)
     const Value key = follow(runtime, item, *given[0], fallback);
     keys.emplace_back(flag(given[2]) ? key : lower_if_text(runtime, key), item);
   }
-  stable_sort_keys(runtime, keys, false);
+  stable_sort_keys(runtime, keys, false, Order::kOfKeys);
   Values groups;
   for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
     Values items;

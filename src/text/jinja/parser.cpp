@@ -69,12 +69,14 @@ ExpressionPtr Parser::binary(ExpressionKind kind, ExpressionPtr left, Expression
 
 ExpressionPtr Parser::expression(bool with_condition) {
   const Deeper deeper(*this);
+  const std::size_t known = unknown_.size();
   ExpressionPtr value = either();
   while (with_condition && is_name("if")) {
     auto made = make(ExpressionKind::kCondition, take().place);
     made->parts.push_back(either());
     made->parts.push_back(std::move(value));
     made->parts.push_back(skip_name("else") ? expression() : nullptr);
+    unknown_.resize(known);
     value = finish(std::move(made));
   }
   return value;

@@ -1,4 +1,5 @@
-// From tokens to trees. Everything that is not known here is refused by name before anything runs.
+// From tokens to trees. What is not known here is refused by name before anything runs, but for filters and tests in the branches of a
+// condition, which Jinja refuses only where they are taken.
 #pragma once
 
 #include "text/jinja/ast.h"
@@ -50,6 +51,8 @@ class Parser {
   using Words = std::vector<std::string_view>;
   Block block(const Words& ends);  // up to a tag that begins with one of the words, which stays the current token
   Block body(const Words& ends);   // from inside a tag: its end, then block()
+  Block inner_body(
+      const Words& ends);  // of a statement with a scope of its own: names that are not known are refused here
   void statement(Block& into);
   void set(Statement& made);
   void for_loop(Statement& made);
@@ -61,6 +64,7 @@ class Parser {
   void signature(MacroBody& macro);
   ExpressionPtr target(bool with_namespace, std::string_view stop = {});
   [[noreturn]] void refuse_statement(const Token& token) const;
+  void refuse_unknown(std::size_t first) const;  // unknown_ from there on
 
   const Token& now() const { return tokens_[at_]; }
   const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
@@ -93,6 +97,8 @@ class Parser {
   const std::string& source_;
   std::size_t at_ = 0;
   int depth_ = 0;
+  // Filters and tests that are not known, with what to say of them; taken away again where they stand in a branch.
+  std::vector<std::pair<Place, std::string>> unknown_;
   int loops_ = 0;               // around the current statement, inside the current macro
   MacroBody* macro_ = nullptr;  // whose body is being read: the names varargs, kwargs and caller are noted there
 };

@@ -76,8 +76,10 @@ ExpressionPtr Parser::filter(ExpressionPtr input) {
   auto made = make(ExpressionKind::kFilter, now().place, need_name());
   while (skip_operator(".")) made->name += "." + need_name();
   made->filter = find_filter(made->name);
-  if (made->filter == nullptr)
-    refuse(made->place, "the filter \"{}\" is not known here{}", made->name, hint(made->name, filter_names()));
+  if (made->filter == nullptr) {
+    made->unknown = fmt::format("the filter \"{}\" is not known here{}", made->name, hint(made->name, filter_names()));
+    unknown_.emplace_back(made->place, made->unknown);
+  }
   made->parts.push_back(std::move(input));
   made->arguments = is_operator("(") ? call_arguments() : std::make_unique<CallArguments>();
   return finish(std::move(made));
@@ -89,8 +91,10 @@ ExpressionPtr Parser::test(ExpressionPtr input) {
   auto made = make(ExpressionKind::kTest, place, need_name());
   while (skip_operator(".")) made->name += "." + need_name();
   made->test = find_test(made->name);
-  if (made->test == nullptr)
-    refuse(place, "the test \"{}\" is not known here{}", made->name, hint(made->name, test_names()));
+  if (made->test == nullptr) {
+    made->unknown = fmt::format("the test \"{}\" is not known here{}", made->name, hint(made->name, test_names()));
+    unknown_.emplace_back(place, made->unknown);
+  }
   made->parts.push_back(std::move(input));
   made->arguments = std::make_unique<CallArguments>();
   const TokenKind kind = now().kind;

@@ -25,6 +25,7 @@ bool is_foreign(std::string_view word) {
 Block Parser::run() {
   Block all = block({});
   if (now().kind != TokenKind::kEnd) unexpected("the end of the template");
+  refuse_unknown(0);
   return all;
 }
 
@@ -69,6 +70,17 @@ Block Parser::body(const Words& ends) {
   return block(ends);
 }
 
+Block Parser::inner_body(const Words& ends) {
+  const std::size_t known = unknown_.size();
+  Block statements = body(ends);
+  refuse_unknown(known);
+  return statements;
+}
+
+void Parser::refuse_unknown(std::size_t first) const {
+  if (first < unknown_.size()) refuse(unknown_[first].first, "{}", unknown_[first].second);
+}
+
 void Parser::refuse_statement(const Token& token) const {
   if (token.kind != TokenKind::kName) unexpected("a statement");
   if (is_foreign(token.text))
@@ -96,14 +108,16 @@ void Parser::statement(Block& into) {
     with(*made);
   } else if (word.text == "filter") {
     made->kind = StatementKind::kFilterBlock;
+    const std::size_t known = unknown_.size();
     made->expressions.push_back(filter(nullptr));
     while (skip_operator("|")) made->expressions[0] = filter(std::move(made->expressions[0]));
-    made->bodies.push_back(body({"endfilter"}));
+    refuse_unknown(known);
+    made->bodies.push_back(inner_body({"endfilter"}));
     take();
   } else if (word.text == "generation") {
     made->kind = StatementKind::kGeneration;
     const int loops = std::exchange(loops_, 0);
-    made->bodies.push_back(body({"endgeneration"}));
+    made->bodies.push_back(inner_body({"endgeneration"}));
     loops_ = loops;
     take();
   } else if (word.text == "print") {
@@ -136,27 +150,29 @@ void Parser::set(Statement& made) {
     return;
   }
   made.kind = StatementKind::kSetBlock;
+  const std::size_t known = unknown_.size();
   ExpressionPtr chain;
   while (skip_operator("|")) chain = filter(std::move(chain));
+  refuse_unknown(known);
   made.expressions.push_back(std::move(chain));
-  made.bodies.push_back(body({"endset"}));
+  made.bodies.push_back(inner_body({"endset"}));
   take();
 }
 
 void Parser::condition(Statement& made) {
   made.kind = StatementKind::kIf;
-  made.expressions.push_back(tuple(Of::kWithoutConditions));
-  while (true) {
-    made.bodies.push_back(body({"elif", "else", "endif"}));
-    const std::string word = take().text;
-    if (word == "endif") return;
-    if (word == "else") {
-      made.bodies.push_back(body({"endif"}));
-      take();
-      return;
-    }
+  const std::size_t known = unknown_.size();
+  std::string word = "elif";
+  while (word == "elif") {
     made.expressions.push_back(tuple(Of::kWithoutConditions));
+    made.bodies.push_back(body({"elif", "else", "endif"}));
+    word = take().text;
   }
+  if (word == "else") {
+    made.bodies.push_back(body({"endif"}));
+    take();
+  }
+  unknown_.resize(known);
 }
 
 void Parser::for_loop(Statement& made) {
@@ -164,19 +180,22 @@ void Parser::for_loop(Statement& made) {
   made.targets.push_back(target(false, "in"));
   if (!skip_name("in")) unexpected("\"in\"");
   made.expressions.push_back(tuple(Of::kWithoutConditions, "recursive"));
+  const std::size_t known = unknown_.size();
   made.expressions.push_back(skip_name("if") ? expression() : nullptr);
+  refuse_unknown(known);
   if (is_name("recursive")) refuse(now().place, "\"recursive\" loops are not known here");
   ++loops_;
-  made.bodies.push_back(body({"else", "endfor"}));
+  made.bodies.push_back(inner_body({"else", "endfor"}));
   --loops_;
   made.bodies.emplace_back();
   if (take().text == "endfor") return;
-  made.bodies.back() = body({"endfor"});
+  made.bodies.back() = inner_body({"endfor"});
   take();
 }
 
 void Parser::signature(MacroBody& macro) {
   need_operator("(");
+  const std::size_t known = unknown_.size();
   while (!is_operator(")")) {
     if (!macro.parameters.empty()) need_operator(",");
     const Place place = now().place;
@@ -189,6 +208,7 @@ void Parser::signature(MacroBody& macro) {
     }
     macro.parameters.push_back(std::move(parameter));
   }
+  refuse_unknown(known);
   need_operator(")");
 }
 
@@ -209,7 +229,7 @@ void Parser::macro(Statement& made) {
   MacroBody* outer = std::exchange(macro_, made.macro.get());
   const int loops = std::exchange(loops_, 0);
   signature(*made.macro);
-  made.macro->body = body({"endmacro"});
+  made.macro->body = inner_body({"endmacro"});
   take();
   leave_macro(*made.macro, outer);
   loops_ = loops;
@@ -225,7 +245,7 @@ void Parser::call_block(Statement& made) {
   if (made.expressions[0]->kind != ExpressionKind::kCall) refuse(place, "a call block without a call");
   MacroBody* outer = std::exchange(macro_, made.macro.get());
   const int loops = std::exchange(loops_, 0);
-  made.macro->body = body({"endcall"});
+  made.macro->body = inner_body({"endcall"});
   take();
   leave_macro(*made.macro, outer);
   loops_ = loops;
@@ -240,7 +260,7 @@ void Parser::with(Statement& made) {
     need_operator("=");
     made.expressions.push_back(expression());
   }
-  made.bodies.push_back(body({"endwith"}));
+  made.bodies.push_back(inner_body({"endwith"}));
   take();
 }
 }  // namespace magister::jinja
