@@ -372,7 +372,7 @@ tokenizer.ggml.pre | u32 7 | tokenizer.ggml.pre
 tokenizer.ggml.pre | text nobody | nobody
 tokenizer.ggml.tokens | missing | tokenizer.ggml.tokens
 tokenizer.ggml.tokens | u32 7 | tokenizer.ggml.tokens
-tokenizer.ggml.tokens | texts a | token_embd.weight
+tokenizer.ggml.tokens | texts a | tokenizer.ggml.eos_token_id is 1
 tokenizer.ggml.token_type | numbers 1 | 1 token types
 tokenizer.ggml.token_type | numbers -1 | tokenizer.ggml.token_type
 tokenizer.ggml.token_type | texts a | tokenizer.ggml.token_type
