@@ -3,15 +3,15 @@
 # whose files are pinned by hash (libtorch comes from its torch wheel), the library of constrained output in .deps/xgrammar, the small
 # model in .deps/models. `test` (the default) also brings what only tests need: their oracles and tools, a Slurm, a package of chat
 # templates in .deps/templates, and GGUF vocabularies in .deps/vocabularies. `data` is `run` and Arrow's library, for data sets in Parquet
-# and Arrow files (200 MB); `test` has it, too.
-# Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|data|test]
+# and Arrow files (200 MB); `test` has it, too. `fuzz` is `test` and clang with libFuzzer, for scripts/fuzz.sh.
+# Safe to run again: what is there already is skipped. usage: scripts/setup.sh [run|data|test|fuzz]
 #   MAGISTER_SKIP_PACKAGES=1     packages are there by other means    MAGISTER_TORCH_DIR=DIR  a torch that is there already
 #   MAGISTER_CUDA=ON|OFF         what GPU code is built from and runs with (2.8 GB), or not; default: where a GPU is seen, and for tests
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 set_wanted=${1:-test}
 case $set_wanted in
-  run | data | test) ;;
-  *) die 64 "unknown set $set_wanted (known: run, data, test); see the head of scripts/setup.sh" ;;
+  run | data | test | fuzz) ;;
+  *) die 64 "unknown set $set_wanted (known: run, data, test, fuzz); see the head of scripts/setup.sh" ;;
 esac
 
 # What the build links and what a run starts. Each line: why.
@@ -26,6 +26,10 @@ packages=(
   zlib1g-dev libzstd-dev                           # compressed data sets
   ca-certificates                                  # downloads
 )
+if [ "$set_wanted" = fuzz ]; then
+  packages+=(clang libclang-rt-dev)                # libFuzzer, and the sanitizers' runtime beside it
+  set_wanted=test
+fi
 [ "$set_wanted" != test ] || packages+=(
   libgtest-dev libgmock-dev                        # unit tests
   procps util-linux                                # ps and taskset

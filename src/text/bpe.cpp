@@ -77,7 +77,8 @@ void Bpe::read_merges(const Vocabulary& vocab, const std::vector<std::pair<std::
                       const std::string& source) {
   merges_.reserve(merges.size());
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right] = merges[rank];
+    const std::string& left = merges[rank].first;  // no structured binding: clang 14 captures none
+    const std::string& right = merges[rank].second;
     const auto known = [&](const std::string& token) {
       const TokenId id = id_of(vocab, token);
       MAGISTER_CHECK(id >= 0, ExitCode::kData,

@@ -60,7 +60,8 @@ void read_bpe(const JsonNode& node, bool byte_level, Tokenizer::Model& model) {
                                    [&](const std::string& byte) { return !model.vocab.contains(byte); });
     if (needed && !node.at("unk_token").text().empty())
       node.at("unk_token")
-          .refuse("\"{}\" is not in the vocabulary; fetch the file again", printable(node.at("unk_token").text()));
+          .refuse("\"{}\" is not in the vocabulary (what is unknown has no token); fetch the file again",
+                  printable(node.at("unk_token").text()));
     rules.unknown = -1;
   }
   // With these a piece is looked at character by character, so a byte-level one is written in stand-ins first.
@@ -89,7 +90,8 @@ void read_unigram(const JsonNode& node, Tokenizer::Model& model) {
   if (node.has("unk_id")) {
     rules.unknown = node.at("unk_id").id();
     if (static_cast<std::size_t>(rules.unknown) >= tokens.size())
-      node.at("unk_id").refuse("is {} of {} tokens; fetch the file again", rules.unknown, tokens.size());
+      node.at("unk_id").refuse("is {} of {} tokens (there is no such token); fetch the file again", rules.unknown,
+                               tokens.size());
   }
   rules.unknown_score = lowest - 10;
   rules.byte_fallback = node.flag("byte_fallback", false);

@@ -32,7 +32,7 @@ class JsonNode {
   bool has(const char* key) const { return value_.is_object() && value_.contains(key) && !value_[key].is_null(); }
   JsonNode at(const std::string& key) const {
     need(value_.is_object(), "object");
-    if (!value_.contains(key)) refuse("has no \"{}\" (the file cannot be used); fetch it again", key);
+    if (!value_.contains(key)) refuse("has no \"{}\" (the file cannot be used); fetch it again", printable(key));
     return {value_[key], path_.empty() ? key : path_ + "." + key, source_};
   }
   std::vector<JsonNode> list() const {

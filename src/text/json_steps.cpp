@@ -13,7 +13,8 @@ struct TextPattern {
 TextPattern read_pattern(const JsonNode& node) {
   if (node.value().is_string()) return {node.text(), ""};
   node.only({"String", "Regex"});
-  if (node.has("String") == node.has("Regex")) node.refuse("needs either String or Regex; fetch the file again");
+  if (node.has("String") == node.has("Regex"))
+    node.refuse("needs either String or Regex (what is to be found is unknown); fetch the file again");
   TextPattern pattern;
   (node.has("Regex") ? pattern.regex : pattern.literal) = node.at(node.has("Regex") ? "Regex" : "String").text();
   if (pattern.regex.empty() && pattern.literal.empty())
@@ -70,8 +71,9 @@ NormalizerPtr read_json_normalizer(const JsonNode& node) {
   }
   if (type == "Precompiled") {
     node.only({"precompiled_charsmap"});
-    if (!node.has("precompiled_charsmap")) return make_prepend("");  // null: nothing is replaced
-    return make_precompiled(from_base64(node.at("precompiled_charsmap")), node.source());
+    const JsonNode map = node.at("precompiled_charsmap");
+    if (map.value().is_null()) return make_prepend("");  // nothing is replaced
+    return make_precompiled(from_base64(map), node.source());
   }
   if (type == "Sequence") {
     node.only({"normalizers"});
@@ -92,7 +94,8 @@ SplitBehavior read_split_behavior(const JsonNode& node) {
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  node.refuse("split behaviour \"{}\" is not known here; use a supported tokenizer", printable(name));
+  node.refuse("split behaviour \"{}\" is not known here (texts would be cut elsewhere); use a supported tokenizer",
+              printable(name));
 }
 
 namespace {
@@ -101,7 +104,7 @@ namespace {
 std::string read_character(const JsonNode& node) {
   const std::string text = node.text();
   if (text.empty() || code_point_at(text, 0).bytes != text.size())
-    node.refuse("is not one character; fetch the file again");
+    node.refuse("is not one character (nothing else can stand there); fetch the file again");
   return text;
 }
 
@@ -209,7 +212,7 @@ DecodeStepPtr read_one_decoder(const JsonNode& node) {
     node.only({"pattern", "content"});
     const TextPattern pattern = read_pattern(node.at("pattern"));
     if (!pattern.regex.empty())
-      node.at("pattern").refuse("is a Regex in a decoder, which is not known here; use a supported tokenizer");
+      node.at("pattern").refuse("is a Regex in a decoder (which is not known here); use a supported tokenizer");
     return make_replace_decoder(pattern.literal, node.at("content").text());
   }
   if (type == "Strip") {

@@ -17,6 +17,9 @@ std::string StreamingDecoder::push(TokenId id) {
   std::string said;
   if (num_said_ > 0) said = tokenizer_.decode(std::span(ids_).first(num_said_), skip_special_tokens_);
   if (all.size() <= said.size()) return {};
+  // What stays must have a text of its own: a decoder that strips the spaces at a text's begin (Strip with start 2) would strip those
+  // of the next tokens, too.
+  while (num_said_ > 0 && text_from(num_said_).empty()) --num_said_;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(num_said_));
   num_said_ = ids_.size();
   return all.substr(said.size());

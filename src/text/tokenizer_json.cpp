@@ -51,7 +51,7 @@ void read_template(const JsonNode& node, Affixes& affixes) {
     piece.only({"SpecialToken", "Sequence"});
     if (piece.has("Sequence")) {
       if (after_text || piece.at("Sequence").at("id").text() != "A")
-        piece.refuse("a template with more than one text is not known here; use a supported tokenizer");
+        piece.refuse("a template with more than one text (which is not known here); use a supported tokenizer");
       after_text = true;
       continue;
     }
@@ -60,7 +60,8 @@ void read_template(const JsonNode& node, Affixes& affixes) {
       (after_text ? affixes.suffix : affixes.prefix).push_back(id.id());
     }
   }
-  if (!after_text) node.at("single").refuse("has no place for the text; fetch the file again");
+  if (!after_text)
+    node.at("single").refuse("has no place for the text (nothing would be encoded); fetch the file again");
 }
 
 // [CLS] before and [SEP] behind, each a pair of text and id.

@@ -182,7 +182,7 @@ void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& 
     const SentencePiece& piece = file.pieces[i];
     const auto id = static_cast<TokenId>(i);
     MAGISTER_CHECK(!bpe || piece.type != PieceType::kUnused, ExitCode::kData,
-                   "{}: \"{}\" is an unused piece of a BPE model, which is not known here; use a supported tokenizer",
+                   "{}: \"{}\" is an unused piece of a BPE model (which is not known here); use a supported tokenizer",
                    model.source, printable(piece.text));
     const bool user = piece.type == PieceType::kUserDefined;
     if (user) frozen.emplace_back(piece.text, id);
@@ -226,7 +226,12 @@ Tokenizer Tokenizer::from_sentencepiece(std::string_view bytes, const std::strin
     MAGISTER_CHECK(model->vocab.emplace(piece.text, id).second, ExitCode::kData,
                    "{}: the piece \"{}\" is there twice, as {} and {} (which one is meant?); fetch the file again",
                    model->source, printable(piece.text), model->vocab.at(piece.text), i);
-    if (piece.type == PieceType::kUnknown) unknown = id;
+    if (piece.type == PieceType::kUnknown) {
+      MAGISTER_CHECK(unknown < 0, ExitCode::kData,
+                     "{}: pieces {} and {} are both the unknown one (which one is meant?); fetch the file again",
+                     model->source, unknown, id);
+      unknown = id;
+    }
     if (piece.type == PieceType::kUserDefined) file.normal.user_defined.push_back(piece.text);
     if (piece.type != PieceType::kControl) continue;
     if (piece.text == "<s>" || piece.text == "<bos>") bos = id;

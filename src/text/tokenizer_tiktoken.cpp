@@ -155,7 +155,9 @@ void add_tekken_special(const JsonNode& root, std::size_t count, Tokenizer::Mode
   std::vector<std::string> names(count);
   if (root.has("special_tokens")) {
     for (const JsonNode& token : root.at("special_tokens").list()) {
-      names[token.at("rank").size(count - 1)] = token.at("token_str").text();
+      std::string& name = names[token.at("rank").size(count - 1)];
+      if (!name.empty()) token.at("rank").refuse("is another token's, too (which one is meant?); fetch the file again");
+      name = token.at("token_str").text();
     }
   } else {
     std::copy_n(kTekkenSpecial, std::min(count, std::size(kTekkenSpecial)), names.begin());
@@ -192,17 +194,18 @@ Tokenizer Tokenizer::from_tekken(std::string_view text, const std::string& path)
   const nlohmann::json content = parse_tokenizer_file(text, model->source);
   const JsonNode root(content, "", model->source);
   const JsonNode config = root.at("config");
-  constexpr std::size_t kMost = 1u << 24;
+  constexpr std::size_t kMost = 1u << 24, kMostSpecial = 1u << 16;
   const std::size_t total = config.at("default_vocab_size").size(kMost);
-  const std::size_t special = config.at("default_num_special_tokens").size(kMost);
+  const std::size_t special = config.at("default_num_special_tokens").size(kMostSpecial);
   const std::vector<JsonNode> entries = root.at("vocab").list();
   if (special >= total || special == 0 || total - special > entries.size())
-    config.refuse("names {} tokens, {} of them special, with {} in the list; fetch the file again", total, special,
-                  entries.size());
+    config.refuse("names {} tokens, {} of them special, with {} in the list (they do not add up); fetch the file again",
+                  total, special, entries.size());
   std::vector<RankedToken> tokens;
   for (std::size_t i = 0; i < total - special; ++i) {
     const auto bytes = decode_base64(entries[i].at("token_bytes").text());
-    if (!bytes || bytes->empty()) entries[i].at("token_bytes").refuse("is not base64; fetch the file again");
+    if (!bytes || bytes->empty())
+      entries[i].at("token_bytes").refuse("is not base64 (the token's bytes are unknown); fetch the file again");
     if (entries[i].at("rank").size(kMost) != i)
       entries[i].at("rank").refuse("is not {} (tokens follow each other); fetch the file again", i);
     tokens.push_back({*bytes, static_cast<TokenId>(i), static_cast<std::uint32_t>(i)});

@@ -201,6 +201,29 @@ class Arrow(Tables):
         self.assert_refused(self.arrow("union.arrow", pyarrow.table({"text": union})), 65, "text has the type dense_union")
 
 
+    def test_parquet_fields_refused(self):
+        """What frames a Parquet file: each is exit code 65 with the file's name."""
+        whole = pathlib.Path(self.parquet("a.parquet", table(30))).read_bytes()
+        footer = int.from_bytes(whole[-8:-4], "little")
+
+        def length(value):
+            return whole[:-8] + value.to_bytes(4, "little") + b"PAR1"
+
+        cases = {"empty": b"", "magic alone": b"PAR1", "two magics": b"PAR1PAR1", "no magic at the end": whole[:-4], "another magic at the end": whole[:-4] + b"PAR2",
+                 "an encrypted footer": whole[:-4] + b"PARE", "footer length 0": length(0), "footer length 1": length(1), "a footer longer than the file": length(len(whole)),
+                 "footer length 2^31": length(2 ** 31), "footer length 2^32 - 1": length(2 ** 32 - 1), "a footer that begins too late": length(footer - 1),
+                 "a footer that begins too early": length(footer + 1), "a footer of zeros": whole[: -8 - footer] + bytes(footer) + whole[-8:],
+                 "a footer of 0xFF": whole[: -8 - footer] + b"\xff" * footer + whole[-8:], "pages of zeros": bytes(len(whole) - 8 - footer) + whole[-8 - footer :],
+                 "a column twice as a name": None, "half of it": whole[: len(whole) // 2]}
+        for name, content in cases.items():
+            with self.subTest(name):
+                if content is None:
+                    path = self.folder / "twice.parquet"
+                    pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"]), path)
+                    content = path.read_bytes()
+                self.assert_refused(self.write("bad.parquet", content), 65, "bad.parquet")
+
+
 class Damage(Tables):
     def attack(self, name, whole, rounds):
         """Cut, flipped and overwritten bytes: whole records, or exit code 65 with a message; never a crash, never long."""

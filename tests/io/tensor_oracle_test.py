@@ -23,7 +23,9 @@ TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 Q = gguf.GGMLQuantizationType
 # Block bytes, and where its f16 scales stand.
 BLOCKS = {Q.Q8_0: (32, 34, [0]), Q.Q4_0: (32, 18, [0]), Q.Q4_1: (32, 20, [0, 2]), Q.Q5_0: (32, 22, [0]),
-          Q.Q5_1: (32, 24, [0, 2]), Q.Q4_K: (256, 144, [0, 2]), Q.Q5_K: (256, 176, [0, 2]), Q.Q6_K: (256, 210, [208])}
+          Q.Q5_1: (32, 24, [0, 2]), Q.Q4_K: (256, 144, [0, 2]), Q.Q5_K: (256, 176, [0, 2]), Q.Q6_K: (256, 210, [208]),
+          Q.Q2_K: (256, 84, [80, 82]), Q.Q3_K: (256, 110, [108]), Q.IQ4_NL: (32, 18, [0]), Q.MXFP4: (32, 17, [])}
+EXTREME_SCALES = np.array([0, -0.0, 65504, -65504, 6e-8, -6e-8, 6.1e-5, 1], dtype=np.float16)
 
 
 def probe(*arguments, text=None, code=0):
@@ -54,7 +56,12 @@ def random_blocks(rng, shape, kind):
     raw = rng.integers(0, 256, (*shape[:-1], shape[-1] // elements, block_bytes), dtype=np.uint8)
     for place in scales:
         scale = (rng.standard_normal(raw.shape[:-1]) * 10.0 ** rng.integers(-7, 2, raw.shape[:-1])).astype(np.float16)
+        scale.reshape(-1)[: EXTREME_SCALES.size] = EXTREME_SCALES[: scale.size]
         raw[..., place : place + 2] = scale[..., None].view(np.uint8)
+    flat = raw.reshape(-1, block_bytes)
+    flat[-1], flat[-2:-1] = 0xFF, 0  # every number the largest, and the smallest; scales of 0 and of 65504 are finite
+    for place in scales:
+        flat[-1, place : place + 2] = EXTREME_SCALES[2:3].view(np.uint8)
     return raw.reshape(*shape[:-1], -1)
 
 
@@ -140,14 +147,88 @@ class TensorOracle(unittest.TestCase):
     def test_gguf_quantised_by_the_package(self):
         """The package's own quantiser, so that the layout is that of real files and not only of our blocks."""
         data, windows, tensors = self.rng.standard_normal((64, 512)).astype(np.float32), Windows(2), []
-        for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1):
+        for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.MXFP4):
             raw = gguf.quants.quantize(data, kind)
             tensors.append((kind.name, raw, kind))
             windows.add_many(kind.name, torch.from_numpy(gguf.quants.dequantize(raw, kind)))
             error = np.abs(gguf.quants.dequantize(raw, kind) - data).max()
-            self.assertLess(error, 0.6)
+            self.assertLess(error, 1.0 if kind == Q.MXFP4 else 0.6)
         self.write_gguf(self.folder / "q.gguf", tensors)
         windows.check(self, self.folder / "q.gguf")
+
+    def split(self, tensors, **keys):
+        """A model in parts of two tensors each, by the package -> (paths, windows of all tensors)."""
+        writer, windows = gguf.GGUFWriter(self.folder / "parts.gguf", "llama", split_max_tensors=2), Windows(7)
+        for key, value in keys.items():
+            writer.add_uint32(key, value)
+        for name, values in tensors.items():
+            writer.add_tensor(name, values)
+            windows.add_many(name, torch.from_numpy(values), count=2)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return sorted(self.folder.glob("parts-*.gguf")), windows
+
+    def test_gguf_in_parts(self):
+        """Whichever part is given: all tensors, the first part's metadata, the parts in their order."""
+        tensors = {name: random_floats(self.rng, (5, 32)) for name in ("e", "d", "c", "b", "a")}
+        paths, windows = self.split(tensors, seven=7)
+        self.assertEqual([path.name for path in paths], [f"parts-0000{i}-of-00003.gguf" for i in (1, 2, 3)])
+        for given in paths:
+            listed = json.loads(probe("list", given))
+            self.assertEqual([name for name, *_ in listed["tensors"]], sorted(tensors))
+            self.assertEqual(listed["metadata"]["seven"]["value"], 7)
+            self.assertEqual(listed["paths"], [str(path) for path in paths])
+            windows.check(self, given)
+
+    def test_gguf_parts_refused(self):
+        """Missing, doubled, foreign, exchanged and renamed parts: the message names the part."""
+        paths, _ = self.split({name: random_floats(self.rng, (5, 32)) for name in ("e", "d", "c", "b", "a")})
+        good = [path.read_bytes() for path in paths]
+        other_writer = gguf.GGUFWriter(self.folder / "whole.gguf", "llama")
+        other_writer.add_tensor("z", np.zeros((1, 32), dtype=np.float32))
+        other_writer.write_header_to_file()
+        other_writer.write_kv_data_to_file()
+        other_writer.write_tensors_to_file()
+        other_writer.close()
+        whole = (self.folder / "whole.gguf").read_bytes()
+
+        def edited(content, key, old, new):
+            at = content.index(key.encode()) + len(key) + 4
+            self.assertEqual(content[at : at + len(old)], old)
+            return content[:at] + new + content[at + len(old) :]
+
+        total, first, of = "split.tensors.count", struct.pack("<H", 1), struct.pack("<H", 3)
+        cases = [
+            ("missing", [good[0], None, good[2]], 74, "parts-00002-of-00003.gguf: is not there"),
+            ("doubled", [good[0], good[1], good[1]], 65, "says that it is part 2 of 3, but its name is that of part 3 of 3"),
+            ("exchanged", [good[0], good[2], good[1]], 65, "says that it is part 3 of 3, but its name is that of part 2"),
+            ("a whole model", [good[0], whole, good[2]], 65, "parts-00002-of-00003.gguf: is a whole model, where part 2"),
+            ("of more parts", [good[0], edited(good[1], "split.count", of, struct.pack("<H", 4)), good[2]], 65, "says that it is part 2 of 4"),
+            ("of another model", [good[0], edited(good[1], total, struct.pack("<i", 5), struct.pack("<i", 6)), good[2]], 65, "parts of different models"),
+            ("tensors of part 3 twice", [good[0], edited(good[2], "split.no", struct.pack("<H", 2), first), good[2]], 65, "hold 4 tensors, where split.tensors.count says 5"),
+            ("too few tensors", [edited(part, total, struct.pack("<i", 5), struct.pack("<i", 9)) for part in good], 65, "hold 5 tensors, where split.tensors.count says 9"),
+            ("a negative total", [edited(good[0], total, struct.pack("<i", 5), struct.pack("<i", -5)), *good[1:]], 65, "split.tensors.count is not a whole number"),
+            ("part 8 of 3", [edited(good[0], "split.no", struct.pack("<H", 0), struct.pack("<H", 7)), *good[1:]], 65, "split.no is 7 and split.count 3"),
+            ("without its number", [good[0].replace(b"split.no", b"split.xx"), *good[1:]], 65, "split.no is missing"),
+            ("without the total", [good[0].replace(total.encode(), b"split.tensors.cxxxx"), *good[1:]], 65, "split.tensors.count is missing"),
+            ("cut short", [good[0], good[1][:200], good[2]], 65, "parts-00002-of-00003.gguf"),
+        ]
+        for name, parts, code, words in cases:
+            with self.subTest(name):
+                for path, content in zip(paths, parts):
+                    path.unlink(missing_ok=True)
+                    if content is not None:
+                        path.write_bytes(content)
+                done = subprocess.run([PROBE, "list", paths[0]], capture_output=True, text=True)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(words, done.stderr)
+        alone = self.folder / "renamed.gguf"
+        alone.write_bytes(good[1])
+        done = subprocess.run([PROBE, "list", alone], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("its name does not end in -00002-of-00003.gguf", done.stderr)
 
     def test_smollm2(self):
         if not SMOLLM2.exists():

@@ -18,17 +18,19 @@ LAYER_NAMES = {
 # Layers with norms on what their blocks add.
 OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
-ARCHITECTURES = {"gemma3_text": "gemma3"}  # others are model_type
+GLM4_NORMS = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm"}
+ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r"}  # others are model_type
 TURNED = ("llama", "smollm3", "granite")   # whose rows of q and k the converter turns
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def gguf_name(name, norms_on_output):
+def gguf_name(name, architecture, norms_on_output):
     stem, kind = name.rsplit(".", 1)
     if stem in OTHER_NAMES:
         return f"{OTHER_NAMES[stem]}.{kind}"
     _, _, layer, rest = stem.split(".", 3)
-    names = {**LAYER_NAMES, **OUTPUT_NORMS} if norms_on_output else LAYER_NAMES
+    norms = GLM4_NORMS if architecture == "glm4" else OUTPUT_NORMS if norms_on_output else {}
+    names = {**LAYER_NAMES, **norms}
     return f"blk.{layer}.{names[rest]}.{kind}"
 
 
@@ -64,7 +66,7 @@ def encode(values, kind):
     """(array for the writer, values as a reader sees them)."""
     packed = pack_q6_k(values) if kind == Type.Q6_K else gguf.quants.quantize(values, kind)
     seen = gguf.quants.dequantize(packed, kind).reshape(values.shape).astype(np.float32)
-    limit = {Type.F32: 0, Type.F16: 1e-3, Type.BF16: 1e-2, Type.Q8_0: 2e-2, Type.Q6_K: 6e-2}.get(kind, 0.2)
+    limit = {Type.F32: 0, Type.F16: 1e-3, Type.BF16: 1e-2, Type.Q8_0: 2e-2, Type.Q6_K: 6e-2, Type.MXFP4: 0.3}.get(kind, 0.2)
     assert np.abs(seen - values).max() <= limit * max(1e-6, np.abs(values).max()), (kind, np.abs(seen - values).max())
     return packed, seen
 
@@ -82,19 +84,31 @@ def write_header(writer, config, tokenizer):
         writer.add_value_length(head_dim)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if hasattr(config, "layer_norm_eps"):
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     for key, add in (("attn_logit_softcapping", writer.add_attn_logit_softcapping),
                      ("final_logit_softcapping", writer.add_final_logit_softcapping),
                      ("attention_multiplier", writer.add_attention_scale), ("embedding_multiplier", writer.add_embedding_scale),
-                     ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale)):
+                     ("residual_multiplier", writer.add_residual_scale), ("logits_scaling", writer.add_logit_scale), ("logit_scale", writer.add_logit_scale)):
         if getattr(config, key, None) is not None:
             add(getattr(config, key))
     if "sliding_attention" in (getattr(config, "layer_types", None) or []):
         writer.add_sliding_window(config.sliding_window)
+        if config.model_type == "olmo3":  # as the converter does; of other families readers know the pattern
+            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_attn_factors(rope["attention_factor"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
     tokens, merges, kinds = tiny_tokenizer.gguf_lists(tokenizer)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -137,7 +151,7 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
             kind = kinds[matrices % len(kinds)]
             matrices += 1
         packed, read = encode(values, kind)
-        writer.add_tensor(gguf_name(name, norms_on_output), packed, raw_dtype=kind)
+        writer.add_tensor(gguf_name(name, architecture, norms_on_output), packed, raw_dtype=kind)
         seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read - np.float32(1) if plus_one else read
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -136,6 +136,14 @@ VARIANTS = {
         "full_attention": {"rope_type": "default", "rope_theta": 1e6}, "sliding_attention": DEFAULT}}, gguf=(Type.F16,)),
     "gguf_phi3_partial": Variant("phi3", {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.Q8_0,)),
     "gguf_olmo2": Variant("olmo2", {}, gguf=(Type.Q8_0,)),
+    "gguf_olmo3": Variant("olmo3", {"num_hidden_layers": 4, "layer_types": [*LAYERS, "sliding_attention"], "sliding_window": 8, "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0,
+                           "attention_factor": 1.1386294361119891, "original_max_position_embeddings": 32},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}, gguf=(Type.F16,)),
+    "gguf_glm4": Variant("glm4", {"head_dim": 16, "num_hidden_layers": 3, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.Q8_0,)),
+    "gguf_cohere": Variant("cohere", {"tie_word_embeddings": True, "logit_scale": 0.4}, gguf=(Type.Q8_0,)),
+    "gguf_cohere2": Variant("cohere2", {"num_hidden_layers": 5, "sliding_window": 8, "tie_word_embeddings": True, "logit_scale": 0.4}, gguf=(Type.F16,)),
+    "gguf_llama_mxfp4": Variant("llama", {}, gguf=(Type.MXFP4,)),
     "gguf_smollm3": Variant("smollm3", {"num_hidden_layers": 4, "tie_word_embeddings": True}, gguf=(Type.F16,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }

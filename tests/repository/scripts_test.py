@@ -91,12 +91,15 @@ class Setup(unittest.TestCase):
         self.assertNotIn("slurmd", for_runs)
         self.assertNotIn("libgtest-dev", for_runs)
         self.assertEqual(self.refused(["data"], **nobody), for_runs)
+        self.assertNotIn("libclang-rt-dev", message)
+        self.assertIn("libclang-rt-dev", self.refused(["fuzz"], **nobody))
+        self.assertIn("slurmd", self.refused(["fuzz"], **nobody))
 
     def test_other_machines_are_refused_before_anything_is_fetched(self):
         self.assertIn("aarch64", self.refused(uname='[ "$1" = -m ] && echo aarch64 || echo Linux'))
         self.assertIn("Darwin", self.refused(uname="echo Darwin"))
         self.assertIn("has no avx2", self.refused(awk="echo fpu sse2"))
-        self.assertIn("known: run, data, test", self.refused(["tests"]))
+        self.assertIn("known: run, data, test, fuzz", self.refused(["tests"]))
 
     def test_every_wheel_is_pinned_by_its_hash(self):
         """What the lists in scripts/requirements name by hand and what is installed are the same; every package has hashes."""

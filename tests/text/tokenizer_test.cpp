@@ -7,6 +7,7 @@
 #include <random>
 
 #include "magister/core/error.h"
+#include "magister/text/streaming_decoder.h"
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
 #include "text/unigram.h"
@@ -235,6 +236,22 @@ TEST(Unigram, EqualSumsKeepTheFirst) {
   std::vector<TokenId> ids;
   unigram.encode("abbb", ids);
   EXPECT_EQ(ids, (std::vector<TokenId>{1, 2, 3}));
+}
+
+// Found by tests/fuzz/tokenizer_json.cpp: two spaces are stripped at a text's begin, not at the begin of what comes later.
+TEST(StreamingDecoder, PartsAreTheWholeWhereTwoSpacesAreStripped) {
+  const Tokenizer tokenizer = Tokenizer::from_json(
+      R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,)"
+      R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":2,"stop":0}]},)"
+      R"("model":{"type":"BPE","vocab":{" ":0,"a":1,"b":2},"merges":[]}})",
+      "t.json");
+  for (const std::vector<TokenId>& ids :
+       {std::vector<TokenId>{0, 1, 0, 0, 2}, {1, 0, 0, 0, 2, 0}, {0, 0, 0, 0, 0, 1}, {0, 1, 0, 2, 0, 0}}) {
+    StreamingDecoder decoder(tokenizer);
+    std::string parts;
+    for (const TokenId id : ids) parts += decoder.push(id);
+    EXPECT_EQ(parts + decoder.finish(), tokenizer.decode(ids));
+  }
 }
 
 }  // namespace

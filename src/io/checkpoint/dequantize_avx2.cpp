@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "io/checkpoint/dequantize.h"
+#include "io/checkpoint/expand_blocks.h"
 #include "magister/core/error.h"
 
 namespace magister {
@@ -225,6 +226,14 @@ void convert_to_f32(StorageType type, const std::byte* row, std::int64_t begin, 
       return convert_blocks<expand_k<5>, 256, 176>(row, begin, end, out);
     case StorageType::kQ6_K:
       return convert_blocks<expand_q6_k, 256, 210>(row, begin, end, out);
+    case StorageType::kQ2_K:
+      return convert_blocks<expand_q2_k, 256, 84>(row, begin, end, out);
+    case StorageType::kQ3_K:
+      return convert_blocks<expand_q3_k, 256, 110>(row, begin, end, out);
+    case StorageType::kIQ4_NL:
+      return convert_blocks<expand_iq4_nl, 32, 18>(row, begin, end, out);
+    case StorageType::kMXFP4:
+      return convert_blocks<expand_mxfp4, 32, 17>(row, begin, end, out);
   }
 }
 
@@ -263,6 +272,14 @@ StorageLayout layout_of(StorageType type) {
       return {256, 176};
     case StorageType::kQ6_K:
       return {256, 210};
+    case StorageType::kQ2_K:
+      return {256, 84};
+    case StorageType::kQ3_K:
+      return {256, 110};
+    case StorageType::kIQ4_NL:
+      return {32, 18};
+    case StorageType::kMXFP4:
+      return {32, 17};
   }
   fail(ExitCode::kInternal, "storage type {} has no layout (a case is missing); report this", static_cast<int>(type));
 }

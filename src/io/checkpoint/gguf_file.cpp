@@ -1,10 +1,11 @@
 // GGUF v2 and v3: header and tensor list. Tensors must follow each other in the file, each at the next multiple of the
-// alignment, as ggml itself demands: overlaps and holes cannot be. Source: ggml's GGUF specification.
+// alignment, as ggml itself demands: overlaps and holes cannot be. A model in parts is read as one file. Source: ggml's GGUF specification.
 #include <algorithm>
 
 #include "io/checkpoint/dequantize.h"
 #include "io/checkpoint/gguf_cursor.h"
 #include "io/checkpoint/gguf_metadata.h"
+#include "io/checkpoint/gguf_split.h"
 #include "io/checkpoint/mapped_tensors.h"
 #include "magister/core/checked.h"
 
@@ -30,12 +31,18 @@ StorageType storage_type(std::uint32_t type, const std::string& path, const std:
       return StorageType::kQ5_1;
     case 8:
       return StorageType::kQ8_0;
+    case 10:
+      return StorageType::kQ2_K;
+    case 11:
+      return StorageType::kQ3_K;
     case 12:
       return StorageType::kQ4_K;
     case 13:
       return StorageType::kQ5_K;
     case 14:
       return StorageType::kQ6_K;
+    case 20:
+      return StorageType::kIQ4_NL;
     case 24:
       return StorageType::kI8;
     case 25:
@@ -48,12 +55,14 @@ StorageType storage_type(std::uint32_t type, const std::string& path, const std:
       return StorageType::kF64;
     case 30:
       return StorageType::kBF16;
+    case 39:
+      return StorageType::kMXFP4;
     default:
       break;
   }
   fail(ExitCode::kData,
-       "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
-       "Q5_K, Q6_K and integers); convert the model to one of these",
+       "{}: tensor {} has ggml type {} (read here: F32, F16, BF16, F64, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, "
+       "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4 and integers); convert the model to one of these",
        printable(path), printable(name), type);
 }
 
@@ -83,55 +92,86 @@ Entry read_entry(GgufCursor& cursor, const std::string& path) {
   return entry;
 }
 
+void check_magic(GgufCursor& cursor, const std::string& path) {
+  const auto magic = cursor.value<std::uint32_t>("the magic");
+  MAGISTER_CHECK(magic == 0x46554747u, ExitCode::kData,
+                 "{}: does not begin with \"GGUF\" (it is no GGUF file); give a "
+                 ".gguf file",
+                 printable(path));
+  const auto version = cursor.value<std::uint32_t>("the version");
+  MAGISTER_CHECK((version & 0xFFFFu) != 0 || version == 0, ExitCode::kData,
+                 "{}: is a big-endian GGUF file (numbers would be read backwards); convert it to little-endian",
+                 printable(path));
+  MAGISTER_CHECK(version == 2 || version == 3, ExitCode::kData,
+                 "{}: is GGUF version {} (2 and 3 are read here); convert it again with current tools", printable(path),
+                 version);
+}
+
+// All of a file but its data.
+struct Header {
+  MappedFile file;
+  Metadata metadata;
+  std::vector<Entry> entries;
+  std::uint64_t num_bytes = 0;
+};
+
+Header read_header(const std::string& path) {
+  Header header{MappedFile(path), {}, {}, 0};
+  GgufCursor cursor(header.file.bytes(), path);
+  check_magic(cursor, path);
+  const std::uint64_t num_tensors = cursor.count(24, 160, "the number of tensors");
+  const std::uint64_t num_pairs = cursor.count(13, 128, "the number of metadata pairs");
+  MAGISTER_CHECK(num_tensors <= kMaxTensors, ExitCode::kData,
+                 "{}: says it holds {} tensors (at most {} are read; the header is damaged); fetch the file again",
+                 printable(path), num_tensors, kMaxTensors);
+  header.metadata = read_gguf_metadata(cursor, num_pairs, path);
+  for (std::uint64_t i = 0; i < num_tensors; ++i) header.entries.push_back(read_entry(cursor, path));
+  header.num_bytes = cursor.position();
+  return header;
+}
+
 class GgufFile final : public MappedTensors {
  public:
   explicit GgufFile(const std::string& path) {
-    const std::size_t index = add_file(MappedFile(path));
-    const std::string& name = file(index).path();
-    GgufCursor cursor(file(index).bytes(), name);
-    check_magic(cursor, name);
-    const std::uint64_t num_tensors = cursor.count(24, 160, "the number of tensors");
-    const std::uint64_t num_pairs = cursor.count(13, 128, "the number of metadata pairs");
-    MAGISTER_CHECK(num_tensors <= kMaxTensors, ExitCode::kData,
-                   "{}: says it holds {} tensors (at most {} are read; the header is damaged); fetch the file again",
-                   printable(name), num_tensors, kMaxTensors);
-    metadata_ = read_gguf_metadata(cursor, num_pairs, name);
-    refuse_parts(name);
-    std::vector<Entry> entries;
-    for (std::uint64_t i = 0; i < num_tensors; ++i) entries.push_back(read_entry(cursor, name));
-    place_tensors(std::move(entries), cursor.position(), index);
+    Header given = read_header(path);
+    if (const std::optional<GgufSplit> split = gguf_split(given.metadata, path)) {
+      add_parts(std::move(given), path, *split);
+    } else {
+      metadata_ = given.metadata;
+      add(std::move(given));
+    }
     finish();
-    file(index).forget(file(index).bytes().data(), file(index).bytes().data() + cursor.position());
   }
 
  private:
-  static void check_magic(GgufCursor& cursor, const std::string& path) {
-    const auto magic = cursor.value<std::uint32_t>("the magic");
-    MAGISTER_CHECK(magic == 0x46554747u, ExitCode::kData,
-                   "{}: does not begin with \"GGUF\" (it is no GGUF file); give a "
-                   ".gguf file",
-                   printable(path));
-    const auto version = cursor.value<std::uint32_t>("the version");
-    MAGISTER_CHECK((version & 0xFFFFu) != 0 || version == 0, ExitCode::kData,
-                   "{}: is a big-endian GGUF file (numbers would be read backwards); convert it to little-endian",
-                   printable(path));
-    MAGISTER_CHECK(version == 2 || version == 3, ExitCode::kData,
-                   "{}: is GGUF version {} (2 and 3 are read here); convert it again with current tools",
-                   printable(path), version);
+  // The first part has the model's metadata, the others no more than their place.
+  void add_parts(Header given, const std::string& path, const GgufSplit& split) {
+    const std::vector<std::string> paths = gguf_parts(path, split);
+    std::uint64_t num_tensors = 0;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      Header part = i == split.index ? std::move(given) : read_header(paths[i]);
+      check_gguf_part(part.metadata, paths[i], i, split, path);
+      num_tensors += part.entries.size();
+      if (i == 0) metadata_ = part.metadata;
+      add(std::move(part));
+    }
+    MAGISTER_CHECK(
+        num_tensors == split.num_tensors, ExitCode::kData,
+        "{}: its {} parts hold {} tensors, where split.tensors.count says {} (a part is of another model, or "
+        "cut short); fetch the parts again",
+        printable(path), paths.size(), num_tensors, split.num_tensors);
   }
 
-  void refuse_parts(const std::string& path) const {
-    const auto found = metadata_.find("split.count");
-    const auto* const parts = found == metadata_.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-    MAGISTER_CHECK(parts == nullptr || *parts <= 1, ExitCode::kData,
-                   "{}: is one of {} parts of a model (parts are not joined here); merge them first, for example with "
-                   "llama-gguf-split --merge",
-                   printable(path), *parts);
+  void add(Header header) {
+    const std::uint64_t unit = alignment(header.metadata, header.file.path());
+    const std::size_t index = add_file(std::move(header.file));
+    place_tensors(std::move(header.entries), header.num_bytes, unit, index);
+    file(index).forget(file(index).bytes().data(), file(index).bytes().data() + header.num_bytes);
   }
 
-  std::uint64_t alignment(const std::string& path) const {
-    const auto found = metadata_.find("general.alignment");
-    if (found == metadata_.end()) return 32;
+  static std::uint64_t alignment(const Metadata& metadata, const std::string& path) {
+    const auto found = metadata.find("general.alignment");
+    if (found == metadata.end()) return 32;
     const auto* value = std::get_if<std::int64_t>(&found->second);
     const bool good = value != nullptr && *value >= 1 && *value <= kMaxAlignment && (*value & (*value - 1)) == 0;
     MAGISTER_CHECK(good, ExitCode::kData,
@@ -141,9 +181,8 @@ class GgufFile final : public MappedTensors {
     return static_cast<std::uint64_t>(*value);
   }
 
-  void place_tensors(std::vector<Entry> entries, std::uint64_t header_end, std::size_t index) {
+  void place_tensors(std::vector<Entry> entries, std::uint64_t header_end, std::uint64_t unit, std::size_t index) {
     const std::string& path = file(index).path();
-    const std::uint64_t unit = alignment(path);
     const auto aligned = [unit](std::uint64_t at) { return (at + unit - 1) / unit * unit; };
     const std::uint64_t data = aligned(header_end);
     std::stable_sort(entries.begin(), entries.end(),

@@ -47,9 +47,8 @@ bool is_hub_name(const std::string& path) {
 
 std::string hub_snapshot(const std::string& kind, const std::string& name) {
   std::error_code error;
-  std::string folder = kind + "--" + name;
-  folder.replace(folder.find('/'), 1, "--");
-  const fs::path home = hub_cache() / folder;
+  const std::size_t slash = name.find('/');
+  const fs::path home = hub_cache() / (kind + "--" + name.substr(0, slash) + "--" + name.substr(slash + 1));
   std::string revision;
   std::ifstream(home / "refs/main") >> revision;
   const fs::path snapshot = home / "snapshots" / revision;

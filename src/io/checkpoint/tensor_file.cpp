@@ -118,6 +118,14 @@ std::string to_string(StorageType type) {
       return "Q5_K";
     case StorageType::kQ6_K:
       return "Q6_K";
+    case StorageType::kQ2_K:
+      return "Q2_K";
+    case StorageType::kQ3_K:
+      return "Q3_K";
+    case StorageType::kIQ4_NL:
+      return "IQ4_NL";
+    case StorageType::kMXFP4:
+      return "MXFP4";
   }
   return "?";
 }

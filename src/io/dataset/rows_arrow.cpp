@@ -7,6 +7,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "io/dataset/json_text.h"
 
@@ -186,7 +188,12 @@ void check_type(const arrow::DataType& type, const std::string& column, int dept
 }  // namespace
 
 void check_types(const arrow::Schema& schema) {
-  for (const auto& field : schema.fields()) check_type(*field->type(), field->name(), 0);
+  std::set<std::string> names;
+  for (const auto& field : schema.fields()) {
+    check_type(*field->type(), field->name(), 0);
+    if (!names.insert(field->name()).second)
+      throw arrow::Status::Invalid("two columns have the name ", field->name(), ", and it is not known which is meant");
+  }
 }
 
 void append_row(std::string& json, const arrow::RecordBatch& batch, std::int64_t row, bool binary) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "io/results/columns.h"
+#include "io/results/foreign.h"
 #include "magister/core/error.h"
 #include "magister/io/results/schema.h"
 #include "magister/io/results/tools.h"
@@ -65,7 +66,7 @@ std::uint64_t check_units(const ResultsReader& file, const ResultsSchema* rules,
 }  // namespace
 
 std::vector<std::string> check_results(const std::string& path, std::span<const ResultsSchema> schemas) {
-  const ResultsReader file(existing_results_path(path));
+  const ResultsReader file = open_foreign_results(existing_results_path(path));
   FaultList faults;
   check_attributes(file, faults);
   for (const std::string& fault : structure_faults(file.columns(), file.attributes())) faults.add("{}", fault);

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "io/results/columns.h"
+#include "io/results/foreign.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results/reader.h"
@@ -225,7 +226,7 @@ void export_to_file(const ResultsReader& file, TextExport format, const std::str
 }  // namespace
 
 ResultsReader open_complete_results(const std::string& path) {
-  ResultsReader file(existing_results_path(path));
+  ResultsReader file = open_foreign_results(existing_results_path(path));
   MAGISTER_CHECK(file.complete(), ExitCode::kData, "{}: is not complete (rows would be missing); finish its run first",
                  printable(file.path()));
   return file;

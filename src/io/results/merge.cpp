@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "io/results/columns.h"
+#include "io/results/foreign.h"
 #include "io/results/slices.h"
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
@@ -26,7 +27,7 @@ struct Part {
 };
 
 Part open_part(const std::string& path) {
-  Part part{ResultsReader(path)};
+  Part part{open_foreign_results(path)};
   MAGISTER_CHECK(part.file.complete(), ExitCode::kData,
                  "{}: is not complete (its rows would be missing); finish its run first", printable(path));
   const std::vector<std::string> faults = structure_faults(part.file.columns(), part.file.attributes());

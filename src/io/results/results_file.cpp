@@ -240,7 +240,8 @@ void ResultsFile::check_attributes(const std::string& path,
                                    const std::vector<std::pair<std::string, AttributeValue>>& expected) {
   const Attributes found = read_attributes(path);
   for (const auto& [name, value] : expected) {
-    const auto at = std::find_if(found.begin(), found.end(), [&](const auto& entry) { return entry.first == name; });
+    const auto has_name = [&wanted = name](const auto& entry) { return entry.first == wanted; };
+    const auto at = std::find_if(found.begin(), found.end(), has_name);
     MAGISTER_CHECK(
         at != found.end() && at->second == value, ExitCode::kConfig,
         "{}: its {} is {}, this run's is {} (it belongs to another experiment, model, data set or kind of machine, and "

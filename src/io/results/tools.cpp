@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/results/columns.h"
+#include "io/results/foreign.h"
 #include "magister/core/error.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/io/results/reader.h"
@@ -151,7 +152,7 @@ std::string as_text(const ordered_json& all) {
 }  // namespace
 
 std::string describe_results(const std::string& path, bool json) {
-  const ordered_json all = describe(ResultsReader(existing_results_path(path)));
+  const ordered_json all = describe(open_foreign_results(existing_results_path(path)));
   return json ? all.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n" : as_text(all);
 }
 

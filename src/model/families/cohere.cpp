@@ -1,13 +1,16 @@
 // Cohere's Command R (cohere) and Command R7B and A (cohere2): attention and MLP read one layer norm of the residual stream and are added
 // to it together; logits are scaled, the head is the embeddings. Rotary pairs are interleaved. Cohere 2 has a window and a rotary embedding
-// in three of four layers, and neither in the fourth. Source: transformers CohereConfig, Cohere2Config and their decoder layers.
+// in three of four layers, and neither in the fourth. Source: transformers CohereConfig, Cohere2Config and their decoder layers;
+// llama.cpp for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
 namespace magister {
 namespace {
 
-constexpr const char* kComputes[] = {"logit_scale"};
+constexpr const char* kComputes[] = {"logit_scale", "attention.layer_norm_epsilon"};
+constexpr const char* kComputes2[] = {"logit_scale", "attention.layer_norm_epsilon",
+                                      "attention.sliding_window_pattern"};
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.norm_kind = NormKind::kLayer;
@@ -35,12 +38,29 @@ void read_hf_2(const HfConfig& source, ModelConfig& config) {
   config.layer_has_rope = config.layer_is_sliding;
 }
 
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  config.norm_kind = NormKind::kLayer;
+  config.parallel_residual = true;
+  config.logit_scale = source.number("logit_scale", 1e-6, 1e6);
+}
+
+void read_gguf_2(const GgufConfig& source, ModelConfig& config) {
+  read_gguf(source, config);
+  config.sliding_window = source.integer("attention.sliding_window", 1, INT32_MAX);
+  config.layer_is_sliding = source.sliding_layers(4, config.num_hidden_layers);
+  config.layer_has_rope = config.layer_is_sliding;
+  MAGISTER_CHECK(!source.has("rope.freq_base_swa"), ExitCode::kData,
+                 "{}: {}.rope.freq_base_swa is set (this family has one rotary embedding); fetch the file again",
+                 printable(source.path()), source.architecture());
+}
+
 }  // namespace
 
 extern const Family kCohereFamily, kCohere2Family;
-const Family kCohereFamily{"cohere", "cohere", "CohereForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true,
-                           500000.0, ""};
-const Family kCohere2Family{
-    "cohere2", "cohere2", "Cohere2ForCausalLM", "", false, read_hf_2, nullptr, kComputes, {}, true, 10000.0, ""};
+const Family kCohereFamily{
+    "cohere", "cohere", "CohereForCausalLM", "command-r", true, read_hf, read_gguf, kComputes, {}, true, 500000.0, ""};
+const Family kCohere2Family{"cohere2", "cohere2",   "Cohere2ForCausalLM", "cohere2", true,
+                            read_hf_2, read_gguf_2, kComputes2,           {},        true,
+                            10000.0,   ""};
 
 }  // namespace magister

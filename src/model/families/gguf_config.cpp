@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
+#include "model/families/family.h"
 #include "model/families/json_value.h"
 
 namespace magister {
@@ -155,7 +156,7 @@ std::int64_t GgufConfig::vocab_size() const {
 
 std::int64_t GgufConfig::token_or(const std::string& full_key, std::int64_t fallback) const {
   const MetadataValue* value = find(full_key);
-  return value == nullptr ? fallback : checked_integer(*value, full_key, 0, INT32_MAX);
+  return value == nullptr ? fallback : checked_integer(*value, full_key, 0, vocab_size() - 1);
 }
 
 void GgufConfig::refuse_unsupported(std::span<const char* const> computes) {
@@ -208,13 +209,49 @@ std::int64_t GgufConfig::rotary_dim(std::int64_t head_dim) const {
   return rotary == head_dim ? 0 : rotary;
 }
 
+// Cosines and sines are multiplied by 0.1 ln(factor) + 1 unless a model says otherwise. Whether rope.scaling.attn_factor is that number or
+// multiplies it changed between versions of the programs that write and read it: only a value that means the same both ways is taken.
+void GgufConfig::read_yarn(RopeConfig& rope) const {
+  rope.kind = RopeConfig::Kind::kYarn;
+  rope.factor = number("rope.scaling.factor", 1.0, 1e6);
+  rope.original_max_position_embeddings = integer("rope.scaling.original_context_length", 1, INT32_MAX);
+  rope.beta_fast = number_or("rope.scaling.yarn_beta_fast", 32.0, 1e-6, 1e6);
+  rope.beta_slow = number_or("rope.scaling.yarn_beta_slow", 1.0, 1e-6, 1e6);
+  rope.attention_factor = 0.1 * std::log(rope.factor) + 1.0;
+  const double stated = number_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6);
+  MAGISTER_CHECK(
+      stated == 1.0 || std::abs(stated - rope.attention_factor) < 1e-6, ExitCode::kData,
+      "{}: {}.rope.scaling.attn_factor is {} (for a factor of {} only 1 and {} mean the same to every program); "
+      "use the model's safetensors folder",
+      printable(path_), architecture_, stated, rope.factor, rope.attention_factor);
+}
+
+std::vector<bool> GgufConfig::sliding_layers(std::int64_t interval, std::int64_t num_layers) const {
+  constexpr const char* kKey = "attention.sliding_window_pattern";
+  const MetadataValue* const value = find(architecture_ + "." + kKey);
+  const auto* const flags = value == nullptr ? nullptr : std::get_if<std::vector<std::int64_t>>(value);
+  if (flags == nullptr) return all_but_every(integer_or(kKey, interval, 1, 1 << 12), num_layers);
+  std::vector<bool> layers;
+  for (const std::int64_t flag : *flags) {
+    MAGISTER_CHECK(flag == 0 || flag == 1, ExitCode::kData,
+                   "{}: {}.{} holds {} (truth values are 0 and 1); fetch the file again", printable(path_),
+                   architecture_, kKey, flag);
+    layers.push_back(flag == 1);
+  }
+  MAGISTER_CHECK(static_cast<std::int64_t>(layers.size()) == num_layers, ExitCode::kData,
+                 "{}: {}.{} has {} entries for {} layers (which layers slide is unknown); fetch the file again",
+                 printable(path_), architecture_, kKey, layers.size(), num_layers);
+  return layers;
+}
+
 RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   RopeConfig out;
   out.theta = number_or("rope.freq_base", 10000.0, 1e-3, 1e15);
   std::string type = "none";
   if (const MetadataValue* value = find(architecture_ + ".rope.scaling.type")) {
     const auto* text = std::get_if<std::string>(value);
-    MAGISTER_CHECK(text != nullptr && (*text == "none" || *text == "linear"), ExitCode::kData,
+    const bool yarn = text != nullptr && *text == "yarn" && is_named(computes_, "rope.scaling.yarn");
+    MAGISTER_CHECK(yarn || (text != nullptr && (*text == "none" || *text == "linear")), ExitCode::kData,
                    "{}: {}.rope.scaling.type is {} (known: none, linear; results would be wrong); use another model",
                    printable(path_), architecture_, shown(*value));
     type = *text;
@@ -223,13 +260,13 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   out.factor = number_or("rope.scale_linear", 1.0, 1e-6, 1e6);
   if (type == "linear") out.factor = number("rope.scaling.factor", 1e-6, 1e6);
   if (out.factor != 1.0) out.kind = RopeConfig::Kind::kLinear;
+  if (type == "yarn") read_yarn(out);
   out.frequency_divisors = frequency_divisors(head_dim);
   if (!out.frequency_divisors.empty()) {
-    MAGISTER_CHECK(
-        out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
-        "{}: rope_freqs.weight beside a linear rope factor of {} (which of the two holds is not defined); use "
-        "another model",
-        printable(path_), out.factor);
+    MAGISTER_CHECK(out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
+                   "{}: rope_freqs.weight beside a rope factor of {} (which of the two holds is not defined); use "
+                   "another model",
+                   printable(path_), out.factor);
     out.kind = RopeConfig::Kind::kExplicit;
   }
   return out;

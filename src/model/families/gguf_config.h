@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/model_config.h"
@@ -28,6 +29,9 @@ class GgufConfig {
   bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
 
   RopeConfig rope(std::int64_t head_dim) const;
+  // Which layers slide, by <architecture>.attention.sliding_window_pattern (a truth value a layer, or every how many-th layer does not);
+  // absent: all but every `interval`-th.
+  std::vector<bool> sliding_layers(std::int64_t interval, std::int64_t num_layers) const;
   std::int64_t rotary_dim(std::int64_t head_dim) const;            // 0: all of the head
   void refuse_unsupported(std::span<const char* const> computes);  // see HfConfig
 
@@ -39,6 +43,7 @@ class GgufConfig {
                                std::int64_t most) const;
   double checked_number(const MetadataValue& value, const std::string& full_key, double least, double most) const;
   std::vector<float> frequency_divisors(std::int64_t head_dim) const;
+  void read_yarn(RopeConfig& rope) const;
 
   std::string path_;
   const TensorFile& file_;

@@ -1,12 +1,13 @@
 // GLM-4: GLM-4-9B (glm) and GLM-4-0414 (glm4), which has norms on what blocks add, too. Half of each head turns, in interleaved pairs;
-// gate and up are one tensor of the file. Source: transformers GlmConfig, Glm4Config and Glm4DecoderLayer.
+// gate and up are one tensor of the file. Source: transformers GlmConfig, Glm4Config and Glm4DecoderLayer; llama.cpp for GGUF
+// files of GLM-4-0414.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
 namespace magister {
 namespace {
 
-constexpr const char* kComputes[] = {"partial_rotary_factor"};
+constexpr const char* kComputes[] = {"partial_rotary_factor", "rope.dimension_count"};
 constexpr std::pair<const char*, const char*> kRenames[] = {
     {"post_attention_layernorm.weight", "post_self_attn_layernorm.weight"},
     {"pre_feedforward_layernorm.weight", "post_attention_layernorm.weight"},
@@ -32,10 +33,17 @@ void read_hf_4(const HfConfig& source, ModelConfig& config) {
   config.norm_placement = NormPlacement::kBoth;
 }
 
+// Prediction layers behind the model's own would stand among block_count: their tensors are refused by name.
+void read_gguf_4(const GgufConfig&, ModelConfig& config) {
+  config.fused_gate_up_proj = true;
+  config.norm_placement = NormPlacement::kBoth;
+}
+
 }  // namespace
 
 extern const Family kGlmFamily, kGlm4Family;
 const Family kGlmFamily{"glm", "glm", "GlmForCausalLM", "", false, read_hf, nullptr, kComputes, {}, true};
-const Family kGlm4Family{"glm4", "glm4", "Glm4ForCausalLM", "", false, read_hf_4, nullptr, kComputes, kRenames, true};
+const Family kGlm4Family{"glm4",    "glm4",      "Glm4ForCausalLM", "glm4",   true,
+                         read_hf_4, read_gguf_4, kComputes,         kRenames, true};
 
 }  // namespace magister

@@ -1,5 +1,6 @@
 // OLMo 2 and 3: norms on what blocks add to the residual stream alone, and on q and k over all heads at once. OLMo 3 has a window in
-// three of four layers, and YaRN in the others. Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention.
+// three of four layers, and YaRN in the others. Source: transformers Olmo2Config, Olmo3Config and Olmo2Attention; llama.cpp
+// for GGUF files.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 
@@ -35,21 +36,23 @@ void read_hf_3(const HfConfig& source, ModelConfig& config) {
   config.sliding_rope = stated.value_or(plain);
 }
 
+// Files of OLMo 3 say olmo2, too, and have a window, in three of four layers unless they say in which.
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   set_layers(config);
-  MAGISTER_CHECK(
-      !source.has("attention.sliding_window"), ExitCode::kData,
-      "{}: {}.attention.sliding_window is set (OLMo 3 is read from safetensors folders alone); use the model's "
-      "safetensors folder",
-      printable(source.path()), source.architecture());
+  config.sliding_window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
+  if (config.sliding_window == 0) return;
+  config.layer_is_sliding = source.sliding_layers(4, config.num_hidden_layers);
+  config.sliding_rope.emplace().theta = source.number_or("rope.freq_base_swa", config.rope.theta, 1e-3, 1e15);
 }
 
+constexpr const char* kComputes2[] = {"rope.scaling.yarn", "rope.scaling.attn_factor",
+                                      "attention.sliding_window_pattern"};
 constexpr const char* kComputes3[] = {"rope_parameters.full_attention", "yarn"};
 
 }  // namespace
 
 extern const Family kOlmo2Family, kOlmo3Family;
-const Family kOlmo2Family{"olmo2", "olmo2", "Olmo2ForCausalLM", "olmo2", false, read_hf_2, read_gguf};
+const Family kOlmo2Family{"olmo2", "olmo2", "Olmo2ForCausalLM", "olmo2", false, read_hf_2, read_gguf, kComputes2};
 const Family kOlmo3Family{"olmo3", "olmo3", "Olmo3ForCausalLM", "", false, read_hf_3, nullptr, kComputes3, {},
                           false,   kTheta3};
 

@@ -4,6 +4,7 @@
 
 #include "magister/core/error.h"
 #include "model/families/family.h"
+#include "model/families/json_value.h"
 
 namespace magister {
 
@@ -135,7 +136,10 @@ ModelConfig read_config(GgufConfig& source, const Family& family) {
                         : source.integer("attention.key_length", 2, kMaxHeadDim);
   source.integer_or("attention.value_length", config.head_dim, config.head_dim, config.head_dim);
   config.max_position_embeddings = source.integer("context_length", 1, kMaxPositions);
-  config.rms_norm_eps = source.number("attention.layer_norm_rms_epsilon", 1e-12, 1.0);
+  const bool mean_is_taken =
+      is_named(family.computes, "attention.layer_norm_epsilon");  // layer norms have a key of their own
+  config.rms_norm_eps =
+      source.number(mean_is_taken ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-12, 1.0);
   config.tie_word_embeddings = !source.has_tensor("output.weight");
   config.qkv_bias = source.has_tensor("blk.0.attn_q.bias");
   config.o_bias = source.has_tensor("blk.0.attn_output.bias");

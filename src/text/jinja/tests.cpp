@@ -71,7 +71,7 @@ bool same_as(Runtime& runtime, const Value& a, const Arguments& arguments) {
   if (a.is(Kind::kInt) && (a.as_integer() != b.as_integer() || (a.as_integer() >= -5 && a.as_integer() <= 256)))
     return a.as_integer() == b.as_integer();
   if (a.is_number() || a.is(Kind::kString))
-    runtime.refuse("\"sameas\" of a {} depends on the interpreter; use ==", type_name(a));
+    runtime.refuse("\"sameas\" of a {} depends on the interpreter (so the text would); use ==", type_name(a));
   return a.pointer() == b.pointer();
 }
 

@@ -38,7 +38,11 @@ enum class StorageType {
   kQ5_1,
   kQ4_K,
   kQ5_K,
-  kQ6_K
+  kQ6_K,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kMXFP4
 };
 std::string to_string(StorageType type);
 
@@ -58,7 +62,7 @@ class TensorFile {
  public:
   virtual ~TensorFile() = default;
 
-  // `path` is a .gguf file, a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json. Where
+  // `path` is a .gguf file (of a model in parts, NAME-00001-of-00003.gguf, any of them), a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json. Where
   // config.json beside them says that the checkpoint is quantised (GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes) the
   // tensors are its logical weights; any other quant_method is refused by name.
   // Throws Error(kData) or Error(kInputOutput) naming the file, the tensor and the values.

@@ -1,0 +1,29 @@
+// The streaming decoder's promise on any tokenizer: its parts are the whole text, unless a decoder takes back what it said (a Replace
+// over several tokens, say), which no stream can.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fuzz/fuzz_target.h"
+#include "magister/text/streaming_decoder.h"
+
+namespace magister::fuzz {
+
+inline void check_streaming(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  StreamingDecoder decoder(tokenizer);
+  std::string parts, said;
+  bool takes_back = false;
+  for (std::size_t n = 0; n < ids.size(); ++n) {
+    parts += decoder.push(ids[n]);
+    std::string text = tokenizer.decode(std::span(ids).first(n + 1));
+    while (text.ends_with("\xEF\xBF\xBD")) text.resize(text.size() - 3);  // may still become a character
+    takes_back = takes_back || !text.starts_with(said);
+    said = std::move(text);
+  }
+  const std::string whole = tokenizer.decode(ids);
+  require(takes_back || parts + decoder.finish() == whole, "parts that are not the whole text");
+}
+
+}  // namespace magister::fuzz
