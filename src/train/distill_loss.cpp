@@ -41,7 +41,7 @@ DistillRow::DistillRow(const DistillOptions& options, std::int64_t vocab_size, b
 }
 
 void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const float> logprobs, std::int32_t label,
-                             double entropy) {
+                             double entropy, double tail) {
   ids_.clear();
   log_p_.clear();
   entropy_ = sampled_ && std::isfinite(entropy) ? entropy : 0;
@@ -58,7 +58,7 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
     ids_.push_back(ids[i]);
     log_p_.push_back(logprobs[i]);
   }
-  temper();
+  temper(tail);
   if (options_.tail != Tail::kGold || sampled_ || !std::isfinite(log_tail_)) return;
   const auto found = std::find(ids_.begin(), ids_.end(), label);
   if (found == ids_.end()) {
@@ -73,7 +73,7 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
 // The teacher's masses at the temperature, and the rest's. At another temperature than 1 the rest's mass is not known from its sum: it is
 // taken as if its tokens were as probable as the order allows, each as the last kept entry (the least that p^(1/temperature) can sum to when
 // the temperature is above 1), but never beyond an even spread over all other tokens.
-void DistillRow::temper() {
+void DistillRow::temper(double known_tail) {
   double mass = 0, least = 0;
   for (const double log_p : log_p_) {
     mass += std::exp(log_p);
@@ -81,6 +81,11 @@ void DistillRow::temper() {
   }
   const auto kept = static_cast<std::int64_t>(ids_.size());
   double tail = kept == vocab_size_ ? 0.0 : std::clamp(1.0 - mass, 0.0, 1.0);
+  if (!sampled_ && kept < vocab_size_ && known_tail >= 0 && known_tail < 1 && mass > 0) {
+    tail = known_tail;
+    for (double& log_p : log_p_) log_p += std::log((1 - tail) / mass);
+    mass = 1 - tail;
+  }
   if (options_.temperature != 1) {
     const double power = 1 / options_.temperature, others = static_cast<double>(vocab_size_ - kept);
     if (tail > 0) {

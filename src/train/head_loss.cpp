@@ -74,7 +74,7 @@ struct RowSums {
 struct Rows {
   std::vector<std::int64_t> index;  // rows that have a label
   const std::int64_t* labels;
-  at::Tensor ids_TK, logprobs_TK, valid_T, entropy_T, weight_T;
+  at::Tensor ids_TK, logprobs_TK, valid_T, entropy_T, tail_T, weight_T;
   std::int64_t K = 0;
 
   Rows(const HeadLossTargets& targets, std::int64_t T, std::int64_t V);
@@ -82,8 +82,10 @@ struct Rows {
     return K > 0 && (!valid_T.defined() || valid_T.const_data_ptr<std::uint8_t>()[t] != 0);
   }
   double weight(std::int64_t t) const { return weight_T.defined() ? weight_T.const_data_ptr<float>()[t] : 1.0; }
-  double entropy(std::int64_t t) const {
-    return entropy_T.defined() ? entropy_T.const_data_ptr<float>()[t] : std::numeric_limits<double>::quiet_NaN();
+  double entropy(std::int64_t t) const { return value_or_nan(entropy_T, t); }
+  double tail(std::int64_t t) const { return value_or_nan(tail_T, t); }
+  static double value_or_nan(const at::Tensor& column, std::int64_t t) {
+    return column.defined() ? column.const_data_ptr<float>()[t] : std::numeric_limits<double>::quiet_NaN();
   }
 };
 
@@ -106,6 +108,7 @@ Rows::Rows(const HeadLossTargets& targets, std::int64_t T, std::int64_t V) {
     ids_TK = column_of(targets.teacher_ids_TK, at::kInt, {T, K}, "teacher_ids");
     logprobs_TK = column_of(targets.teacher_logprobs_TK, at::kFloat, {T, K}, "teacher_logprobs");
     valid_T = column_of(targets.teacher_valid_T, at::kByte, {T}, "teacher_valid");
+    tail_T = column_of(targets.teacher_tail_T, at::kFloat, {T}, "teacher_tail");
     entropy_T = column_of(targets.teacher_entropy_T, at::kFloat, {T}, "teacher_entropy");
   }
   weight_T = column_of(targets.row_weight_T, at::kFloat, {T}, "row_weight");
@@ -229,7 +232,8 @@ class HeadLoss {
     DistillRow teacher(options_.distill, V_, sampled_);
     const auto K = static_cast<std::size_t>(rows_.K);
     teacher.set_teacher({rows_.ids_TK.const_data_ptr<std::int32_t>() + t * rows_.K, K},
-                        {rows_.logprobs_TK.const_data_ptr<float>() + t * rows_.K, K}, label, rows_.entropy(t));
+                        {rows_.logprobs_TK.const_data_ptr<float>() + t * rows_.K, K}, label, rows_.entropy(t),
+                        rows_.tail(t));
     const std::span<const std::int32_t> ids = teacher.ids();
     log_q.resize(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) log_q[i] = tempered().log_probability(r, logit(r, ids[i]));

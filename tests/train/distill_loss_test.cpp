@@ -142,6 +142,67 @@ TEST(DistillLoss, TemperedRestOfAFlatTailIsExact) {
   }
 }
 
+// All losses, also where few entries are kept at another temperature, which the dense oracle does not know.
+TEST(DistillLoss, GradientsAreFiniteDifferences) {
+  at::manual_seed(2);
+  constexpr std::int64_t V = 12, k = 4;
+  const at::Tensor z = at::randn({V}, at::kDouble), p = at::randn({V}, at::kDouble) * 2;
+  double worst = 0;
+  for (const Loss loss : {Loss::kForwardKl, Loss::kReverseKl, Loss::kJs, Loss::kTotalVariation}) {
+    for (const Tail tail : {Tail::kBucket, Tail::kNone, Tail::kRenormalised, Tail::kRenormalisedBoth, Tail::kGold}) {
+      for (const double temperature : {1.0, 2.5, 0.7}) {
+        const DistillOptions options = of(loss, tail, 0.3, temperature);
+        const auto [values, ids] = at::log_softmax(p, 0).topk(k);
+        const at::Tensor i32 = ids.to(at::kInt).contiguous(), f32 = values.to(at::kFloat).contiguous();
+        DistillRow row(options, V, false);
+        row.set_teacher({i32.const_data_ptr<std::int32_t>(), k}, {f32.const_data_ptr<float>(), k}, 11, 0);
+        const at::Tensor log_q = at::log_softmax(z / temperature, 0);
+        std::vector<double> chosen;
+        for (const std::int32_t id : row.ids()) chosen.push_back(log_q[id].item<double>());
+        const DistillRow::Result result = row.compare(chosen);
+        at::Tensor gradient = log_q.exp() * result.dense;
+        for (std::size_t i = 0; i < chosen.size(); ++i) gradient[row.ids()[i]] = result.entries[i];
+        for (std::int64_t j = 0; j < V; ++j) {
+          const double step = 1e-5;
+          at::Tensor above = z.clone(), below = z.clone();
+          above[j] += step;
+          below[j] -= step;
+          const double slope = (row_loss(above, p, k, options, 11) - row_loss(below, p, k, options, 11)) / (2 * step);
+          worst = std::max(worst, std::abs(slope - gradient[j].item<double>()));
+        }
+      }
+    }
+  }
+  std::printf("finite differences: %.1e at most\n", worst);
+  EXPECT_LT(worst, 1e-7);
+}
+
+// f16 entries sum to 1e-3 of the truth, so the rest of 1e-2 that they leave is off by a tenth; the stored one is not.
+TEST(DistillLoss, AKnownRestMendsRoundedEntries) {
+  at::manual_seed(8);
+  double worst_known = 0, worst_summed = 0;
+  for (int i = 0; i < 50; ++i) {
+    const at::Tensor p = at::log_softmax(at::randn({40}, at::kDouble) * 3, 0),
+                     q = at::log_softmax(at::randn({40}, at::kDouble) * 3, 0);
+    const auto [values, ids] = p.topk(8);
+    const at::Tensor i32 = ids.to(at::kInt).contiguous();
+    const auto loss = [&](const at::Tensor& logprobs, double tail) {
+      const at::Tensor f32 = logprobs.to(at::kFloat).contiguous();
+      DistillRow row(of(Loss::kForwardKl), 40, false);
+      row.set_teacher({i32.const_data_ptr<std::int32_t>(), 8}, {f32.const_data_ptr<float>(), 8}, 1, 0, tail);
+      std::vector<double> chosen;
+      for (const std::int32_t id : row.ids()) chosen.push_back(q[id].item<double>());
+      return row.compare(chosen).loss;
+    };
+    const double none = std::nan(""), exact = loss(values, none), tail = 1 - values.exp().sum().item<double>();
+    worst_known = std::max(worst_known, std::abs(loss(values.to(at::kHalf), tail) - exact));
+    worst_summed = std::max(worst_summed, std::abs(loss(values.to(at::kHalf), none) - exact));
+  }
+  std::printf("f16 entries: loss off by %.1e with the stored rest, %.1e without\n", worst_known, worst_summed);
+  EXPECT_LT(worst_known, 5e-3);
+  EXPECT_LT(worst_known, worst_summed);
+}
+
 TEST(DistillLoss, RefusesWhatIsNoDistribution) {
   DistillRow row(of(Loss::kForwardKl), 10, false);
   const std::int32_t id = 3;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -39,10 +40,11 @@ class DistillRow {
   DistillRow(const DistillOptions& options, std::int64_t vocab_size, bool sampled);
 
   // The teacher's row: entries with an id below 0 or a log-probability of -inf are padding. label: for kGold. entropy: of the teacher's
-  // whole distribution, for sampled rows; NaN: unknown (0 is taken: the value is then the cross entropy). Error(kData) for ids outside the
+  // whole distribution, for sampled rows; NaN: unknown (0 is taken: the value is then the cross entropy). tail: the mass of what is not
+  // listed, where it is known better than by the sum of rounded numbers: the entries are scaled to leave it. NaN: unknown. Error(kData) for ids outside the
   // vocabulary and for numbers that are no log-probabilities.
   void set_teacher(std::span<const std::int32_t> ids, std::span<const float> logprobs, std::int32_t label,
-                   double entropy);
+                   double entropy, double tail = std::numeric_limits<double>::quiet_NaN());
   // Tokens that gradient() is about.
   std::span<const std::int32_t> ids() const { return ids_; }
 
@@ -56,7 +58,7 @@ class DistillRow {
   Result compare(std::span<const double> student_logq);
 
  private:
-  void temper();
+  void temper(double tail);
   double phi(double log_p, double p, double log_q, double q, double& u) const;
 
   DistillOptions options_;

@@ -21,8 +21,10 @@ struct HeadLossTargets {
   at::Tensor teacher_logprobs_TK;  // f32, over the whole vocabulary; -inf: padding. Of sampled rows logs of weights
   at::Tensor teacher_valid_T;      // u8 or bool: 0: no distillation in this row; undefined: all rows that have a label
   at::Tensor teacher_entropy_T;    // f32, of sampled rows: makes the cross entropy a divergence; may be undefined
-  at::Tensor row_weight_T;         // f32: multiplies the row's loss and gradient; undefined: 1
-  bool sampled = false;            // the teacher's rows are unbiased samples (teacher_logits with `encoding: sampled`)
+  at::Tensor
+      teacher_tail_T;  // f32: mass of what a row does not keep, which f16 entries do not tell to 1e-3; may be undefined
+  at::Tensor row_weight_T;  // f32: multiplies the row's loss and gradient; undefined: 1
+  bool sampled = false;     // the teacher's rows are unbiased samples (teacher_logits with `encoding: sampled`)
 };
 
 // logits = softcap * tanh(multiplier * (hidden . head) / softcap), as the family has it; softcap 0: none.
