@@ -37,7 +37,21 @@ SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/colu
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
+HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
+
 MUTATIONS = [
+    # Losses of training, a teacher's rows.
+    Mutation("bucket-without-gradient", ROW, "    sum += u_tail;\n", "", "test_train_head_loss"),
+    Mutation("temperature-not-squared", ROW, "return {loss * options_.temperature * options_.temperature,", "return {loss,", "test_train_head_loss"),
+    Mutation("label-s-gradient-left-out", HEAD, "if (options_.gradient && at_label != 0) {", "if (false) {", "test_train_head_loss"),
+    Mutation("last-group-left-out", "src/train/head_tile.cpp", "for (std::int64_t g = 0; g < num_groups(); ++g) {", "for (std::int64_t g = 0; g + 1 < num_groups(); ++g) {",
+             "test_train_head_loss"),
+    Mutation("cap-s-derivative-left-out", HEAD, "return 1 - ratio * ratio;", "return 1 + 0 * ratio;", "test_train_head_loss"),
+    Mutation("draws-take-kept-entries", DRAWS, "if (has_kept && std::binary_search", "if (false && std::binary_search", "test_engine_tail_sampler"),
+    Mutation("draws-of-one-uniform", "src/tasks/teacher_logits/run.cpp", "key.position = static_cast<std::uint64_t>(position);", ";",
+             "tests/end_to_end/teacher_encodings_test.py TeacherEncodings.test_draws_are_unbiased"),
+    Mutation("shifted-rows-taken", ROWS, "const bool fits =\n        t + 1 < L &&", "const bool fits =\n        true ||", "tests/train/teacher_rows_test.py"),
+    Mutation("crc-not-looked-at", "src/io/results/checked_units.cpp", "      stored == found, ExitCode::kData,", "      true || stored == found, ExitCode::kData,", "tests/train/teacher_rows_test.py"),
     # Products, attention, norms.
     Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
     Mutation("q-zeroed", LAYER, "    float* keys = row + shape_.heads * E;\n", "    float* keys = row + shape_.heads * E;\n    std::fill(row, keys, 0.0f);\n",

@@ -61,6 +61,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "      text: text\n"
             "    max_length: 2048\n"
             "    overflow: truncate\n"
+            "    encoding: plain\n"
             "    top_k: 64\n"
             "    logprob_dtype: f32\n"
             "    score: all\n"
@@ -167,6 +168,9 @@ TEST(Experiment, NamesWhatIsWrong) {
        "9 is more than max_length 8"},
       {{"tasks.0.top_k=0"}, "tasks.0.top_k: ", "0 is out of range"},
       {{"tasks.0.top_k=all"}, "tasks.0.top_k: ", "\"all\" is not a whole number"},
+      {{"tasks.0.encoding=zip"}, "tasks.0.encoding: ", "known: plain, compact, sampled"},
+      {{"tasks.0.encoding=compact", "tasks.0.logprob_dtype=f32"}, "tasks.0.logprob_dtype: ", "stores f16"},
+      {{"tasks.0.tail_draws=3"}, "tasks.0.tail_draws: ", "without `encoding: sampled`"},
       {{"tasks.0.logprob_dtype=f64"}, "tasks.0.logprob_dtype: ", "known: f32, f16"},
       {{"tasks.0.unit_tokens=0"}, "tasks.0.unit_tokens: ", "0 is out of range"},
       {{"tasks.0.dataset.limit=-1"}, "tasks.0.dataset.limit: ", "-1 is out of range"},

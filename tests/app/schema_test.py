@@ -35,7 +35,8 @@ GOOD = {
     "tasks": [
         {"task": "teacher_logits", "name": "t", "model": {"path": "other"}, "dataset": {"path": ["a.jsonl", "b.txt"], "tokens": "ids", "key": "id", "limit": 0},
          "slice": "3/8", "max_length": 16, "overflow": "window", "stride": 4, "top_k": 1, "logprob_dtype": "f16", "unit_tokens": 1, "score": "all"},
-        {"task": "teacher_logits", "name": "c", "dataset": {"path": "x", "messages": "m", "special_tokens": "tokens"}, "score": "assistant"},
+        {"task": "teacher_logits", "name": "c", "dataset": {"path": "x", "messages": "m", "special_tokens": "tokens"}, "score": "assistant",
+         "encoding": "sampled", "top_k": 5, "tail_draws": 9},
         {"task": "generate", "name": "g", "dataset": {"path": "x", "text": "y"}, "max_prompt_length": 8, "max_new_tokens": 1, "n": 2, "best_of": 3,
          "temperature": 0.5, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1.5, "logit_bias": [{"token": "a", "bias": -1}, {"id": 3, "bias": 2.5}],
          "top_logprobs": 20, "stop": ["x", "y"], "stop_tokens": [1, 2], "ignore_eos": False, "max_sequences": 1, "token_budget": 1, "share_prefixes": True},
@@ -58,7 +59,7 @@ BAD = [
     ("run.watchdog_seconds", -1), ("run.watchdog_seconds", "long"), ("plan.device_memory", "80"), ("plan.memory", "80GB"), ("tasks.0.task", REMOVED), ("tasks.0.task", "exam"),
     ("tasks.0.task", "generate"), ("tasks.0.name", "a/b"), ("tasks.0.model", {"dtype": "f32"}), ("tasks.0.dataset", REMOVED), ("tasks.0.dataset.path", REMOVED),
     ("tasks.0.dataset.path", []), ("tasks.0.dataset.mesages", "x"), ("tasks.0.dataset.limit", -1), ("tasks.0.slice", "1"), ("tasks.0.slice", "-1/4"), ("tasks.0.max_length", 0),
-    ("tasks.0.overflow", "cut"), ("tasks.0.stride", 0), ("tasks.0.top_k", "all"), ("tasks.0.top_k", 0), ("tasks.0.logprob_dtype", "f64"), ("tasks.0.unit_tokens", 0),
+    ("tasks.0.overflow", "cut"), ("tasks.0.stride", 0), ("tasks.0.top_k", "all"), ("tasks.0.top_k", 0), ("tasks.0.logprob_dtype", "f64"), ("tasks.0.encoding", "zip"), ("tasks.1.tail_draws", 0), ("tasks.0.unit_tokens", 0),
     ("tasks.0.max_new_tokens", 5), ("tasks.1.score", "user"), ("tasks.1.dataset.special_tokens", "all"), ("tasks.2.max_tokens", 5), ("tasks.2.n", 0), ("tasks.2.n", 4097),
     ("tasks.2.temperature", -0.5), ("tasks.2.temperature", "hot"), ("tasks.2.top_p", 0), ("tasks.2.top_p", 1.5), ("tasks.2.min_p", 2), ("tasks.2.repetition_penalty", 0),
     ("tasks.2.logit_bias", []), ("tasks.2.logit_bias", {"id": 1, "bias": 1}), ("tasks.2.logit_bias.0.bias", REMOVED), ("tasks.2.logit_bias.0.bias", 1001),

@@ -29,26 +29,26 @@ class Rows : public testing::Test {
 };
 
 TEST_F(Rows, GoodRowsAreTaken) {
-  const auto columns = teacher_rows(logits_, batch_, {}, false);
+  const auto columns = teacher_rows(logits_, batch_, {}, {}, false);
   ASSERT_EQ(columns.size(), 6u);
   EXPECT_EQ(columns[0].bytes.size(), 9u * 50 * 4);
-  EXPECT_EQ(teacher_rows(logits_, batch_, {}, true)[1].bytes.size(), 9u * 50 * 2);
+  EXPECT_EQ(teacher_rows(logits_, batch_, {}, {}, true)[1].bytes.size(), 9u * 50 * 2);
 }
 
 TEST_F(Rows, AShiftByOneRowIsRefused) {
   logits_.top_logprob_Tk = logits_.top_logprob_Tk.roll(1, 0).contiguous();
   logits_.top_id_Tk = logits_.top_id_Tk.roll(1, 0).contiguous();
-  EXPECT_THROW(teacher_rows(logits_, batch_, {}, false), Error);
+  EXPECT_THROW(teacher_rows(logits_, batch_, {}, {}, false), Error);
 }
 
 TEST_F(Rows, ShiftedTargetsAreRefused) {
   logits_.target_logprob_T = logits_.target_logprob_T.roll(1, 0).contiguous();
-  EXPECT_THROW(teacher_rows(logits_, batch_, {}, false), Error);
+  EXPECT_THROW(teacher_rows(logits_, batch_, {}, {}, false), Error);
 }
 
 TEST_F(Rows, LogitsThatAreNotFiniteAreRefused) {
   logits_.logsumexp_T[2] = std::numeric_limits<float>::infinity();
-  EXPECT_THROW(teacher_rows(logits_, batch_, {}, false), Error);
+  EXPECT_THROW(teacher_rows(logits_, batch_, {}, {}, false), Error);
 }
 
 // A row of NaN has no candidate, as a row that is not scored: only the mask tells them apart.
@@ -65,11 +65,11 @@ TEST_F(Rows, ARowOfNaNIsRefusedWhereItIsScored) {
     logits.top_id_Tk[row] = -1;
     logits.top_logprob_Tk[row] = nan;
     EXPECT_EQ(first_row_not_finite(logits, {}), row);
-    EXPECT_THROW(teacher_rows(logits, batch_, {}, false), Error);
+    EXPECT_THROW(teacher_rows(logits, batch_, {}, {}, false), Error);
     std::vector<std::uint8_t> scored(9, 1);
-    EXPECT_THROW(teacher_rows(logits, batch_, scored, false), Error);
+    EXPECT_THROW(teacher_rows(logits, batch_, scored, {}, false), Error);
     scored[static_cast<std::size_t>(row)] = 0;
-    EXPECT_EQ(teacher_rows(logits, batch_, scored, false).size(), 6u);
+    EXPECT_EQ(teacher_rows(logits, batch_, scored, {}, false).size(), 6u);
   }
 }
 
@@ -77,7 +77,7 @@ TEST_F(Rows, AnEntropyOfNaNAndAMissingBestTokenAreRefused) {
   ReducedLogits logits = logits_;
   logits.entropy_T = logits.entropy_T.clone();
   logits.entropy_T[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THROW(teacher_rows(logits, batch_, {}, false), Error);
+  EXPECT_THROW(teacher_rows(logits, batch_, {}, {}, false), Error);
   logits_.top_id_Tk[5][0] = -1;
   EXPECT_EQ(first_row_not_finite(logits_, {}), 5);
 }

@@ -15,6 +15,7 @@
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results/reader.h"
+#include "magister/io/results/teacher_encoding.h"
 #include "magister/io/results/tools.h"
 #include "magister/io/whole_file.h"
 
@@ -77,14 +78,15 @@ void quote_cell(std::string& line, std::size_t begin, bool is_text) {
 class SampleWriter {
  public:
   SampleWriter(const ResultsReader& file, TextExport format, Sink sink)
-      : file_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
+      : file_(file), packed_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
     key_ = &placed("/samples/key", ColumnType::kUtf8);
     add("source_index", placed("/samples/source_index", ColumnType::kU64));
     add("token_ids", placed("/tokens/id", ColumnType::kI32));
     for (const PlacedColumn* column : file_.columns().unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;
-      add(path.substr(path.rfind('/') + 1), *column);
+      const std::string shown = packed_.count(path) > 0 ? PackedColumns::plain_path(path) : path;
+      add(shown.substr(shown.rfind('/') + 1), *column);
     }
   }
 
@@ -173,6 +175,10 @@ class SampleWriter {
 
   void append(const PlacedColumn& column, std::span<const std::byte> bytes, bool& first_row) {
     const std::size_t row_values = column.spec.width;
+    if (const std::uint64_t ids = packed_.count(column.spec.path); ids > 0) {
+      packed_.unpack(column.spec.path, bytes, ids_);
+      return append_values<std::int32_t>(line_, std::as_bytes(std::span(ids_)), ids, first_row);
+    }
     switch (column.spec.type) {
       case ColumnType::kU8:
         return append_values<std::uint8_t>(line_, bytes, row_values, first_row);
@@ -202,11 +208,13 @@ class SampleWriter {
   }
 
   const ResultsReader& file_;
+  const PackedColumns packed_;
   const bool csv_;
   Sink sink_;
   const PlacedColumn* key_;
   std::vector<Member> members_;
   std::vector<float> floats_;
+  std::vector<std::int32_t> ids_;
   std::string line_, text_;  // text_: of a text column, gathered from its pieces
 };
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <variant>
 
 #include "io/hdf5_handle.h"
@@ -18,6 +19,7 @@
 #include "io/results/columns.h"
 #include "magister/core/error.h"
 #include "magister/io/results/reader.h"
+#include "magister/io/results/teacher_encoding.h"
 #include "magister/io/results/tools.h"
 #include "magister/io/whole_file.h"
 
@@ -89,12 +91,16 @@ class NewFile {
 class PaddedExport {
  public:
   PaddedExport(const ResultsReader& file, const std::string& out) : file_(file), columns_(file.columns()), out_(out) {
-    for (const char* const column : {"/teacher/top_id", "/teacher/top_logprob", "/teacher/logsumexp"}) {
+    for (const char* const column : {"/teacher/top_logprob", "/teacher/logsumexp"}) {
       MAGISTER_CHECK(file.find(column) != nullptr, ExitCode::kData,
                      "{}: has no {} (this layout is that of a teacher's results); export it --to jsonl",
                      printable(file.path()), column);
     }
-    top_k_ = std::max<std::uint64_t>(1, columns_.at("/teacher/top_id").spec.width);
+    rows_.emplace(file);
+    MAGISTER_CHECK(rows_->encoding().kind != TeacherEncoding::Kind::kSampled, ExitCode::kData,
+                   "{}: its rows are samples (this layout has no place for their weights); export it --to jsonl",
+                   printable(file.path()));
+    top_k_ = rows_->encoding().top_k;
     OffsetCursor offset(columns_, "/samples/offset");
     for (std::uint64_t i = 0; i < columns_.num_samples(); ++i) {
       const std::uint64_t begin = offset.at(i), end = offset.at(i + 1);
@@ -123,8 +129,9 @@ class PaddedExport {
         const std::array<hsize_t, 3> place{sample, row, 0}, count{1, rows, top_k_};
         const std::vector<std::uint16_t> logits = logits_of(first + row, rows);
         put(values, half.get(), logits.data(), place, count, target.path());
-        std::vector<std::int32_t> top_id(rows * top_k_);
-        columns_.read(columns_.at("/teacher/top_id"), first + row, std::as_writable_bytes(std::span(top_id)));
+        std::vector<std::int32_t> top_id;
+        std::vector<float> ignored;
+        rows_->read_top(first + row, rows, top_id, ignored);
         put(indices, H5T_NATIVE_INT32, top_id.data(), place, count, target.path());
       }
       const auto stored = static_cast<std::int32_t>(length);
@@ -180,6 +187,7 @@ class PaddedExport {
 
   const ResultsReader& file_;
   const ResultsColumns& columns_;
+  std::optional<TeacherRows> rows_;
   const std::string out_;
   std::uint64_t top_k_ = 1, longest_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "io/results/text_heap.h"
 #include "magister/core/error.h"
 #include "magister/io/results/reader.h"
+#include "magister/io/results/teacher_encoding.h"
 #include "magister/io/results/tools.h"
 #include "magister/io/whole_file.h"
 
@@ -30,7 +31,12 @@ std::string exported_name(const std::string& path) {
 
 bool is_text(ColumnType type) { return type == ColumnType::kUtf8 || type == ColumnType::kText; }
 
-ArrowColumn described(const ColumnSpec& spec) {
+ArrowColumn described(ColumnSpec spec, const PackedColumns& packed) {
+  if (const std::uint64_t ids = packed.count(spec.path); ids > 0) {
+    spec.path = PackedColumns::plain_path(spec.path);
+    spec.type = ColumnType::kI32;
+    spec.width = ids;
+  }
   ArrowColumn column{exported_name(spec.path), ArrowColumn::Type::kText, ArrowColumn::Shape::kValue, spec.width};
   const bool of_rows = spec.extent == ColumnSpec::Extent::kRows;
   switch (spec.type) {
@@ -63,7 +69,7 @@ ArrowColumn described(const ColumnSpec& spec) {
 class ParquetExport {
  public:
   ParquetExport(const ResultsReader& file, const std::string& out)
-      : file_(file), columns_(file.columns()), out_(out), target_(out, WholeFile::Existing::kRefused) {
+      : file_(file), packed_(file), columns_(file.columns()), out_(out), target_(out, WholeFile::Existing::kRefused) {
     for (const char* const first : {"/samples/key", "/samples/source_index", "/tokens/id"}) add(columns_.at(first));
     for (const PlacedColumn* column : columns_.unit_columns()) {
       if (std::find(placed_.begin(), placed_.end(), column) == placed_.end()) add(*column);
@@ -80,7 +86,7 @@ class ParquetExport {
     };
     ArrowFault fault;
     std::vector<ArrowColumn> columns;
-    for (const PlacedColumn* column : placed_) columns.push_back(described(column->spec));
+    for (const PlacedColumn* column : placed_) columns.push_back(described(column->spec, packed_));
     require(write(columns, sink, writer_, fault), fault);
   }
 
@@ -133,6 +139,10 @@ class ParquetExport {
           to_floats(ColumnType::kF16, bytes, floats_);
           bytes = std::as_bytes(std::span(floats_));
         }
+        if (packed_.count(column.spec.path) > 0) {
+          packed_.unpack(column.spec.path, bytes, ids_);
+          bytes = std::as_bytes(std::span(ids_));
+        }
         values.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       });
     }
@@ -142,6 +152,7 @@ class ParquetExport {
   }
 
   const ResultsReader& file_;
+  const PackedColumns packed_;
   const ResultsColumns& columns_;
   const std::string out_;
   WholeFile target_;
@@ -149,6 +160,7 @@ class ParquetExport {
   std::exception_ptr error_;
   std::unique_ptr<ArrowWriter> writer_;
   std::vector<float> floats_;
+  std::vector<std::int32_t> ids_;
 };
 
 }  // namespace

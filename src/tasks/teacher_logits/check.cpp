@@ -1,13 +1,13 @@
 // The promises of a teacher's rows, from the file alone: order, range and mass of the kept entries, NaN in a sample's last
 // row and nowhere else, and the alignment: row i speaks about token i+1, so where that token is among the kept entries of
 // row i, its log-probability is target_logprob. A file shifted by one row breaks that in nearly every row.
-#include <immintrin.h>
-
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "magister/core/error.h"
 #include "magister/core/utf8.h"
+#include "magister/io/results/teacher_encoding.h"
 #include "tasks/teacher_logits/columns.h"
 
 namespace magister {
@@ -18,16 +18,11 @@ using Extent = ColumnSpec::Extent;
 // Log-probabilities are differences of rounded numbers: log p of a near-certain token may come out as 1e-6.
 constexpr float kSlack = 1e-3f;
 
-float to_stored(float value, ColumnType type) {
-  return type == ColumnType::kF16 ? _cvtsh_ss(static_cast<unsigned short>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)))
-                                  : value;
-}
-
 // Rows of one unit that are in memory, and where each column stands.
 class RowWindow {
  public:
   explicit RowWindow(const ResultsReader& file)
-      : file_(file), type_(file.find("/teacher/top_logprob")->type), k_(file.find("/teacher/top_id")->width) {}
+      : file_(file), rows_(file), type_(file.find("/teacher/top_logprob")->type), k_(rows_.encoding().top_k) {}
 
   std::uint64_t rows_a_window() const { return std::max<std::uint64_t>(1, (1 << 20) / (k_ * 8)); }
 
@@ -35,10 +30,8 @@ class RowWindow {
   void load(std::uint64_t begin, std::uint64_t end, std::uint64_t unit_end) {
     begin_ = begin;
     read("/tokens/id", begin, std::min(end + 1, unit_end), ids_);
-    read("/teacher/top_id", begin, end, top_ids_);
-    bytes_.resize((end - begin) * k_ * size_of(type_));
-    file_.read("/teacher/top_logprob", begin, bytes_);
-    to_floats(type_, bytes_, top_logprobs_);
+    rows_.read_top(begin, end - begin, top_ids_, top_logprobs_);
+    if (draws() > 0) rows_.read_draws(begin, end - begin, drawn_);
     read("/teacher/logsumexp", begin, end, logsumexp_);
     read("/teacher/target_logprob", begin, end, target_);
     read("/teacher/entropy", begin, end, entropy_);
@@ -72,6 +65,7 @@ class RowWindow {
                    j - 1, j, ids[j - 1], ids[j], logprobs[j - 1], logprobs[j]);
       }
     }
+    if (draws() > 0) check_draws(row, i, vocabulary, where, faults);
     check_whole(row, i, mass, where, faults);
     check_target(row, i, last, where, faults);
   }
@@ -91,6 +85,24 @@ class RowWindow {
     for (std::size_t j = i * k_; j < (i + 1) * k_; ++j)
       empty = empty && top_ids_[j] == -1 && std::isnan(top_logprobs_[j]);
     if (!empty) faults.add("{}, row {}: its next token is not the assistant's, but the row is not empty", where, row);
+  }
+
+  std::uint64_t draws() const { return rows_.encoding().draws; }
+
+  // Draws are other tokens than the kept ones, in order.
+  void check_draws(std::uint64_t row, std::size_t i, std::uint64_t vocabulary, const std::string& where,
+                   FaultList& faults) const {
+    const std::int32_t* ids = top_ids_.data() + i * k_;
+    const std::int32_t* drawn = drawn_.data() + i * draws();
+    for (std::uint64_t d = 0; d < draws() && tail_mass_[i] > 0; ++d) {
+      const bool kept = std::find(ids, ids + k_, drawn[d]) != ids + k_;
+      const bool outside = vocabulary > 0 && static_cast<std::uint64_t>(drawn[d]) >= vocabulary;
+      // A rest of 1e-6 is rounding: the kept entries may be all there is, and the draw the best of them.
+      if (outside || (kept && tail_mass_[i] > kSlack) || (d > 0 && drawn[d] < drawn[d - 1])) {
+        faults.add("{}, row {}: draw {} has id {}, which is no token, a kept one or out of order", where, row, d,
+                   drawn[d]);
+      }
+    }
   }
 
   void check_whole(std::uint64_t row, std::size_t i, double mass, const std::string& where, FaultList& faults) const {
@@ -115,29 +127,28 @@ class RowWindow {
       return;
     }
     if (last) return;
-    const float stored = to_stored(target_[i], type_);
-    const std::int32_t* ids = top_ids_.data() + i * k_;
-    const float* logprobs = top_logprobs_.data() + i * k_;
-    const std::int32_t* found = std::find(ids, ids + k_, ids_[i + 1]);
-    if (found != ids + k_ && logprobs[found - ids] != stored) {
+    const std::span<const std::int32_t> ids(top_ids_.data() + i * k_, k_);
+    const std::span<const float> logprobs(top_logprobs_.data() + i * k_, k_);
+    if (target_agrees(ids, logprobs, type_, ids_[i + 1], target_[i])) return;
+    const auto found = std::find(ids.begin(), ids.end(), ids_[i + 1]);
+    if (found != ids.end()) {
       faults.add(
           "{}, row {}: its next token {} has log-probability {} as a kept entry and {} as target (rows are shifted, or "
           "one of the two is damaged)",
-          where, row, *found, logprobs[found - ids], target_[i]);
-    }
-    if (found == ids + k_ && !(stored <= logprobs[k_ - 1])) {
+          where, row, *found, logprobs[static_cast<std::size_t>(found - ids.begin())], target_[i]);
+    } else {
       faults.add(
           "{}, row {}: its next token {} has target_logprob {}, more than the last kept entry's {}, but is not kept",
-          where, row, ids_[i + 1], target_[i], logprobs[k_ - 1]);
+          where, row, ids_[i + 1], target_[i], logprobs.back());
     }
   }
 
   const ResultsReader& file_;
+  TeacherRows rows_;
   ColumnType type_;
   std::uint64_t k_;
   std::uint64_t begin_ = 0;
-  std::vector<std::byte> bytes_;
-  std::vector<std::int32_t> ids_, top_ids_;
+  std::vector<std::int32_t> ids_, top_ids_, drawn_;
   std::vector<std::uint8_t> assistant_;  // empty: every row is scored
   std::vector<float> top_logprobs_, logsumexp_, target_, entropy_, tail_mass_;
 };
@@ -156,7 +167,6 @@ bool check_teacher_columns(const ResultsReader& file, FaultList& faults) {
   const Required required[] = {{"/samples/key", ColumnType::kUtf8, Extent::kSamples, true},
                                {"/samples/source_index", ColumnType::kU64, Extent::kSamples, false},
                                {"/tokens/id", ColumnType::kI32, Extent::kRows, false},
-                               {"/teacher/top_id", ColumnType::kI32, Extent::kRows, true},
                                {"/teacher/top_logprob", ColumnType::kF32, Extent::kRows, true},
                                {"/teacher/logsumexp", ColumnType::kF32, Extent::kRows, false},
                                {"/teacher/target_logprob", ColumnType::kF32, Extent::kRows, false},
@@ -172,8 +182,11 @@ bool check_teacher_columns(const ResultsReader& file, FaultList& faults) {
       faults.add("dataset {} is missing or has another type or shape than teacher logits have", want.path);
     }
   }
-  if (faults.count() == before && file.find("/teacher/top_id")->width != file.find("/teacher/top_logprob")->width) {
-    faults.add("/teacher/top_id and /teacher/top_logprob keep different numbers of entries");
+  if (faults.count() != before) return false;
+  try {
+    TeacherEncoding::of(file);
+  } catch (const Error& error) {
+    faults.add("{}", error.what());
   }
   return faults.count() == before;
 }

@@ -13,18 +13,25 @@ namespace magister {
 
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
   using Extent = ColumnSpec::Extent;
-  const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.top_k;
+  const std::uint64_t n = shape.num_samples, T = shape.num_tokens, k = shape.encoding.top_k;
   const ColumnType logprob = shape.half ? ColumnType::kF16 : ColumnType::kF32;
   std::vector<ColumnSpec> columns =
       sample_columns(n, T, shape.key_bytes, "rows of sample i are offset[i] .. offset[i+1] of /tokens and /teacher",
                      "the tokens as the model saw them");
+  const std::string best =
+      "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 given "
+      "tokens up to i";
+  const TeacherEncoding& encoding = shape.encoding;
+  if (encoding.is_packed()) {
+    columns.push_back({kTopIdPacked, ColumnType::kU8, T, packed_bytes(k, encoding.bits),
+                       best + fmt::format(". {} ids of {} bits, the lowest bit first", k, encoding.bits), "",
+                       Extent::kRows});
+  } else {
+    columns.push_back({"/teacher/top_id", ColumnType::kI32, T, k, best, "", Extent::kRows});
+  }
   columns.insert(
       columns.end(),
       {
-          {"/teacher/top_id", ColumnType::kI32, T, k,
-           "the most probable next tokens, best first; ties: lower id first. Row i is the distribution of token i+1 "
-           "given tokens up to i",
-           "", Extent::kRows},
           {"/teacher/top_logprob", logprob, T, k,
            "their log-probabilities: log-softmax over the whole vocabulary, never renormalised over the kept entries",
            "nat", Extent::kRows},
@@ -36,6 +43,14 @@ std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape) {
           {"/teacher/tail_mass", ColumnType::kF32, T, 0, "1 - the probability mass of the kept entries", "",
            Extent::kRows},
       });
+  if (encoding.kind == TeacherEncoding::Kind::kSampled) {
+    columns.push_back(
+        {kTailIdPacked, ColumnType::kU8, T, packed_bytes(encoding.draws, encoding.bits),
+         fmt::format("an unbiased sample of the tokens that are not kept, ascending; each draw stands for "
+                     "tail_mass / {}. {} ids of {} bits, the lowest bit first",
+                     encoding.draws, encoding.draws, encoding.bits),
+         "", Extent::kRows});
+  }
   if (shape.marked) {
     columns.push_back({"/tokens/assistant", ColumnType::kU8, T, 0,
                        "1: written by the assistant of the chat. Only rows before such a token are scored; the others "
@@ -100,8 +115,43 @@ std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const s
   return -1;
 }
 
+namespace {
+
+std::vector<std::byte> packed_rows(const at::Tensor& ids_TK, std::uint64_t bits) {
+  const std::int64_t T = ids_TK.size(0);
+  const auto K = static_cast<std::size_t>(ids_TK.size(1)), bytes = packed_bytes(K, bits);
+  std::vector<std::byte> rows(static_cast<std::size_t>(T) * bytes);
+  std::vector<std::int32_t> again(K);
+  for (std::int64_t t = 0; t < T; ++t) {
+    const std::span<const std::int32_t> ids(ids_TK.const_data_ptr<std::int32_t>() + t * ids_TK.size(1), K);
+    const auto row = std::span(rows).subspan(static_cast<std::size_t>(t) * bytes, bytes);
+    pack_ids(ids, bits, row);
+    unpack_ids(row, bits, again);
+    for (std::size_t i = 0; i < K; ++i) {
+      MAGISTER_CHECK(again[i] == std::max(ids[i], 0), ExitCode::kInternal,
+                     "row {} of the unit: id {} comes back as {} from {} bits (the student would learn another token); "
+                     "report this",
+                     t, ids[i], again[i], bits);
+    }
+  }
+  return rows;
+}
+
+// What `encoding_error` promises of a half.
+void check_halves(const at::Tensor& logprob_Tk, const at::Tensor& half_Tk) {
+  const at::Tensor exact = logprob_Tk.to(at::kDouble), error = (half_Tk.to(at::kDouble) - exact).abs();
+  const at::Tensor bound = at::clamp_min(exact.abs() * 0x1p-11, 0x1p-25);
+  const at::Tensor wrong = at::logical_and(at::logical_not(error <= bound), at::logical_not(exact.isnan()));
+  MAGISTER_CHECK(!wrong.any().item<bool>(), ExitCode::kInternal,
+                 "a log-probability is stored with an error of {} nat (more than the file promises); report this",
+                 error.masked_select(wrong).max().item<double>());
+}
+
+}  // namespace
+
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
-                                      std::span<const std::uint8_t> scored_T, bool half) {
+                                      std::span<const std::uint8_t> scored_T, const TeacherEncoding& encoding,
+                                      bool half, const at::Tensor& draws_Td) {
   const std::int64_t bad = first_row_not_finite(logits, scored_T);
   MAGISTER_CHECK(bad < 0, ExitCode::kData,
                  "row {} of the unit: the model's logits are not finite (nothing useful can be stored); check the "
@@ -109,12 +159,20 @@ std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedB
                  bad);
   check_alignment(logits, batch, scored_T);
   const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
-  return {{"/teacher/top_id", bytes_of(logits.top_id_Tk)},
-          {"/teacher/top_logprob", bytes_of(logprob)},
-          {"/teacher/logsumexp", bytes_of(logits.logsumexp_T)},
-          {"/teacher/target_logprob", bytes_of(logits.target_logprob_T)},
-          {"/teacher/entropy", bytes_of(logits.entropy_T)},
-          {"/teacher/tail_mass", bytes_of(logits.tail_mass_T)}};
+  std::vector<ColumnBytes> columns = {{"/teacher/top_logprob", bytes_of(logprob)},
+                                      {"/teacher/logsumexp", bytes_of(logits.logsumexp_T)},
+                                      {"/teacher/target_logprob", bytes_of(logits.target_logprob_T)},
+                                      {"/teacher/entropy", bytes_of(logits.entropy_T)},
+                                      {"/teacher/tail_mass", bytes_of(logits.tail_mass_T)}};
+  if (encoding.is_packed()) {
+    check_halves(logits.top_logprob_Tk, logprob);
+    columns.insert(columns.begin(), {kTopIdPacked, packed_rows(logits.top_id_Tk, encoding.bits)});
+  } else {
+    columns.insert(columns.begin(), {"/teacher/top_id", bytes_of(logits.top_id_Tk)});
+  }
+  if (encoding.kind == TeacherEncoding::Kind::kSampled)
+    columns.push_back({kTailIdPacked, packed_rows(draws_Td, encoding.bits)});
+  return columns;
 }
 
 ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
@@ -129,12 +187,16 @@ ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
           of_all(&ReducedLogits::entropy_T),   of_all(&ReducedLogits::tail_mass_T)};
 }
 
+at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,
+                     const at::Scalar& empty) {
+  std::vector<std::int64_t> shape = values.sizes().vec();
+  shape[0] = T;
+  return at::full(shape, empty, values.options()).index_copy_(0, at::tensor(rows, at::kLong), values);
+}
+
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T) {
-  const at::Tensor index = at::tensor(rows, at::kLong);
   const auto spread = [&](const at::Tensor& values, const at::Scalar& empty) {
-    std::vector<std::int64_t> shape = values.sizes().vec();
-    shape[0] = T;
-    return at::full(shape, empty, values.options()).index_copy_(0, index, values);
+    return scattered(values, rows, T, empty);
   };
   const double none = std::numeric_limits<double>::quiet_NaN();
   return {spread(logits.top_id_Tk, -1),          spread(logits.top_logprob_Tk, none), spread(logits.logsumexp_T, none),

@@ -8,14 +8,16 @@
 
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
+#include "magister/io/results/teacher_encoding.h"
 #include "magister/model/batch.h"
 #include "magister/run/unit_writer.h"
 
 namespace magister {
 
-// n samples, T tokens, top_k entries per row; key_bytes: width of /samples/key; half: log-probabilities as f16.
+// n samples, T tokens; key_bytes: width of /samples/key; half: log-probabilities as f16, as packed encodings have them.
 struct TeacherShape {
-  std::uint64_t num_samples = 0, num_tokens = 0, top_k = 0, key_bytes = 1;
+  std::uint64_t num_samples = 0, num_tokens = 0, key_bytes = 1;
+  TeacherEncoding encoding{};
   bool half = false;
   bool marked =
       false;  // /tokens/assistant says which tokens a chat's assistant wrote; only rows before such a token are scored
@@ -23,12 +25,14 @@ struct TeacherShape {
 
 std::vector<ColumnSpec> teacher_columns(const TeacherShape& shape);
 
-// The unit's rows, converted for the file. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
+// The unit's rows, converted for the file. draws_Td: i32, of sampled rows alone, else undefined. What is packed is unpacked again and held
+// to the error that the file's attribute `encoding_error` promises. Throws Error(kInternal) when a row breaks the rule that the writer must keep:
 // row i is the distribution of token i+1, so where token i+1 stands among the kept entries of row i, its
 // log-probability must equal target_logprob; NaN stands in the last row of each sample and nowhere else. Throws Error(kData) when
 // a scored row is not finite. scored_T: 1 for the rows that hold numbers; empty: all.
 std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedBatch& batch,
-                                      std::span<const std::uint8_t> scored_T, bool half);
+                                      std::span<const std::uint8_t> scored_T, const TeacherEncoding& encoding,
+                                      bool half, const at::Tensor& draws_Td = {});
 
 // The first scored row whose logits were not finite; -1: none.
 std::int64_t first_row_not_finite(const ReducedLogits& logits, std::span<const std::uint8_t> scored_T);
@@ -38,6 +42,8 @@ ReducedLogits joined(const std::vector<ReducedLogits>& parts);
 
 // The reduced rows `rows` of a unit of T rows, at their places; the others are empty: ids -1, numbers NaN.
 ReducedLogits scattered(const ReducedLogits& logits, const std::vector<std::int64_t>& rows, std::int64_t T);
+at::Tensor scattered(const at::Tensor& values, const std::vector<std::int64_t>& rows, std::int64_t T,
+                     const at::Scalar& empty);
 
 // What `check` demands of them.
 extern const ResultsSchema kTeacherLogitsSchema;

@@ -5,6 +5,28 @@
 #include "magister/core/error.h"
 
 namespace magister {
+namespace {
+
+// What a row holds, and as what.
+void read_encoding(ConfigNode& node, TeacherLogitsConfig& config) {
+  using Kind = TeacherEncoding::Kind;
+  const std::string encoding = node.choice("encoding", {"plain", "compact", "sampled"}, "plain");
+  config.encoding = encoding == "compact" ? Kind::kCompact : encoding == "sampled" ? Kind::kSampled : Kind::kPlain;
+  const bool sampled = config.encoding == Kind::kSampled, packed = config.encoding != Kind::kPlain;
+  config.top_k = static_cast<std::uint64_t>(node.integer("top_k", sampled ? 8 : 64, 1, 1 << 24));
+  config.logprob_f16 = node.choice("logprob_dtype", {"f32", "f16"}, packed ? "f16" : "f32") == "f16";
+  if (packed && !config.logprob_f16) {
+    node.reject("logprob_dtype", "f32 with `encoding: {}` (it stores f16); remove it, or choose `encoding: plain`",
+                encoding);
+  }
+  const auto draws = node.optional_integer("tail_draws", 1, 1 << 16);
+  if (draws && !sampled) {
+    node.reject("tail_draws", "tail_draws without `encoding: sampled` (nothing is drawn); remove it or set encoding");
+  }
+  config.tail_draws = sampled ? static_cast<std::uint64_t>(draws.value_or(12)) : 0;
+}
+
+}  // namespace
 
 TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const ExperimentConfig& experiment) {
   TeacherLogitsConfig config;
@@ -27,8 +49,8 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
     node.reject("stride", "{} is more than max_length {} (tokens between two windows would be lost); choose 1 to {}",
                 config.stride, config.max_length, config.max_length);
   }
-  config.top_k = static_cast<std::uint64_t>(node.integer("top_k", 64, 1, 1 << 24));
-  config.logprob_f16 = node.choice("logprob_dtype", {"f32", "f16"}, "f32") == "f16";
+  read_encoding(node, config);
+  config.seed = experiment.seed;
   config.assistant_only = node.choice("score", {"all", "assistant"}, "all") == "assistant";
   if (config.assistant_only && config.dataset.messages_field.empty()) {
     node.reject("score",
@@ -40,6 +62,7 @@ TeacherLogitsConfig read_teacher_logits_config(ConfigNode& node, const Experimen
   node.also_called("overflow", {"truncation"});
   node.also_called("stride", {"overlap"});
   node.also_called("top_k", {"top_logprobs", "logprobs", "prompt_logprobs", "k", "num_logits"});
+  node.also_called("encoding", {"compression", "codec"});
   node.also_called("unit_tokens",
                    {"batch_size", "per_device_batch_size", "per_device_eval_batch_size", "max_num_batched_tokens"});
   return config;

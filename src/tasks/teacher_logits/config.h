@@ -8,6 +8,7 @@
 #include "magister/core/config.h"
 #include "magister/engine/unit_plan.h"
 #include "magister/io/dataset/dataset.h"
+#include "magister/io/results/teacher_encoding.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/task_kinds.h"
 
@@ -25,6 +26,9 @@ struct TeacherLogitsConfig {
   std::uint64_t stride = 0;  // overflow: window; start of the next window, 1 .. max_length
   std::uint64_t top_k = 64;  // checked against the vocabulary once the model is known
   bool logprob_f16 = false;  // logprob_dtype
+  TeacherEncoding::Kind encoding = TeacherEncoding::Kind::kPlain;
+  std::uint64_t tail_draws = 0;  // of sampled rows
+  std::uint64_t seed = 0;        // of their draws
   std::uint64_t unit_tokens = 2048;
   bool assistant_only = false;  // score: assistant; rows whose next token is not the assistant's stay empty
 };

@@ -14,6 +14,8 @@
 #include "magister/core/fail_point.h"
 #include "magister/device/upload.h"
 #include "magister/engine/logit_reducer.h"
+#include "magister/engine/sampler.h"
+#include "magister/engine/tail_sampler.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/pass_budget.h"
 #include "magister/run/sequence_passes.h"
@@ -28,6 +30,7 @@ namespace {
 struct Part {
   std::vector<std::vector<TokenId>> sequences;
   std::vector<std::uint8_t> assistant;  // of every token, with `score: assistant`
+  std::vector<DrawKey> keys;            // of every sequence, of sampled rows
   std::int64_t num_tokens() const {
     std::int64_t sum = 0;
     for (const auto& sequence : sequences) sum += static_cast<std::int64_t>(sequence.size());
@@ -43,6 +46,47 @@ Part read_unit(const ResultsFile& file, const Unit& unit, bool assistant_only) {
     file.read("/tokens/assistant", unit.rows.begin, std::as_writable_bytes(std::span(part.assistant)));
   }
   return part;
+}
+
+// What the draws of a sample's rows depend on: its record, and which of the record's windows it is. Neither depends on the slice of an
+// array job.
+std::vector<DrawKey> draw_keys(const ResultsFile& file, const Unit& unit, std::uint64_t seed) {
+  const auto record = [&](std::uint64_t sample) {
+    std::uint64_t index;
+    file.read("/samples/source_index", sample, std::as_writable_bytes(std::span(&index, 1)));
+    return index;
+  };
+  std::vector<DrawKey> keys;
+  for (std::uint64_t sample = unit.samples.begin; sample < unit.samples.end; ++sample) {
+    DrawKey key{seed, record(sample), 0, 0};
+    if (!keys.empty() && keys.back().record == key.record) {
+      key.sample = keys.back().sample + 1;
+    } else {
+      for (std::uint64_t before = sample; keys.empty() && before > 0 && record(before - 1) == key.record; --before)
+        ++key.sample;
+    }
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+// Of the rows that are scored; `rows` ascending, empty: all.
+std::vector<double> uniforms_of(const Part& part, const std::vector<std::int64_t>& rows, bool chosen) {
+  std::vector<double> uniforms;
+  std::int64_t first = 0;
+  std::size_t next = 0;
+  for (std::size_t s = 0; s < part.sequences.size(); ++s) {
+    const auto length = static_cast<std::int64_t>(part.sequences[s].size());
+    for (std::int64_t position = 0; position < length; ++position) {
+      if (chosen && (next == rows.size() || rows[next] != first + position)) continue;
+      ++next;
+      DrawKey key = part.keys[s];
+      key.position = static_cast<std::uint64_t>(position);
+      uniforms.push_back(keyed_uniform(key));
+    }
+    first += length;
+  }
+  return uniforms;
 }
 
 // The next token of each row, -1 in a sample's last row.
@@ -72,6 +116,7 @@ Part part_of(const Part& unit, IndexRange sequences) {
   Part part;
   const auto at = [](auto& list, std::uint64_t index) { return list.begin() + static_cast<std::ptrdiff_t>(index); };
   part.sequences.assign(at(unit.sequences, sequences.begin), at(unit.sequences, sequences.end));
+  if (!unit.keys.empty()) part.keys.assign(at(unit.keys, sequences.begin), at(unit.keys, sequences.end));
   if (unit.assistant.empty()) return part;
   std::uint64_t first = 0;
   for (std::uint64_t i = 0; i < sequences.begin; ++i) first += unit.sequences[i].size();
@@ -84,6 +129,8 @@ Part part_of(const Part& unit, IndexRange sequences) {
 struct Started {
   LogitReducer::Started logits;
   std::vector<std::int64_t> scored;
+  at::Tensor hidden_TD;  // of sampled rows: these two, until the draws are made
+  std::vector<double> uniforms;
   std::int64_t num_tokens = 0;
 };
 
@@ -91,7 +138,9 @@ class Shard final : public ShardModel {
  public:
   Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first)
       : ShardModel(run.base, std::move(group), first), run_(run), passes_(group_.tp_size() == 1) {
-    reducer_.emplace(model_.lm_head(), group_, pool_, run_.top_k);
+    const TeacherEncoding& encoding = run_.encoding;
+    reducer_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.top_k));
+    if (samples()) tail_.emplace(model_.lm_head(), group_, pool_, static_cast<std::int64_t>(encoding.draws));
     if (model_.queue() == nullptr) return;
     const PhaseTimes::Span span(times_, "measure the memory");
     passes_.limit(measured_token_budget(model_, *reducer_, most_tokens_of_a_unit()));
@@ -109,6 +158,8 @@ class Shard final : public ShardModel {
   }
 
  private:
+  bool samples() const { return run_.encoding.kind == TeacherEncoding::Kind::kSampled; }
+
   // A unit that the device works on while the next one is read and queued. On a CPU there is none: its rows are made at once.
   struct Pending {
     Unit unit;
@@ -137,6 +188,7 @@ class Shard final : public ShardModel {
     {
       const PhaseTimes::Span span(times_, "read");
       part = read_unit(base_.file, unit, run_.assistant_only);
+      if (samples()) part.keys = draw_keys(base_.file, unit, run_.seed);
       next.batch = pack_sequences(part.sequences);
     }
     if (!compute(part, next.parts)) {
@@ -183,17 +235,26 @@ class Shard final : public ShardModel {
       hidden_TD = hidden_TD.index_select(0, upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
     }
     rows.logits = reducer_->start(hidden_TD, targets);
+    if (samples()) {
+      rows.hidden_TD = hidden_TD;
+      rows.uniforms = uniforms_of(part, rows.scored, run_.assistant_only);
+    }
     return rows;
   }
 
   void finish_unit() {
     if (!pending_) return;
     std::vector<ReducedLogits> parts;
+    std::vector<at::Tensor> draws;
     std::vector<std::uint8_t> scored_T;  // empty: all rows
     {
       const PhaseTimes::Span span(times_, "make rows");
       for (const Started& part : pending_->parts) {
         ReducedLogits logits = reducer_->finish(part.logits);
+        if (samples()) {
+          const at::Tensor drawn = tail_->sample(part.hidden_TD, logits, part.uniforms);
+          draws.push_back(run_.assistant_only ? scattered(drawn, part.scored, part.num_tokens, 0) : drawn);
+        }
         if (run_.assistant_only) {
           const std::size_t first = scored_T.size();
           scored_T.resize(first + static_cast<std::size_t>(part.num_tokens));
@@ -206,7 +267,8 @@ class Shard final : public ShardModel {
     const ReducedLogits rows = joined(parts);
     if (const std::int64_t bad = first_row_not_finite(rows, scored_T); bad >= 0) refuse_row(bad);
     if (writer_) {
-      writer_->submit(pending_->unit, teacher_rows(rows, pending_->batch, scored_T, run_.half));
+      writer_->submit(pending_->unit, teacher_rows(rows, pending_->batch, scored_T, run_.encoding, run_.half,
+                                                   draws.empty() ? at::Tensor() : at::cat(draws)));
       base_.work.tell();
     }
     pending_.reset();
@@ -226,6 +288,7 @@ class Shard final : public ShardModel {
 
   const TeacherRun& run_;
   std::optional<LogitReducer> reducer_;
+  std::optional<TailSampler> tail_;  // of sampled rows
   std::optional<Pending> pending_;
   std::int64_t unit_ = -1;  // that is computed
   SequencePasses passes_;

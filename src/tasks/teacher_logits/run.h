@@ -3,15 +3,17 @@
 
 #include <cstdint>
 
+#include "magister/io/results/teacher_encoding.h"
 #include "magister/run/shard_model.h"
 
 namespace magister {
 
 struct TeacherRun {
   ModelRun base;
-  std::int64_t top_k;
+  TeacherEncoding encoding;
   bool half;
   bool assistant_only;  // rows whose next token is not the assistant's are left empty, their head is not computed
+  std::uint64_t seed;   // of the draws of sampled rows
 };
 
 // Runs until no unit is left or the job stops; committed units stay. Collective over the group.

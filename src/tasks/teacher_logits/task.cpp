@@ -18,12 +18,24 @@ class TeacherJob final : public TaskJob {
 
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
+  // With which vocabulary a student must agree, and how rows are to be read.
+  Attributes identity() override {
+    Attributes all = {{"vocab_size", static_cast<std::uint64_t>(model_.vocab_size)}};
+    const Attributes stored = encoding().attributes();
+    all.insert(all.end(), stored.begin(), stored.end());
+    return all;
+  }
   void work(const ModelRun& run, const PlanNumbers& plan) override {
-    run_teacher_units({run, static_cast<std::int64_t>(config_.top_k), config_.logprob_f16, config_.assistant_only});
+    run_teacher_units({run, encoding(), config_.logprob_f16, config_.assistant_only, config_.seed});
   }
 
  private:
   std::vector<SampleTokens> encode_chat(const Record& record) const;
+  TeacherEncoding encoding() const {
+    return {
+        config_.encoding, config_.top_k, config_.tail_draws,
+        config_.encoding == TeacherEncoding::Kind::kPlain ? 0 : id_bits(static_cast<std::uint64_t>(model_.vocab_size))};
+  }
 
   const TeacherLogitsConfig& config_;
   const ModelConfig& model_;
@@ -43,6 +55,11 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
                  "meaningless); choose at most {}",
                  config_.length_place, config_.max_length, model_.max_position_embeddings,
                  model_.max_position_embeddings);
+  MAGISTER_CHECK(config_.encoding != TeacherEncoding::Kind::kSampled ||
+                     config_.top_k < static_cast<std::uint64_t>(model_.vocab_size),
+                 ExitCode::kConfig,
+                 "{} is {}, all of the vocabulary (no token is left to be drawn); choose fewer, or `encoding: compact`",
+                 config_.top_k_place, config_.top_k);
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
 }
@@ -72,7 +89,7 @@ SampleRules TeacherJob::rules() {
 TaskResults TeacherJob::results(const PlanNumbers& plan) const {
   TaskResults results;
   results.columns = teacher_columns(
-      {plan.num_samples, plan.num_tokens, config_.top_k, plan.key_bytes, config_.logprob_f16, config_.assistant_only});
+      {plan.num_samples, plan.num_tokens, plan.key_bytes, encoding(), config_.logprob_f16, config_.assistant_only});
   results.default_plot_column = "/teacher/entropy";
   return results;
 }

@@ -66,6 +66,13 @@ struct Bf16Product {
   bool add = false;
 };
 
+// One softmax of columns of logits (see CpuKernels::softmax_columns): exp(z * factor - maxima[c]) * scales[c].
+struct ColumnSoftmax {
+  float factor = 1;
+  const float* maxima = nullptr;  // [columns]
+  const float* scales = nullptr;  // [columns]; nullptr: none
+};
+
 struct CpuKernels {
   const char* name;
 
@@ -98,6 +105,13 @@ struct CpuKernels {
   void (*scale)(float* x, float factor, std::int64_t n);
   // Folds logits[0, n) into the state.
   void (*logsumexp_step)(const float* logits, std::int64_t n, SoftmaxState* state);
+  // Training's head, logits z[entries, columns] of a slice of the vocabulary, columns a multiple of 16, each a row of text:
+  // maxima[c] = max of z * factor over the entries, sums[c] = sum of exp(z * factor - maxima[c]), NaN when a logit is not finite.
+  void (*logsumexp_columns)(const float* z, std::int64_t entries, std::int64_t columns, float factor, float* maxima,
+                            double* sums);
+  // z becomes the sum of the two softmaxes, times 1 - (z / cap)^2 where cap is not 0 (the derivative of softcap).
+  void (*softmax_columns)(float* z, std::int64_t entries, std::int64_t columns, const ColumnSoftmax& first,
+                          const ColumnSoftmax& second, float cap);
   // Positions i in [0, n) with logits[i] > threshold, ascending; returns how many were written to out (room for n).
   std::int64_t (*above)(const float* logits, std::int64_t n, float threshold, std::int32_t* out);
   // bf16 bits, round to nearest even.

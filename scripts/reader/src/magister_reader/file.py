@@ -13,6 +13,7 @@ import h5py
 import numpy
 
 from .error import fail, printable
+from .packed import NAMES, packed_shape, unpacked
 
 # The newest version of each format that this reader knows; files of other tasks are read as what their columns say.
 NEWEST_VERSION = {"magister.teacher_logits": 1, "magister.generate": 2, "magister.judge": 1}
@@ -31,6 +32,8 @@ class Column:
     place: int | None       # byte of the file where the first entry begins; None: read through HDF5
     comment: str = ""
     units: str = ""
+    packed: "Column | None" = None  # the stored dataset of packed ids (see packed.py); then dtype and shape are those of the ids
+    bits: int = 0
 
     @property
     def name(self):
@@ -120,12 +123,25 @@ class ResultsFile:
                 dataset = _member(group, name, h5py.Dataset)
                 if dataset is not None and (group_name, name) != ("samples", "offset"):
                     self._add_column(hdf5, dataset, f"{group_name}/{name}")
+        self._name_packed_columns()
         self._sort_columns()
         self._read_commits(hdf5)
+
+    def _name_packed_columns(self):
+        """Packed ids are shown as the ids that they are, under the name that a file without packing has."""
+        for stored, name in NAMES.items():
+            if stored not in self.columns:
+                continue
+            column = self.columns.pop(stored)
+            shape, bits = packed_shape(stored, self.attributes, self.columns), self.attributes.get("id_bits")
+            if shape is None or column.dtype != numpy.uint8 or not column.per_token or column.shape != (-(-shape[0] * bits // 8),):
+                self.damaged(f"dataset /{stored} does not fit the attributes of its encoding")
+            self.columns[name] = dataclasses.replace(column, path=name, dtype=numpy.dtype(numpy.int32), shape=shape, packed=column, bits=bits)
 
     def _sort_columns(self):
         """Into the order of creation, which the attribute `columns` lists (HDF5 lists by name); none of them may be missing."""
         listed = [path.removeprefix("/") for path in str(self.attributes.get("columns", "")).split()]
+        listed = [NAMES.get(path, path) for path in listed]
         listed = [path for path in listed if path != "samples/offset" and path.split("/")[0] not in NOT_COLUMNS]
         missing = [path for path in listed if path not in self.columns]
         if missing:
@@ -215,6 +231,11 @@ class ResultsFile:
         """Entries [begin, end) of a column as an array of one's own; texts as an object array of str."""
         if not 0 <= begin <= end <= (self.num_tokens if column.per_token else self.num_samples):
             raise IndexError(f"rows {begin} to {end} of /{column.path}")
+        if column.packed is not None:
+            ids = unpacked(self.read(column.packed, begin, end), column.shape[0], column.bits)
+            if column.path == "teacher/top_id":  # a row that was not scored holds no ids: -1, as in a file without packing
+                ids[numpy.isnan(self.read(self.columns["teacher/top_logprob"], begin, end)[:, 0])] = -1
+            return ids
         values = self._read_hdf5(column, begin, end) if column.place is None else self._read_bytes(column, begin, end)
         if not column.is_text:
             return values

@@ -1,0 +1,27 @@
+// CheckedUnits: a complete results file whose units are verified before their rows are used: its structure when it is opened, a unit's bytes
+// against their crc32c when the first of its samples is asked for. Local; any thread.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "magister/io/results/reader.h"
+
+namespace magister {
+
+class CheckedUnits {
+ public:
+  // file is kept by reference. Error(kData) when it is not complete, or offsets, flags or layout are not what was written.
+  explicit CheckedUnits(const ResultsReader& file);
+  // Error(kData) when the bytes of the sample's unit are not those that were committed. Reads the unit once, in bounded memory.
+  void require(std::uint64_t sample);
+
+ private:
+  const ResultsReader& file_;
+  std::vector<std::uint64_t> begins_;  // first sample of each unit, and the end
+  std::mutex mutex_;
+  std::vector<bool> sound_;
+};
+
+}  // namespace magister

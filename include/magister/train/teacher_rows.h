@@ -1,0 +1,60 @@
+// TeacherFile: what a student learns from, sample by sample and in any order: the tokens of a teacher_logits file as the teacher saw them, and
+// for each row the teacher's kept entries, whatever the encoding. Row t is the teacher's distribution of token t + 1 given the tokens up to t.
+// Refused by name: a file that is not complete or not of teacher logits, another vocabulary or tokenizer than the student's, bytes that are
+// not those that were committed, and rows that do not belong to their tokens (shifted rows, an edited text): every row's target_logprob,
+// which the teacher's head gave for the next token, must agree with the row's own entries.
+// Legend: L tokens of a sample, W entries of a row.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/io/results/reader.h"
+
+namespace magister {
+
+// What the student has. tokenizer_sha256 as Checkpoint::identity() gives it; empty: the student has none.
+struct StudentVocabulary {
+  std::int64_t vocab_size = 0;
+  std::string tokenizer_sha256;
+};
+
+struct TeacherSample {
+  std::vector<TokenId> ids;           // [L]
+  std::vector<std::uint8_t> valid;    // [L]: 1: the row was scored and a token follows it
+  std::vector<std::int32_t> top_ids;  // [L, W]; -1: no entry
+  std::vector<float> top_logprobs;  // [L, W]: log-probabilities, of drawn entries logs of weights; -infinity: no entry
+  std::vector<float> tail_mass;     // [L] of what was not kept (of sampled rows: what the draws stand for)
+  std::vector<float> entropy;       // [L] of the whole distribution, nats; NaN in rows that were not scored
+};
+
+class TeacherFile {
+ public:
+  // Error(kInputOutput) for what is no file, Error(kData) for what the head of this page lists. Local.
+  TeacherFile(const std::string& path, const StudentVocabulary& student);
+  ~TeacherFile();
+
+  std::uint64_t num_samples() const;
+  std::uint64_t num_tokens() const;
+  std::int64_t width() const;  // W
+  bool sampled() const;        // entries are an unbiased sample: HeadLossTargets::sampled
+  const std::string& model_sha256() const;
+  // Tokens of a sample, from the offsets alone.
+  std::uint64_t length(std::uint64_t sample) const;
+  std::string key(std::uint64_t sample) const;
+
+  // Checks the sample's unit when it is the first of it, and the sample's rows. Memory: the sample's. Any thread.
+  TeacherSample sample(std::uint64_t index);
+  // Error(kData) unless these are the sample's tokens: for a caller that has the text from elsewhere.
+  void require_tokens(std::uint64_t index, std::span<const TokenId> ids);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace magister

@@ -1,0 +1,206 @@
+// Bits are moved through a 64-bit window; sizes come from the file and are checked before anything is read by them.
+#include "magister/io/results/teacher_encoding.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+namespace {
+
+constexpr std::uint64_t kMostBits = 31;
+
+using Kind = TeacherEncoding::Kind;
+
+}  // namespace
+
+std::uint64_t id_bits(std::uint64_t vocab_size) {
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::bit_width(vocab_size - 1)));
+}
+
+std::uint64_t packed_bytes(std::uint64_t count, std::uint64_t bits) { return (count * bits + 7) / 8; }
+
+void pack_ids(std::span<const std::int32_t> ids, std::uint64_t bits, std::span<std::byte> row) {
+  MAGISTER_ASSERT(row.size() == packed_bytes(ids.size(), bits));
+  std::uint64_t window = 0, held = 0;
+  std::size_t at = 0;
+  for (const std::int32_t id : ids) {
+    window |= static_cast<std::uint64_t>(std::max(id, 0)) << held;
+    for (held += bits; held >= 8; held -= 8, window >>= 8) row[at++] = static_cast<std::byte>(window & 0xff);
+  }
+  if (held > 0) row[at] = static_cast<std::byte>(window);
+}
+
+void unpack_ids(std::span<const std::byte> row, std::uint64_t bits, std::span<std::int32_t> ids) {
+  MAGISTER_ASSERT(row.size() == packed_bytes(ids.size(), bits));
+  std::uint64_t window = 0, held = 0;
+  std::size_t at = 0;
+  for (std::int32_t& id : ids) {
+    for (; held < bits; held += 8) window |= std::to_integer<std::uint64_t>(row[at++]) << held;
+    id = static_cast<std::int32_t>(window & ((std::uint64_t{1} << bits) - 1));
+    window >>= bits;
+    held -= bits;
+  }
+}
+
+const char* encoding_name(Kind kind) {
+  return kind == Kind::kPlain ? "plain" : kind == Kind::kCompact ? "compact" : "sampled";
+}
+
+Attributes TeacherEncoding::attributes() const {
+  if (kind == Kind::kPlain) return {};
+  Attributes all = {{"encoding", std::string(encoding_name(kind))}, {"id_bits", bits}};
+  if (kind == Kind::kSampled) all.emplace_back("tail_draws", draws);
+  // What teacher_rows() holds every row to when it is written.
+  all.emplace_back("encoding_error",
+                   std::string("ids: none; top_logprob: at most max(2^-11 |log p|, 2^-25) nat; all else: none"));
+  return all;
+}
+
+std::uint64_t TeacherEncoding::packed_count(const std::string& path) const {
+  if (!is_packed()) return 0;
+  return path == kTopIdPacked ? top_k : path == kTailIdPacked ? draws : 0;
+}
+
+TeacherEncoding TeacherEncoding::of(const ResultsReader& file) {
+  TeacherEncoding encoding;
+  const AttributeValue* name = file.attribute("encoding");
+  if (name != nullptr && *name == AttributeValue(std::string("compact"))) encoding.kind = Kind::kCompact;
+  if (name != nullptr && *name == AttributeValue(std::string("sampled"))) encoding.kind = Kind::kSampled;
+  MAGISTER_CHECK(
+      name == nullptr || encoding.is_packed() || *name == AttributeValue(std::string("plain")), ExitCode::kData,
+      "{}: root attribute encoding is none that this program knows (plain, compact, sampled); use a newer program",
+      printable(file.path()));
+  const auto fits = [&](bool holds, const char* what) {
+    MAGISTER_CHECK(
+        holds, ExitCode::kData,
+        "{}: {} is missing or does not fit the encoding {} (the file was changed or is of another task); run "
+        "check",
+        printable(file.path()), what, encoding_name(encoding.kind));
+  };
+  const auto has = [&](const char* path, ColumnType type, std::uint64_t width) {
+    const ColumnSpec* column = file.find(path);
+    fits(column != nullptr && column->type == type && column->extent == ColumnSpec::Extent::kRows &&
+             (width == 0 || column->width == width),
+         path);
+  };
+  const ColumnSpec* logprob = file.find("/teacher/top_logprob");
+  fits(logprob != nullptr && logprob->width > 0, "/teacher/top_logprob");
+  encoding.top_k = logprob->width;
+  if (!encoding.is_packed()) {
+    has("/teacher/top_id", ColumnType::kI32, encoding.top_k);
+    const ColumnType type = logprob->type;
+    has("/teacher/top_logprob", type == ColumnType::kF16 ? type : ColumnType::kF32, encoding.top_k);
+    return encoding;
+  }
+  encoding.bits = file.number("id_bits");
+  fits(encoding.bits >= 1 && encoding.bits <= kMostBits && encoding.top_k < (1u << 24), "root attribute id_bits");
+  has("/teacher/top_logprob", ColumnType::kF16, encoding.top_k);
+  has(kTopIdPacked, ColumnType::kU8, packed_bytes(encoding.top_k, encoding.bits));
+  if (encoding.kind == Kind::kCompact) return encoding;
+  encoding.draws = file.number("tail_draws");
+  fits(encoding.draws >= 1 && encoding.draws < (1u << 24), "root attribute tail_draws");
+  has(kTailIdPacked, ColumnType::kU8, packed_bytes(encoding.draws, encoding.bits));
+  has("/teacher/tail_mass", ColumnType::kF32, 0);
+  return encoding;
+}
+
+bool target_agrees(std::span<const std::int32_t> ids, std::span<const float> logprobs, ColumnType stored,
+                   std::int32_t next, float target) {
+  if (stored == ColumnType::kF16)
+    target = _cvtsh_ss(static_cast<unsigned short>(_cvtss_sh(target, _MM_FROUND_TO_NEAREST_INT)));
+  const auto found = std::find(ids.begin(), ids.end(), next);
+  return found == ids.end() ? target <= logprobs.back()
+                            : logprobs[static_cast<std::size_t>(found - ids.begin())] == target;
+}
+
+PackedColumns::PackedColumns(const ResultsReader& file) {
+  if (file.find(kTopIdPacked) != nullptr) encoding_ = TeacherEncoding::of(file);
+}
+
+void PackedColumns::unpack(const std::string& path, std::span<const std::byte> bytes,
+                           std::vector<std::int32_t>& ids) const {
+  const std::uint64_t ids_a_row = count(path), row_bytes = packed_bytes(ids_a_row, encoding_.bits);
+  ids.resize(bytes.size() / row_bytes * ids_a_row);
+  for (std::uint64_t r = 0; r < bytes.size() / row_bytes; ++r) {
+    unpack_ids(bytes.subspan(r * row_bytes, row_bytes), encoding_.bits,
+               std::span(ids).subspan(r * ids_a_row, ids_a_row));
+  }
+}
+
+TeacherRows::TeacherRows(const ResultsReader& file) : file_(file), encoding_(TeacherEncoding::of(file)) {
+  file.column("/teacher/logsumexp", ColumnType::kF32);
+}
+
+void TeacherRows::read_packed(const char* column, std::uint64_t ids_a_row, std::uint64_t first_row, std::uint64_t count,
+                              std::vector<std::int32_t>& ids) const {
+  const std::uint64_t bytes = packed_bytes(ids_a_row, encoding_.bits);
+  std::vector<std::byte> rows(count * bytes);
+  file_.read(column, first_row, rows);
+  ids.resize(count * ids_a_row);
+  for (std::uint64_t r = 0; r < count; ++r) {
+    unpack_ids(std::span(rows).subspan(r * bytes, bytes), encoding_.bits,
+               std::span(ids).subspan(r * ids_a_row, ids_a_row));
+  }
+}
+
+void TeacherRows::read_top(std::uint64_t first_row, std::uint64_t count, std::vector<std::int32_t>& ids,
+                           std::vector<float>& logprobs) const {
+  const std::uint64_t k = encoding_.top_k;
+  const ColumnType type = file_.find("/teacher/top_logprob")->type;
+  std::vector<std::byte> bytes(count * k * size_of(type));
+  file_.read("/teacher/top_logprob", first_row, bytes);
+  to_floats(type, bytes, logprobs);
+  if (!encoding_.is_packed()) {
+    ids.resize(count * k);
+    file_.read("/teacher/top_id", first_row, std::as_writable_bytes(std::span(ids)));
+    return;
+  }
+  read_packed(kTopIdPacked, k, first_row, count, ids);
+  // A row that was not scored has no ids.
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (std::isnan(logprobs[i])) ids[i] = -1;
+  }
+}
+
+void TeacherRows::read_draws(std::uint64_t first_row, std::uint64_t count, std::vector<std::int32_t>& ids) const {
+  read_packed(kTailIdPacked, encoding_.draws, first_row, count, ids);
+}
+
+void TeacherRows::read(std::uint64_t first_row, std::uint64_t count, std::vector<std::int32_t>& ids,
+                       std::vector<float>& logprobs) const {
+  const std::uint64_t k = encoding_.top_k, draws = encoding_.draws, W = width();
+  std::vector<std::int32_t> top, drawn;
+  std::vector<float> top_logprobs, tail;
+  read_top(first_row, count, top, top_logprobs);
+  if (draws > 0) {
+    read_draws(first_row, count, drawn);
+    tail = file_.rows<float>("/teacher/tail_mass", first_row, count);
+  }
+  ids.assign(count * W, -1);
+  logprobs.assign(count * W, -std::numeric_limits<float>::infinity());
+  for (std::uint64_t r = 0; r < count; ++r) {
+    std::uint64_t at = r * W;
+    for (std::uint64_t i = r * k; i < (r + 1) * k; ++i) {
+      if (top[i] < 0 || std::isnan(top_logprobs[i])) continue;
+      ids[at] = top[i];
+      logprobs[at++] = top_logprobs[i];
+    }
+    if (draws == 0 || !(tail[r] > 0)) continue;
+    for (std::uint64_t i = r * draws, next; i < (r + 1) * draws; i = next) {
+      for (next = i + 1; next < (r + 1) * draws && drawn[next] == drawn[i];) ++next;
+      ids[at] = drawn[i];
+      logprobs[at++] = static_cast<float>(
+          std::log(static_cast<double>(tail[r]) * static_cast<double>(next - i) / static_cast<double>(draws)));
+    }
+  }
+}
+
+}  // namespace magister

@@ -1,0 +1,147 @@
+// Two reads a column and sample; offsets were checked when the file was opened.
+#include "magister/train/teacher_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "magister/core/error.h"
+#include "magister/io/results/checked_units.h"
+#include "magister/io/results/teacher_encoding.h"
+#include "magister/io/results/tools.h"
+
+namespace magister {
+namespace {
+
+void require_teacher(const ResultsReader& file) {
+  const std::string& format = file.text("format");
+  MAGISTER_CHECK(format == "magister.teacher_logits", ExitCode::kData,
+                 "{}: holds {} (a student learns from teacher logits); give the results of a teacher_logits task",
+                 printable(file.path()), printable(format));
+}
+
+void require_vocabulary(const ResultsReader& file, const StudentVocabulary& student) {
+  if (file.attribute("vocab_size") != nullptr) {
+    const std::uint64_t vocab_size = file.number("vocab_size");
+    MAGISTER_CHECK(vocab_size == static_cast<std::uint64_t>(student.vocab_size), ExitCode::kData,
+                   "{}: the teacher's vocabulary has {} entries, the student's {} (a token would be another one); "
+                   "choose a student with the teacher's vocabulary",
+                   printable(file.path()), vocab_size, student.vocab_size);
+  }
+  // "none": the data set gave ids, and nobody says what they mean.
+  const std::string& tokenizer = file.text("tokenizer_sha256");
+  MAGISTER_CHECK(tokenizer == "none" || student.tokenizer_sha256.empty() || tokenizer == student.tokenizer_sha256,
+                 ExitCode::kData,
+                 "{}: tokenizer_sha256 is {}, the student's tokenizer has {} (its tokens mean other texts); choose a "
+                 "student with the teacher's tokenizer",
+                 printable(file.path()), printable(tokenizer), printable(student.tokenizer_sha256));
+}
+
+}  // namespace
+
+struct TeacherFile::Parts {
+  Parts(const std::string& path, const StudentVocabulary& student)
+      : file(existing_results_path(path)),
+        units((require_teacher(file), file)),
+        rows(file),
+        student(student),
+        stored(file.find("/teacher/top_logprob")->type) {
+    require_vocabulary(file, student);
+    file.column("/tokens/id", ColumnType::kI32);
+    file.column("/teacher/target_logprob", ColumnType::kF32);
+    file.column("/teacher/entropy", ColumnType::kF32);
+    file.column("/teacher/tail_mass", ColumnType::kF32);
+    file.column("/samples/key", ColumnType::kUtf8);
+    num_tokens = file.rows<std::uint64_t>("/samples/offset", file.num_samples(), 1)[0];
+  }
+  IndexRange range(std::uint64_t sample) const {
+    MAGISTER_CHECK(sample < file.num_samples(), ExitCode::kInternal, "{}: sample {} of {} (there is none); report this",
+                   printable(file.path()), sample, file.num_samples());
+    const auto offset = file.rows<std::uint64_t>("/samples/offset", sample, 2);
+    return {offset[0], offset[1]};
+  }
+  void check_rows(std::uint64_t sample, const TeacherSample& found, std::uint64_t first_row,
+                  const std::vector<float>& target) const;
+
+  ResultsReader file;
+  CheckedUnits units;
+  TeacherRows rows;
+  StudentVocabulary student;
+  ColumnType stored;
+  std::uint64_t num_tokens = 0;
+};
+
+void TeacherFile::Parts::check_rows(std::uint64_t sample, const TeacherSample& found, std::uint64_t first_row,
+                                    const std::vector<float>& target) const {
+  const std::uint64_t L = found.ids.size(), k = rows.encoding().top_k;
+  for (const TokenId id : found.ids) {
+    MAGISTER_CHECK(
+        id >= 0 && id < student.vocab_size, ExitCode::kData,
+        "{}: sample {} has the token {}, the student's vocabulary {} entries (they are not of one tokenizer); "
+        "choose a student with the teacher's vocabulary",
+        printable(file.path()), sample, id, student.vocab_size);
+  }
+  std::vector<std::int32_t> ids;
+  std::vector<float> logprobs;
+  rows.read_top(first_row, L, ids, logprobs);
+  for (std::uint64_t t = 0; t < L; ++t) {
+    if (std::isnan(target[t])) continue;
+    const bool fits =
+        t + 1 < L && target_agrees(std::span(ids).subspan(t * k, k), std::span(logprobs).subspan(t * k, k), stored,
+                                   found.ids[t + 1], target[t]);
+    MAGISTER_CHECK(fits, ExitCode::kData,
+                   "{}: row {} of sample {} gives the token that follows it the log-probability {}, its entries say "
+                   "otherwise (rows are shifted, or the text was edited after the teacher had read it); make the file "
+                   "again",
+                   printable(file.path()), t, sample, target[t]);
+  }
+}
+
+TeacherFile::TeacherFile(const std::string& path, const StudentVocabulary& student)
+    : parts_(std::make_unique<Parts>(path, student)) {}
+TeacherFile::~TeacherFile() = default;
+
+std::uint64_t TeacherFile::num_samples() const { return parts_->file.num_samples(); }
+std::uint64_t TeacherFile::num_tokens() const { return parts_->num_tokens; }
+std::int64_t TeacherFile::width() const { return static_cast<std::int64_t>(parts_->rows.width()); }
+bool TeacherFile::sampled() const { return parts_->rows.encoding().kind == TeacherEncoding::Kind::kSampled; }
+const std::string& TeacherFile::model_sha256() const { return parts_->file.text("model_sha256"); }
+std::uint64_t TeacherFile::length(std::uint64_t sample) const { return parts_->range(sample).size(); }
+
+std::string TeacherFile::key(std::uint64_t sample) const {
+  std::string padded(parts_->file.find("/samples/key")->width, '\0');
+  parts_->file.read("/samples/key", sample, std::as_writable_bytes(std::span(padded)));
+  return padded.substr(0, padded.find_last_not_of('\0') + 1);
+}
+
+TeacherSample TeacherFile::sample(std::uint64_t index) {
+  const Parts& parts = *parts_;
+  const IndexRange range = parts.range(index);
+  const std::uint64_t L = range.size();
+  parts_->units.require(index);
+  TeacherSample found;
+  found.ids = parts.file.rows<TokenId>("/tokens/id", range.begin, L);
+  const auto target = parts.file.rows<float>("/teacher/target_logprob", range.begin, L);
+  found.tail_mass = parts.file.rows<float>("/teacher/tail_mass", range.begin, L);
+  found.entropy = parts.file.rows<float>("/teacher/entropy", range.begin, L);
+  parts.check_rows(index, found, range.begin, target);
+  parts.rows.read(range.begin, L, found.top_ids, found.top_logprobs);
+  found.valid.resize(L);
+  std::transform(target.begin(), target.end(), found.valid.begin(), [](float value) { return !std::isnan(value); });
+  return found;
+}
+
+void TeacherFile::require_tokens(std::uint64_t index, std::span<const TokenId> ids) {
+  const IndexRange range = parts_->range(index);
+  parts_->units.require(index);
+  const auto stored = parts_->file.rows<TokenId>("/tokens/id", range.begin, range.size());
+  const auto [ours, theirs] = std::mismatch(stored.begin(), stored.end(), ids.begin(), ids.end());
+  MAGISTER_CHECK(
+      ours == stored.end() && theirs == ids.end(), ExitCode::kData,
+      "{}: sample {} (key {}) differs from the student's text from token {} on (the teacher read another text); "
+      "make the file again, or learn from its own tokens",
+      printable(parts_->file.path()), index, printable(key(index), 60), ours - stored.begin());
+}
+
+}  // namespace magister

@@ -1,0 +1,88 @@
+// Draws from the tokens that a row does not keep: over a fine grid of uniforms every token's mean weight is its probability; shards draw what
+// one head draws; a row's draws do not depend on its neighbours. The GPU's way is run on the host.
+#include "magister/engine/tail_sampler.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "magister/engine/logit_reducer.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kV = 3000, kD = 24, kTop = 6, kDraws = 9;
+
+struct Problem {
+  at::Tensor weight_VD, hidden_TD;
+  std::vector<double> uniforms;
+
+  explicit Problem(std::int64_t T) {
+    at::manual_seed(3);
+    weight_VD = at::randn({kV, kD}) * 0.35;
+    hidden_TD = at::randn({T, kD});
+    for (std::int64_t t = 0; t < T; ++t) uniforms.push_back(static_cast<double>(t * 37 % 101) / 101);
+  }
+  at::Tensor sample(const std::vector<std::int64_t>& borders, bool on_gpu = false, int threads = 2) const {
+    const int shards = static_cast<int>(borders.size()) - 1;
+    auto groups = make_thread_process_groups(shards);
+    std::vector<at::Tensor> draws(static_cast<std::size_t>(shards));
+    std::vector<std::thread> workers;
+    for (int s = 0; s < shards; ++s) {
+      workers.emplace_back([&, s] {
+        ThreadPool pool(threads);
+        const std::int64_t begin = borders[s], end = borders[s + 1];
+        const at::Tensor part = weight_VD.narrow(0, begin, end - begin).contiguous();
+        LmHead head{on_gpu ? Linear{part, {}} : pack({part, {}}),
+                    {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end)},
+                    kV};
+        if (on_gpu) head.queue = gpu::Queue{};
+        const std::vector<TokenId> targets(static_cast<std::size_t>(hidden_TD.size(0)), -1);
+        const ReducedLogits logits = LogitReducer(head, *groups[s], pool, kTop).reduce(hidden_TD, targets);
+        draws[s] = TailSampler(head, *groups[s], pool, kDraws).sample(hidden_TD, logits, uniforms);
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    for (const at::Tensor& other : draws) EXPECT_TRUE(other.equal(draws[0]));
+    return draws[0];
+  }
+};
+
+TEST(TailSampler, MeanWeightsAreProbabilities) {
+  constexpr std::int64_t kGrid = 4000;
+  Problem problem(kGrid);
+  problem.hidden_TD = problem.hidden_TD.narrow(0, 0, 1).expand({kGrid, kD}).contiguous();
+  for (std::int64_t t = 0; t < kGrid; ++t) problem.uniforms[t] = (static_cast<double>(t) + 0.5) / kGrid;
+  const at::Tensor draws_Td = problem.sample({0, kV});
+  at::Tensor p_V = at::softmax(at::mv(problem.weight_VD.to(at::kDouble), problem.hidden_TD[0].to(at::kDouble)), 0);
+  p_V.index_fill_(0, std::get<1>(p_V.topk(kTop)), 0.0);
+  const double rest = p_V.sum().item<double>();
+  const at::Tensor counts_V = at::bincount(draws_Td.flatten().to(at::kLong), {}, kV).to(at::kDouble);
+  const at::Tensor mean_V = counts_V / kGrid * (rest / kDraws);
+  // A token's mean misses by at most two places of the grid, each of rest / draws / grid; f32 adds 2e-7.
+  EXPECT_LT((mean_V - p_V).abs().max().item<double>(), 2.0 / kGrid * rest / kDraws + 1e-6);
+  EXPECT_EQ(at::isin(draws_Td, std::get<1>(at::mv(problem.weight_VD, problem.hidden_TD[0]).topk(kTop)).to(at::kInt))
+                .sum()
+                .item<std::int64_t>(),
+            0);
+}
+
+TEST(TailSampler, ShardsThreadsAndNeighboursDrawTheSame) {
+  const Problem problem(300);
+  const at::Tensor draws_Td = problem.sample({0, kV});
+  EXPECT_TRUE(draws_Td.equal(problem.sample({0, kV}, false, 1)));
+  // Sums of masses are rounded at other places: a draw on the border between two tokens may fall to the other.
+  const at::Tensor sharded_Td = problem.sample({0, 1111, kV});
+  EXPECT_LT((draws_Td != sharded_Td).to(at::kDouble).mean().item<double>(), 2e-3);
+  EXPECT_LT((draws_Td != problem.sample({0, kV}, true)).to(at::kDouble).mean().item<double>(), 2e-3);
+  Problem tail = problem;
+  tail.hidden_TD = problem.hidden_TD.narrow(0, 290, 10).contiguous();
+  tail.uniforms.assign(problem.uniforms.begin() + 290, problem.uniforms.end());
+  EXPECT_TRUE(draws_Td.narrow(0, 290, 10).equal(tail.sample({0, kV})));
+}
+
+}  // namespace
+}  // namespace magister
