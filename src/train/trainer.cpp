@@ -10,6 +10,7 @@
 #include <string>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/train/gradient_tree.h"
 
 namespace magister {
@@ -23,7 +24,7 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       weights_(layout_.read(file)),
       state_(new_optimizer_state(layout_)) {}
 
-double Trainer::run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const {
+Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const {
   TrunkPass pass(layout_, weights_, batch.tokens, options_.recompute);
   const ModelConfig& config = layout_.description().config;
   HeadLossOptions head;
@@ -32,8 +33,10 @@ double Trainer::run(const MicroBatch& batch, double scale, at::Tensor& flat_grad
   at::Tensor head_gradient = layout_.view(flat_gradient, layout_.head());
   const HeadLossResult result =
       head_loss(pass.hidden_TD(), layout_.view(weights_, layout_.head()), batch.targets, head, scale, head_gradient);
-  if (std::isfinite(result.loss)) pass.backward(result.hidden_gradient_TD, flat_gradient);
-  return result.loss;
+  if (fail_point("train.loss.not_finite")) return {std::nan(""), 0.0};
+  if (!std::isfinite(result.loss)) return {result.loss, 0.0};
+  pass.backward(result.hidden_gradient_TD, flat_gradient);
+  return {result.loss, std::isfinite(flat_gradient.sum().item<double>()) ? 1.0 : 0.0};
 }
 
 namespace {
@@ -46,11 +49,12 @@ std::uint64_t num_labels(std::span<const MicroBatch> batches) {
 }
 
 // By number of the micro-batch, over all ranks. Collective over world.
-std::vector<double> gathered(const Communicator& world, const std::vector<double>& own) {
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(double));
-  std::vector<double> all;
+template <typename T>
+std::vector<T> gathered(const Communicator& world, const std::vector<T>& own) {
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
+  std::vector<T> all;
   for (const std::string& part : world.all_gather(bytes)) {
-    std::vector<double> numbers(part.size() / sizeof(double));
+    std::vector<T> numbers(part.size() / sizeof(T));
     std::memcpy(numbers.data(), part.data(), part.size());
     all.insert(all.end(), numbers.begin(), numbers.end());
   }
@@ -70,18 +74,18 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
                  num_micro_batches);
   const double scale = 1.0 / static_cast<double>(result.tokens);
   GradientTree tree(world_, num_micro_batches);
-  std::vector<double> losses(own.size());
+  std::vector<Outcome> outcomes(own.size());
   pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
     at::Tensor flat_gradient = at::zeros({layout_.flat_size()}, at::kFloat);
     const auto i = static_cast<std::size_t>(index);
-    losses[i] = run(own[i], scale, flat_gradient);
+    outcomes[i] = run(own[i], scale, flat_gradient);
     tree.add(range.begin + i, std::move(flat_gradient));
     if (alive) alive();
   });
-  const std::vector<double> all = gathered(world_, losses);
+  const std::vector<Outcome> all = gathered(world_, outcomes);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    result.loss += all[i];
-    if (!std::isfinite(all[i])) result.not_finite.push_back(i);
+    result.loss += all[i].loss;
+    if (all[i].finite == 0) result.not_finite.push_back(i);
   }
   if (result.not_finite.empty()) gradient = tree.sum(layout_.flat_size());
   return result;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "magister/parallel/communicator.h"
@@ -35,7 +37,7 @@ struct StepResult {
   double grad_norm = 0;      // before clipping
   bool skipped = false;      // loss or gradient was not finite: weights and moments are as before
   std::uint64_t tokens = 0;  // that are learnt from, over all ranks
-  // Micro-batches of the step, by number over all ranks, whose loss was not finite.
+  // Micro-batches of the step, by number over all ranks, whose loss or gradient was not finite.
   std::vector<std::uint64_t> not_finite;
 };
 
@@ -46,7 +48,7 @@ class Trainer {
           const Communicator& world, int num_threads);
 
   // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); alive: called between them, any
-  // thread. The sum of the gradients of sum(loss) / tokens is left in `gradient`, undefined when the loss is not finite.
+  // thread. The sum of the gradients of sum(loss) / tokens is left in `gradient`, undefined where a loss or a gradient is not finite.
   // Collective over world.
   StepResult differentiate(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, at::Tensor& gradient,
                            const std::function<void()>& alive = {});
@@ -59,8 +61,11 @@ class Trainer {
   OptimizerState& optimizer() { return state_; }
 
  private:
-  // loss is not divided by anything; scale multiplies the gradient.
-  double run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const;
+  struct Outcome {
+    double loss = 0;      // sum over the tokens, times scale
+    double finite = 1.0;  // 0: the loss or a gradient is not
+  };
+  Outcome run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const;
 
   ParameterLayout layout_;
   TrainerOptions options_;
