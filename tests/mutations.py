@@ -74,6 +74,15 @@ MUTATIONS = [
              "tests/model/families_test.py granite"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
+    # Training.
+    Mutation("trunk-window-off-by-one", "src/train/trunk.cpp", "(distance < window)", "(distance <= window)", "tests/train/oracle_test.py mistral_window"),
+    Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, batch_.token_ids_T,", ".index_copy_(0, batch_.token_ids_T,", "tests/train/oracle_test.py llama_tied"),
+    Mutation("norms-decay", "include/magister/train/parameters.h", "return shape.size() > 1;", "return shape.size() > 0;", "tests/train/oracle_test.py llama"),
+    Mutation("gradients-summed-by-arrival", "src/train/gradient_tree.cpp", "sibling{node.first, node.second ^ 1}", "sibling{node.first, node.second > 0 ? node.second - 1 : 1}",
+             "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
+    Mutation("labels-not-shifted", "src/tasks/train/data.cpp", "*labels = tokens[t + 1];", "*labels = tokens[t];", "tests/end_to_end/train_test.py Train.test_texts_against_torch"),
+    Mutation("moments-not-restored", "src/train/checkpoint.cpp", "state.square, state.updates, identity);\n}\n\nTrainingCurves load_trained_weights", "state.mean, state.updates, identity);\n}\n\nTrainingCurves load_trained_weights",
+             "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     # Scores.
     Mutation("padding-scored", "src/tasks/score/run.cpp", "[&](TokenId id) { return id != pad_token_id; }", "[&](TokenId) { return true; }",
              "tests/end_to_end/score_test.py Score.test_values_and_labels"),

@@ -1,5 +1,5 @@
 // From a model's sizes and a shard's part of them.
-#include "model/layer_shape.h"
+#include "magister/model/layer_shape.h"
 
 #include <ATen/ATen.h>
 

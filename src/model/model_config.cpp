@@ -9,8 +9,8 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/model/parameter_table.h"
 #include "model/families/family.h"
-#include "model/parameter_table.h"
 
 namespace magister {
 

@@ -1,6 +1,6 @@
 // Rows in the order in which a layer uses them; what a family lacks has no row.
 // Sources: transformers' modules of the families here (names that differ stand in the family's file); ggml GGUF specification, standard tensor names.
-#include "model/parameter_table.h"
+#include "magister/model/parameter_table.h"
 
 #include <functional>
 #include <numeric>

@@ -7,10 +7,10 @@
 
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
 #include "model/cpu/cpu_model.h"
 #include "model/gpu/gpu_backend.h"
-#include "model/parameter_table.h"
 
 namespace magister {
 

@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "magister/core/error.h"
+#include "magister/model/parameter_table.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/cpu/kept_codes.h"
-#include "model/parameter_table.h"
 
 namespace magister {
 namespace {

@@ -5,9 +5,9 @@
 #include <array>
 #include <optional>
 
+#include "magister/model/parameter_table.h"
 #include "magister/model/weights.h"
 #include "model/cpu/kept_codes.h"
-#include "model/parameter_table.h"
 
 namespace magister {
 namespace {

@@ -181,6 +181,7 @@ ExitCode TaskRunner::run() {
   make_folder(world, fs::path(context_.results_path).parent_path().string());
   const ResultsLock lock(world, context_.results_path);
   if (context_.fresh) {
+    job_->put_aside();
     put_aside(world, context_.results_path);
     if (job_->packs()) put_aside(world, working);
   }
@@ -252,11 +253,15 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
   return numbers;
 }
 
+MemoryParts TaskRunner::memory(const PlanNumbers& numbers, std::uint64_t pages) const {
+  MemoryParts parts = job_->memory(numbers);
+  return parts.empty() ? model_.device_memory(tp_size_, task_.pass_shape(model_.pass_limits()), pages) : parts;
+}
+
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
-  check_host_memory(context_.world, model_,
-                    model_.device_memory(tp_size_, task_.pass_shape(model_.pass_limits()), pages));
+  check_host_memory(context_.world, model_, memory(numbers, pages));
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
@@ -317,7 +322,7 @@ PlanReport TaskRunner::plan() {
     longest = report.longest_sample;
   }
   report.device_parts =
-      model_.device_memory(report.tp_size, task_.pass_shape(model_.pass_limits()), job_->cache_pages(longest));
+      memory({report.num_samples, report.num_tokens, report.num_units, 1, longest}, job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
   check_device_memory(report);
   check_host_memory(context_.world, model_, report.device_parts);

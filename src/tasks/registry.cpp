@@ -5,11 +5,12 @@
 #include "tasks/judge/config.h"
 #include "tasks/score/config.h"
 #include "tasks/teacher_logits/config.h"
+#include "tasks/train/config.h"
 
 namespace magister {
 
 TaskKinds built_in_tasks() {
-  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(), score_task()};
+  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(), score_task(), train_task()};
   return kinds;
 }
 

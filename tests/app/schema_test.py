@@ -46,6 +46,10 @@ GOOD = {
          "max_new_tokens": 5, "read": "word", "combine": "majority", "prompt": {"named": "letters"}, "fields": {"question": "q", "options": "o"},
          "label": "l", "classes": 4, "low_mass": 0.25, "chat_template": "off", "max_prompt_length": 9, "max_sequences": 1, "token_budget": 1, "share_prefixes": False},
         {"task": "judge", "name": "k", "dataset": {"path": "x"}, "prompts": [{"named": "strict"}, {"system": "s", "user": "u"}]},
+        {"task": "train", "name": "s", "model": {"path": "m", "dtype": "f32"}, "objective": "lm", "dataset": {"path": "x", "messages": "m"}, "assistant_only_loss": True,
+         "train": {"epochs": 1.5, "steps": 9, "global_batch": 4, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
+                   "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
+                   "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -67,7 +71,9 @@ BAD = [
     ("tasks.2.ignore_eos", "yes"), ("tasks.2.share_prefixes", 1), ("tasks.4.constraint.choices", ["a"]), ("tasks.4.constraint.choice", []), ("tasks.5.mode", "grade"),
     ("tasks.5.method", "think"), ("tasks.5.read", "all"), ("tasks.5.max_new_tokens", 0), ("tasks.5.combine", "mean"), ("tasks.5.prompt.name", "letters"), ("tasks.5.fields.reference", "r"),
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
-    ("tasks.6.token_budget", 0),
+    ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.max_length", 1),
+    ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
+    ("tasks.7.train.adapter", {"rank": 8}),
 ]
 
 
@@ -170,7 +176,7 @@ class Schema(unittest.TestCase):
     def test_the_tables_have_exactly_the_keys_of_the_schema(self):
         top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
         found = self.keys({"properties": top})
-        for kind in ("teacher_logits", "generate", "judge", "score"):
+        for kind in ("teacher_logits", "generate", "judge", "score", "train"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model."):
                     continue  # the same section as above

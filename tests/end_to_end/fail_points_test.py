@@ -11,6 +11,7 @@ import time
 import unittest
 
 import score_test
+import train_test
 from tiny_world import CHAIN, ROOT, World
 
 
@@ -36,13 +37,14 @@ class FailPoints(unittest.TestCase):
         scored = score_test.make_world(cls.scratch.name + "/score")
         score_test.make_classifier(scored.folder / "classifier", scored.model / "tokenizer.json", *score_test.MODELS["llama"])
         scored.model = scored.folder / "classifier"
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored)}
-        cls.teacher, cls.chain, cls.scored = teacher, chain, scored
+        trained = World(cls.scratch.name + "/train", records=20, model=teacher.model, text=train_test.EXPERIMENT, results=("student.h5",))
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained)}
+        cls.teacher, cls.chain, cls.scored, cls.trained = teacher, chain, scored, trained
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
         self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
-                      else self.scored if name.startswith("score.") else self.teacher)
+                      else self.scored if name.startswith("score.") else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):

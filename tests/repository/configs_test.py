@@ -39,6 +39,10 @@ def table():
     return {key: default.strip().strip("`") for key, default in rows if key not in ("tasks", "tasks.0.model")}
 
 
+# Keys of train.yaml that differ from their defaults.
+TRAIN_YAML = {f"train.train.{key}" for key in ("epochs", "max_length", "optimizer.lr", "optimizer.schedule", "optimizer.warmup", "save_every")}
+
+
 class Configs(unittest.TestCase):
     def resolved(self, name, *overrides):
         result = run("run", f"configs/{name}", "--print-config", *overrides)
@@ -56,14 +60,14 @@ class Configs(unittest.TestCase):
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
-        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score."))}
+        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train."))}
         self.assertEqual(keys | {"output.hints", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
-                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"]}
-        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score")):
+                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "dataset.messages=m"]}
+        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train")):
             found = self.resolved(example, *(f"tasks.{index}.{entry}" for entry in extra.get(kind, [])))
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
                 for one in ("json_schema=a.json", "regex=a", "choice=a", "grammar=a.ebnf"):
@@ -74,7 +78,7 @@ class Configs(unittest.TestCase):
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith(shared)}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"generate.max_new_tokens", "generate.temperature", "judge.method"}  # by the example itself, or above
+            given = {"generate.max_new_tokens", "generate.temperature", "judge.method", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)
@@ -86,7 +90,7 @@ class Configs(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         found = flatten(yaml.safe_load(result.stdout))
         for key, default in table().items():
-            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.")):
+            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.", "train.")):
                 continue
             self.assertEqual(found[key], type(found[key])(default), key)
 

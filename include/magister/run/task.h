@@ -66,6 +66,10 @@ class TaskJob {
   virtual std::uint64_t cache_pages(std::uint64_t longest_sample) const { return 0; }
   // What is read from the row after a prompt, where `model.quantization_loss` is to count how often quantisation changes it.
   virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
+  // Memory of a device by part, where it is not that of forward passes; empty: it is.
+  virtual std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const { return {}; }
+  // With --fresh: what earlier runs left beside the results. Collective over the world.
+  virtual void put_aside() {}
   // More lines of `plan`.
   virtual std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const { return {}; }
 

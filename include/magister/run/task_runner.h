@@ -43,6 +43,7 @@ class TaskRunner {
   ExitCode finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   bool finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   void check_first_record();
+  std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& numbers, std::uint64_t pages) const;
   void plan_samples(PlanReport& report);
   bool plan_from_file(PlanReport& report);
 

@@ -10,7 +10,7 @@
 
 #include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
-#include "model/layer_shape.h"
+#include "magister/model/layer_shape.h"
 
 namespace magister {
 

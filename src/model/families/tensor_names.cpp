@@ -3,8 +3,8 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/model/parameter_table.h"
 #include "model/families/family.h"
-#include "model/parameter_table.h"
 
 namespace magister {
 namespace {

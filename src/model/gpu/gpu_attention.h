@@ -12,8 +12,8 @@
 #include "magister/device/launch.h"
 #include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
+#include "magister/model/layer_shape.h"
 #include "model/gpu/attention_kernels.h"
-#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

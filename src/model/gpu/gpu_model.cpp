@@ -8,11 +8,11 @@
 
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
+#include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
-#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

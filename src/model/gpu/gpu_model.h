@@ -13,6 +13,7 @@
 #include "magister/device/launch.h"
 #include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
+#include "magister/model/layer_shape.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
@@ -20,7 +21,6 @@
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
 #include "model/gpu/gpu_weights.h"
-#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

@@ -8,9 +8,9 @@
 #include <map>
 #include <tuple>
 
+#include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
 #include "model/gpu/elementwise_kernels.h"
-#include "model/layer_shape.h"
 #include "model/self_test.h"
 
 namespace magister::gpu {

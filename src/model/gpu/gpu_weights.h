@@ -10,11 +10,11 @@
 
 #include "magister/core/error.h"
 #include "magister/model/batch.h"
+#include "magister/model/layer_shape.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
 #include "model/gpu/gpu_linear.h"
-#include "model/layer_shape.h"
 
 namespace magister::gpu {
 

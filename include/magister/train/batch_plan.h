@@ -1,0 +1,48 @@
+// Which samples a step learns from and how they are cut into micro-batches: a function of lengths, options and seed alone, never of ranks
+// or threads. Words as in Hugging Face's Trainer and TRL: a step takes global_batch sequences; with packing a sequence is several samples,
+// one after the other, up to max_length tokens, and none of them sees another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace magister {
+
+struct BatchOptions {
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  bool packing = false;
+  std::uint64_t max_length = 1024;
+  std::uint64_t global_batch = 8;  // sequences of a step
+  std::uint64_t micro_batch = 0;   // sequences at once; 0: as many as have a good number of tokens
+  double epochs = 3;
+  std::uint64_t steps = 0;  // 0: as epochs say
+};
+
+using Samples = std::vector<std::uint64_t>;
+
+class BatchPlan {
+ public:
+  // lengths: tokens of every sample; 0: the sample has nothing to learn from and takes no part.
+  BatchPlan(std::vector<std::uint32_t> lengths, const BatchOptions& options);
+
+  std::uint64_t num_samples() const { return num_samples_; }  // that take part
+  std::uint64_t num_steps() const { return num_steps_; }
+  // The samples of each micro-batch of a step. Not const: keeps the epoch that it has worked out last.
+  std::vector<Samples> micro_batches(std::uint64_t step);
+  std::uint64_t epoch_of(std::uint64_t step) const;
+
+ private:
+  std::vector<Samples> sequences_of(std::uint64_t epoch) const;
+  std::uint64_t tokens_of(const Samples& samples) const;
+
+  std::vector<std::uint32_t> lengths_;
+  BatchOptions options_;
+  std::uint64_t num_samples_ = 0, num_steps_ = 0;
+  std::vector<std::uint64_t> epoch_begins_;  // first step of each epoch, and the end of the last
+  std::optional<std::uint64_t> epoch_;       // that sequences_ are of
+  std::vector<Samples> sequences_;
+};
+
+}  // namespace magister

@@ -1,0 +1,36 @@
+// States of a training on disk: <folder>/step-00000200.safetensors holds weights, moments and curves, and says in its metadata which step
+// and which experiment it is, with a sha256 of all tensors. Any number of ranks reads it. Written whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/train/trainer.h"
+
+namespace magister {
+
+// What a training has done, beside weights and moments.
+struct TrainingCurves {
+  std::uint64_t step = 0;              // steps that are done
+  std::vector<float> loss, grad_norm;  // [step]; not finite where a step was skipped
+  // Steps at the end of the curves that were skipped.
+  std::uint64_t skipped_in_a_row() const;
+  std::uint64_t skipped() const;
+};
+
+// Path of the newest state; nothing: there is none. Local.
+std::optional<std::string> newest_training_state(const std::string& folder);
+
+// identity: of the experiment, a digest. Removes all but the last `keep`. Local, one rank.
+void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
+                         const std::string& identity, std::uint64_t keep);
+
+// Throws Error(kData) for a file that is cut, changed, or of a newer version, Error(kConfig) for another experiment's. Local.
+TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity);
+// The weights alone, into a flat tensor.
+TrainingCurves load_trained_weights(const std::string& path, const ParameterLayout& layout, at::Tensor& flat_weights,
+                                    const std::string& identity);
+
+}  // namespace magister

@@ -1,0 +1,51 @@
+// The sum of the micro-batches' gradients of a step, bit for bit the same on any number of ranks and threads: an aligned binary tree over
+// the micro-batches' numbers. Node (level, i) covers the micro-batches [i * 2^level, (i + 1) * 2^level) that there are; it is the sum of
+// its two halves, whoever adds them and in whatever order they come, since a + b = b + a. Ranks hold consecutive ranges of micro-batches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "magister/core/types.h"
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+// The micro-batches of a rank.
+IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_ranks);
+
+class GradientTree {
+ public:
+  // world is kept by reference.
+  GradientTree(const Communicator& world, std::uint64_t num_micro_batches);
+
+  // A micro-batch of this rank. The tensor becomes the tree's, and is added to its neighbours' as far as they are this rank's. Any
+  // thread. Local.
+  void add(std::uint64_t micro_batch, at::Tensor flat_gradient);
+  // The sum over all ranks, on every rank, in buckets of 25 MiB: each pair of halves meets on the one rank or the other by turns, so that
+  // no rank adds everything. Once. Collective over world.
+  at::Tensor sum(std::int64_t flat_size);
+
+ private:
+  using Node = std::pair<int, std::uint64_t>;  // level, number
+  struct Part {
+    int owner = 0;
+    at::Tensor values;  // of a bucket, on its owner
+  };
+  IndexRange covered(Node node) const;
+  int owner_of(Node node) const;  // -1: its micro-batches are several ranks'
+  Part reduce(Node node, std::int64_t bucket, std::int64_t begin, std::int64_t count);
+
+  const Communicator& world_;
+  std::uint64_t num_micro_batches_;
+  int levels_ = 0;  // of the root
+  std::mutex mutex_;
+  std::map<Node, at::Tensor> nodes_;
+};
+
+}  // namespace magister

@@ -1,0 +1,68 @@
+// The parameters of a model in training: all of them in one flat f32 tensor, so that gradients, moments, sums over ranks and checkpoints
+// are flat tensors of the same layout. A parameter is a tensor of the model's file, under its name; what the file fuses (Phi-3's q, k and
+// v) stays fused. Each begins at a multiple of 16 numbers (64 bytes): a product's bits may depend on how its operands are aligned.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/io/checkpoint/tensor_file.h"
+#include "magister/model/model_config.h"
+#include "magister/model/parameter_table.h"
+
+namespace magister {
+
+struct TrainParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0, count = 0;  // in the flat tensor
+  // Weight decay: matrices and embeddings; norms and biases have none, as in Hugging Face's Trainer.
+  bool decays() const { return shape.size() > 1; }
+};
+
+class ParameterLayout {
+ public:
+  // Throws Error(kConfig) naming what is not trained yet. Local.
+  explicit ParameterLayout(const ModelDescription& description);
+
+  const ModelDescription& description() const { return description_; }
+  const std::vector<TrainParameter>& all() const { return all_; }
+  std::int64_t flat_size() const { return flat_size_; }  // with padding, which stays 0
+  std::int64_t num_parameters() const;
+
+  // The parameter's part of a flat tensor, in its shape.
+  at::Tensor view(const at::Tensor& flat, std::size_t index) const;
+  std::size_t embeddings() const { return embeddings_; }
+  std::size_t norm() const { return norm_; }
+  std::size_t head() const { return head_; }  // the embeddings when tied
+  // The parameters of a layer, each once, and where its table's weights stand in them.
+  struct Slice {
+    std::size_t parameter = 0;  // of Layer::parameters
+    std::int64_t first_row = 0, rows = 0;
+    bool whole = true;
+  };
+  struct Layer {
+    std::vector<std::size_t> parameters;
+    std::vector<Slice> slices;  // by row of table()
+  };
+  const std::vector<Layer>& layers() const { return layers_; }
+  const std::vector<LayerParameter>& table() const { return table_; }
+
+  // Reads the file into a new flat tensor. Throws as TensorFile, and Error(kData) for weights that are no numbers. Local.
+  at::Tensor read(const TensorFile& file) const;
+
+ private:
+  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape);
+
+  ModelDescription description_;
+  std::vector<TrainParameter> all_;
+  std::vector<LayerParameter> table_;
+  std::vector<Layer> layers_;
+  std::size_t embeddings_ = 0, norm_ = 0, head_ = 0;
+  std::int64_t flat_size_ = 0;
+};
+
+}  // namespace magister

@@ -1,0 +1,54 @@
+// The differentiable forward of a decoder up to its last norm, from the same config, parameter table and rotary tables as the inference
+// forward, out of ATen operations that autograd follows. The layers' graphs are kept one by one: backward runs a layer at a time and frees
+// what it has used, and with `recompute` (gradient checkpointing by layer) a layer keeps only its input and runs again - with equal bits.
+// Legend: T packed tokens, D hidden.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "magister/model/rope.h"
+#include "magister/train/parameters.h"
+
+namespace magister {
+
+// Sequences one after the other, no padding; attention sees its own sequence alone.
+struct TrainBatch {
+  at::Tensor token_ids_T;                // i64, CPU
+  std::vector<std::int64_t> cu_seqlens;  // S + 1
+};
+
+class TrunkPass {
+ public:
+  // layout and flat are kept by reference until backward() is done. Products run on the calling thread's ATen threads, one for bits that
+  // do not depend on their number. Local, any thread.
+  TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute);
+
+  // After the last norm, [T, D] f32, without a graph.
+  const at::Tensor& hidden_TD() const { return hidden_TD_; }
+  // Adds the gradients of all parameters but an untied head's to flat_gradient, which has the layout of flat. Once.
+  void backward(const at::Tensor& hidden_gradient_TD, at::Tensor& flat_gradient);
+
+ private:
+  struct Kept {
+    at::Tensor input_TD, output_TD;      // a leaf, and what was made of it; output undefined: to be recomputed
+    std::vector<at::Tensor> parameters;  // leaves
+  };
+  Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const;
+  at::Tensor layer_output(std::size_t layer, const at::Tensor& input_TD, const std::vector<at::Tensor>& leaves) const;
+
+  const ParameterLayout& layout_;
+  const at::Tensor& flat_;
+  const TrainBatch& batch_;
+  bool recompute_;
+  std::vector<RopeTable> rope_;  // [T, R/2] rows for every packed token, by number of the rotary table
+  std::vector<Kept> kept_;       // by layer, and the last norm
+  at::Tensor hidden_TD_;
+};
+
+// Upper bound of the memory that a pass of so many tokens keeps between forward and backward.
+std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute);
+
+}  // namespace magister

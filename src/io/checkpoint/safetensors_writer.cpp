@@ -1,0 +1,74 @@
+// A header of JSON, padded with spaces to 8 bytes, and the tensors' bytes one after the other.
+#include "magister/io/checkpoint/safetensors_writer.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint/mapped_file.h"
+#include "magister/core/error.h"
+#include "magister/core/sha256.h"
+#include "magister/io/whole_file.h"
+
+namespace magister {
+namespace {
+
+constexpr std::size_t kPiece = 64 << 20;  // bytes of a write
+
+std::string_view bytes_of(const at::Tensor& tensor) {
+  MAGISTER_ASSERT(tensor.is_contiguous() && tensor.scalar_type() == at::kFloat);
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const TextPairs& metadata) {
+  nlohmann::ordered_json header;
+  for (const auto& [name, text] : metadata) header["__metadata__"][name] = text;
+  std::uint64_t begin = 0;
+  for (const NamedTensor& entry : tensors) {
+    const std::uint64_t end = begin + entry.tensor.nbytes();
+    header[entry.name] = {{"dtype", "F32"}, {"shape", entry.tensor.sizes().vec()}, {"data_offsets", {begin, end}}};
+    begin = end;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::uint64_t length = text.size();
+  WholeFile file(path, WholeFile::Existing::kReplaced);
+  file.write({reinterpret_cast<const char*>(&length), sizeof length});
+  file.write(text);
+  for (const NamedTensor& entry : tensors) {
+    const std::string_view bytes = bytes_of(entry.tensor);
+    for (std::size_t at = 0; at < bytes.size(); at += kPiece) file.write(bytes.substr(at, kPiece));
+  }
+  file.keep();
+}
+
+TextPairs safetensors_metadata(const std::string& path) {
+  const MappedFile file(path);
+  const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.size());
+  std::uint64_t length = 0;
+  MAGISTER_CHECK(bytes.size() >= sizeof length, ExitCode::kData, "{}: is too short for a safetensors file",
+                 printable(path));
+  std::memcpy(&length, bytes.data(), sizeof length);
+  TextPairs pairs;
+  const auto header = nlohmann::json::parse(bytes.substr(8, length), nullptr, false);
+  const auto found = header.is_object() ? header.find("__metadata__") : header.end();
+  if (!header.is_object() || found == header.end() || !found->is_object()) return pairs;
+  for (const auto& [name, value] : found->items()) {
+    if (value.is_string()) pairs.emplace_back(name, value.get<std::string>());
+  }
+  return pairs;
+}
+
+std::string tensors_sha256(const std::vector<NamedTensor>& tensors) {
+  Sha256 hash;
+  for (const NamedTensor& entry : tensors) {
+    hash.update(fmt::format("{} [{}]\n", entry.name, fmt::join(entry.tensor.sizes(), ", ")));
+    hash.update(bytes_of(entry.tensor));
+  }
+  return hash.hex();
+}
+
+}  // namespace magister

@@ -1,0 +1,119 @@
+// Steps are the file's samples, and their tokens those that they learnt from; a file is checked from its bytes alone.
+#include "tasks/train/columns.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <span>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kKeyBytes = 12;
+constexpr std::uint64_t kUnitSteps = 4096;
+
+std::vector<ColumnSpec> train_columns(std::uint64_t steps) {
+  using Extent = ColumnSpec::Extent;
+  const auto of_steps = [steps](const char* path, ColumnType type, const char* comment, const char* units = "") {
+    return ColumnSpec{path, type, steps, 0, comment, units, Extent::kSamples};
+  };
+  return {{"/samples/key", ColumnType::kUtf8, steps, kKeyBytes, "the step's number", "", Extent::kSamples},
+          of_steps("/samples/source_index", ColumnType::kU64, "the step's number, from 0"),
+          {"/samples/offset", ColumnType::kU64, steps + 1, 0,
+           "step i learnt from the tokens offset[i] .. offset[i+1] of all that were learnt from", "", Extent::kFixed},
+          of_steps("/train/step", ColumnType::kU64, "updates that were tried with this one, from 1"),
+          of_steps("/train/loss", ColumnType::kF32,
+                   "mean over the tokens that the step learnt from; not finite: the step was skipped", "nat"),
+          of_steps("/train/lr", ColumnType::kF32, "learning rate of the step"),
+          of_steps("/train/grad_norm", ColumnType::kF32,
+                   "L2 norm of the whole gradient before clipping; not finite: the step was skipped"),
+          of_steps("/train/tokens", ColumnType::kU64, "tokens that the step learnt from")};
+}
+
+template <typename T, typename Get>
+void write_column(ResultsFile& file, const char* path, std::uint64_t count, const Get& get) {
+  std::vector<T> values;
+  for (std::uint64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(get(i)));
+  file.write(path, 0, std::as_bytes(std::span(values)));
+}
+
+}  // namespace
+
+std::uint64_t train_results_bytes(std::uint64_t num_steps) {
+  return num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8) + 8 + (num_steps / kUnitSteps + 1) * 13 + 8;
+}
+
+void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps) {
+  const std::uint64_t n = steps.size(), units = (n + kUnitSteps - 1) / kUnitSteps;
+  std::vector<std::uint64_t> offset = {0};
+  for (const StepRow& step : steps) offset.push_back(offset.back() + step.tokens);
+  ResultsSpec spec;
+  spec.columns = train_columns(n);
+  spec.attributes = attributes;
+  spec.attributes.emplace_back("num_samples", n);
+  spec.attributes.emplace_back("num_tokens", offset.back());
+  spec.num_units = units;
+  spec.default_plot_column = "/train/loss";
+  ::unlink((path + ".partial").c_str());  // of an attempt that was killed: everything in it is made again
+  const Communicator alone;
+  ResultsFile file = ResultsFile::create(alone, path, spec);
+  std::string keys;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    std::string key = std::to_string(i + 1);
+    key.resize(kKeyBytes, '\0');
+    keys += key;
+  }
+  file.write("/samples/key", 0, std::as_bytes(std::span(keys)));
+  file.write("/samples/offset", 0, std::as_bytes(std::span(offset)));
+  write_column<std::uint64_t>(file, "/samples/source_index", n, [](std::uint64_t i) { return i; });
+  write_column<std::uint64_t>(file, "/train/step", n, [](std::uint64_t i) { return i + 1; });
+  write_column<float>(file, "/train/loss", n, [&](std::uint64_t i) { return steps[i].loss; });
+  write_column<float>(file, "/train/lr", n, [&](std::uint64_t i) { return steps[i].lr; });
+  write_column<float>(file, "/train/grad_norm", n, [&](std::uint64_t i) { return steps[i].grad_norm; });
+  write_column<std::uint64_t>(file, "/train/tokens", n, [&](std::uint64_t i) { return steps[i].tokens; });
+  write_column<std::uint64_t>(file, "/commit/unit_begin", units + 1,
+                              [&](std::uint64_t i) { return std::min(n, i * kUnitSteps); });
+  file.freeze();
+  std::vector<Unit> all;
+  for (const std::uint64_t index : file.pending_units()) all.push_back(file.unit(index));
+  file.commit(all);
+  file.complete(alone);
+}
+
+namespace {
+
+bool has_curves(const ResultsReader& file, FaultList& faults) {
+  bool all = true;
+  for (const ColumnSpec& wanted : train_columns(file.num_samples())) {
+    const ColumnSpec* const column = file.find(wanted.path);
+    if (column != nullptr && column->type == wanted.type && column->extent == wanted.extent) continue;
+    faults.add("dataset {} is missing or of another type", wanted.path);
+    all = false;
+  }
+  return all;
+}
+
+void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults) {
+  const std::uint64_t first = unit.samples.begin, count = unit.samples.size();
+  const auto step = file.rows<std::uint64_t>("/train/step", first, count);
+  const auto tokens = file.rows<std::uint64_t>("/train/tokens", first, count);
+  const auto lr = file.rows<float>("/train/lr", first, count);
+  const auto offset = file.rows<std::uint64_t>("/samples/offset", first, count + 1);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (step[i] != first + i + 1) faults.add("step {} says that it is step {}", first + i + 1, step[i]);
+    if (tokens[i] == 0 || tokens[i] != offset[i + 1] - offset[i])
+      faults.add("step {} learnt from {} tokens, and its offsets say {}", first + i + 1, tokens[i],
+                 offset[i + 1] - offset[i]);
+    if (!(lr[i] >= 0) || !std::isfinite(lr[i])) faults.add("the learning rate of step {} is {}", first + i + 1, lr[i]);
+  }
+}
+
+}  // namespace
+
+const ResultsSchema kTrainSchema = {"magister.train", 1, has_curves, nullptr, check_steps};
+
+}  // namespace magister

@@ -1,0 +1,106 @@
+// The keys of `task: train`, in the order in which the resolved experiment shows them; names and defaults of Hugging Face's Trainer and TRL.
+#include "tasks/train/config.h"
+
+#include <cmath>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
+  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
+}
+
+void read_batches(ConfigNode& node, TrainConfig& config) {
+  BatchOptions& batches = config.batches;
+  batches.epochs = node.number("epochs", 3.0, 1e-6, 1e6);
+  if (const auto steps = node.optional_integer("steps", 1, 1 << 28)) batches.steps = static_cast<std::uint64_t>(*steps);
+  batches.global_batch = whole(node, "global_batch", 8, 1, 1 << 20);
+  if (const auto sequences = node.integer_or_auto("micro_batch", 1, 1 << 20))
+    batches.micro_batch = static_cast<std::uint64_t>(*sequences);
+  batches.max_length = whole(node, "max_length", 1024, 2, 1 << 24);
+  config.length_place = node.place("max_length");
+  batches.packing = node.boolean("packing", false);
+  batches.shuffle = node.boolean("shuffle", true);
+  config.append_eos = node.boolean("append_eos", true);
+  node.also_called("epochs", {"num_train_epochs"});
+  node.also_called("steps", {"max_steps"});
+  node.also_called("global_batch", {"train_batch_size", "batch_size", "gradient_accumulation_steps"});
+  node.also_called("micro_batch", {"per_device_train_batch_size"});
+  node.also_called("max_length", {"max_seq_length", "block_size"});
+}
+
+void read_optimizer(ConfigNode node, TrainConfig& config) {
+  OptimizerOptions& optimizer = config.trainer.optimizer;
+  optimizer.lr = node.number("lr", 5e-5, 0, 10);
+  if (optimizer.lr <= 0) node.reject("lr", "0 (nothing would be learnt); choose for example 5.0e-5");
+  const std::string schedule = node.choice("schedule", {"linear", "cosine", "constant"}, "linear");
+  config.schedule = schedule == "linear"   ? LrSchedule::kLinear
+                    : schedule == "cosine" ? LrSchedule::kCosine
+                                           : LrSchedule::kConstant;
+  config.warmup = node.number("warmup", 0, 0, 1e9);
+  if (config.warmup >= 1 && config.warmup != std::floor(config.warmup))
+    node.reject("warmup", "{} is neither a part of all steps (below 1) nor a number of steps; round it", config.warmup);
+  optimizer.weight_decay = node.number("weight_decay", 0, 0, 10);
+  optimizer.clip = node.number("clip", 1.0, 0, 1e9);
+  optimizer.beta1 = node.number("beta1", 0.9, 0, 0.99999999);
+  optimizer.beta2 = node.number("beta2", 0.999, 0, 0.99999999);
+  optimizer.epsilon = node.number("epsilon", 1e-8, 1e-30, 1);
+  node.also_called("lr", {"learning_rate"});
+  node.also_called("schedule", {"lr_scheduler_type", "scheduler"});
+  node.also_called("warmup", {"warmup_ratio", "warmup_steps"});
+  node.also_called("clip", {"max_grad_norm"});
+  node.also_called("beta1", {"adam_beta1"});
+  node.also_called("beta2", {"adam_beta2"});
+  node.also_called("epsilon", {"adam_epsilon", "eps"});
+}
+
+// What is known and not computed yet is refused with what there is instead.
+void refuse_what_is_not_there(ConfigNode& node) {
+  if (const std::int64_t stage = node.integer("zero", 0, 0, 3); stage > 0) {
+    node.reject("zero",
+                "stage {} of ZeRO (every rank holds the whole optimizer as yet); choose 0, and fewer ranks a host",
+                stage);
+  }
+  node.choice("precision", {"auto", "f32"}, "auto");
+}
+
+}  // namespace
+
+std::uint64_t TrainConfig::warmup_steps(std::uint64_t total_steps) const {
+  return static_cast<std::uint64_t>(warmup >= 1 ? warmup : std::ceil(warmup * static_cast<double>(total_steps)));
+}
+
+TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experiment) {
+  TrainConfig config;
+  config.name = read_task_name(node, "student");
+  config.model = read_task_model(node, experiment);
+  config.batches.seed = experiment.seed;
+  node.choice("objective", {"lm"}, "lm");
+  config.trainer.distill.weight = 0;
+  config.trainer.distill.lm_weight = 1;
+  config.dataset = read_dataset(node);
+  ConfigNode of_chats = node.only_if(
+      !config.dataset.messages_field.empty(),
+      "is given without chats (only in a chat something is the assistant's); name the chats with dataset.messages");
+  config.assistant_only = of_chats.boolean("assistant_only_loss", false);
+  ConfigNode section = node.section("train");
+  read_batches(section, config);
+  read_optimizer(section.section("optimizer"), config);
+  refuse_what_is_not_there(section);
+  config.trainer.recompute = section.boolean("gradient_checkpointing", false);
+  config.save_every = whole(section, "save_every", 500, 1, 1 << 28);
+  config.keep = whole(section, "keep", 2, 1, 1 << 20);
+  section.also_called("save_every", {"save_steps"});
+  section.also_called("keep", {"save_total_limit"});
+  node.also_called("assistant_only_loss", {"score", "train_on_inputs", "completion_only_loss"});
+  if (config.model.dtype == "auto") config.model.dtype = "f32";
+  if (config.model.dtype != "f32")
+    node.reject("model", "dtype {} (weights are trained in f32); choose f32 or auto", config.model.dtype);
+  if (config.model.quantization != "none")
+    node.reject("model", "quantization {} (codes cannot be trained); remove it", config.model.quantization);
+  return config;
+}
+
+}  // namespace magister

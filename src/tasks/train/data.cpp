@@ -1,0 +1,79 @@
+// See data.h. Token i has a label when token i + 1 is learnt: of the assistant, where only those are.
+#include "tasks/train/data.h"
+
+#include <ATen/ATen.h>
+
+#include <span>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+template <typename T>
+std::vector<T> rows(const ResultsFile& file, const char* column, std::uint64_t first, std::uint64_t count) {
+  std::vector<T> values(count);
+  file.read(column, first, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+}  // namespace
+
+TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, bool assistant_only)
+    : file_(file),
+      assistant_only_(assistant_only),
+      offset_(rows<std::uint64_t>(file, "/samples/offset", 0, num_samples + 1)) {
+  for (std::uint64_t i = 0; i < num_samples; ++i) {
+    MAGISTER_CHECK(offset_[i] <= offset_[i + 1] && offset_[i + 1] - offset_[i] < (1u << 30), ExitCode::kData,
+                   "sample {} stands at tokens {} to {} (the offsets of the working file are damaged); start over with "
+                   "--fresh",
+                   i, offset_[i], offset_[i + 1]);
+    const auto length = static_cast<std::uint32_t>(offset_[i + 1] - offset_[i]);
+    std::uint32_t labels = length > 0 ? length - 1 : 0;
+    if (assistant_only_ && length > 0) {
+      labels = 0;
+      const auto marks = rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length);
+      for (std::uint32_t t = 1; t < length; ++t) labels += marks[t] != 0 ? 1 : 0;
+    }
+    labels_.push_back(labels);
+    lengths_.push_back(labels > 0 ? length : 0);
+  }
+}
+
+std::uint64_t TrainingData::num_labels(const Samples& samples) const {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t sample : samples) sum += labels_[sample];
+  return sum;
+}
+
+MicroBatch TrainingData::micro_batch(const Samples& samples) const {
+  MicroBatch batch;
+  batch.tokens.cu_seqlens.push_back(0);
+  for (const std::uint64_t sample : samples)
+    batch.tokens.cu_seqlens.push_back(batch.tokens.cu_seqlens.back() + lengths_[sample]);
+  const std::int64_t T = batch.tokens.cu_seqlens.back();
+  batch.tokens.token_ids_T = at::empty({T}, at::kLong);
+  batch.targets.labels_T = at::full({T}, -100, at::kLong);
+  auto* ids = batch.tokens.token_ids_T.data_ptr<std::int64_t>();
+  auto* labels = batch.targets.labels_T.data_ptr<std::int64_t>();
+  for (const std::uint64_t sample : samples) {
+    const std::uint32_t length = lengths_[sample];
+    const auto tokens = rows<TokenId>(file_, "/tokens/id", offset_[sample], length);
+    const auto marks = assistant_only_ ? rows<std::uint8_t>(file_, "/tokens/assistant", offset_[sample], length)
+                                       : std::vector<std::uint8_t>();
+    for (std::uint32_t t = 0; t < length; ++t) {
+      *ids++ = tokens[t];
+      if (t + 1 < length && (marks.empty() || marks[t + 1] != 0)) *labels = tokens[t + 1];
+      ++labels;
+    }
+  }
+  return batch;
+}
+
+std::string TrainingData::key(std::uint64_t sample) const {
+  std::string key(file_.row_bytes("/samples/key"), '\0');
+  file_.read("/samples/key", sample, std::as_writable_bytes(std::span(key)));
+  return printable(key.substr(0, key.find('\0')), 60);
+}
+
+}  // namespace magister

@@ -1,0 +1,112 @@
+// See model_folder.h.
+#include "tasks/train/model_folder.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/io/checkpoint/safetensors_writer.h"
+#include "magister/io/whole_file.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What belongs to a model beside its weights, as Hugging Face names it.
+constexpr const char* kCopied[] = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "special_tokens_map.json",
+                                   "added_tokens.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "tokenizer.model",
+                                   "tekken.json",
+                                   "chat_template.jinja",
+                                   "chat_template.json",
+                                   "generation_config.json"};
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  MAGISTER_CHECK(file.good() || file.eof(), ExitCode::kInputOutput, "{}: cannot be read", printable(path.string()));
+  return text;
+}
+
+// Removes what was made when it is not kept.
+class MadeFolder {
+ public:
+  explicit MadeFolder(std::string path) : path_(std::move(path)) {
+    remove();  // of an attempt that was killed
+    make_folders(path_);
+  }
+  ~MadeFolder() { remove(); }
+  MadeFolder(const MadeFolder&) = delete;
+  MadeFolder& operator=(const MadeFolder&) = delete;
+
+ private:
+  void remove() const {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  std::string path_;
+};
+
+// The config of the model it began as; the weights are f32 now.
+std::string trained_config(const fs::path& source) {
+  auto config = nlohmann::ordered_json::parse(content_of(source / "config.json"));
+  bool named = false;
+  for (const char* const key : {"dtype", "torch_dtype"}) {
+    if (!config.contains(key)) continue;
+    config[key] = "float32";
+    named = true;
+  }
+  if (!named) config["torch_dtype"] = "float32";
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+void put_path_aside(const std::string& path) {
+  if (!fs::exists(fs::symlink_status(path))) return;
+  int number = 1;
+  while (fs::exists(fs::symlink_status(fmt::format("{}.previous-{}", path, number)))) ++number;
+  const std::string aside = fmt::format("{}.previous-{}", path, number);
+  std::error_code error;
+  fs::rename(path, aside, error);
+  MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}); make the folder writable",
+                 printable(path), printable(aside), error.message());
+  sync_folder_of(aside);
+  log_info("{} put aside as {}", path, aside);
+}
+
+void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
+                        const at::Tensor& flat_weights) {
+  const std::string creating = folder + ".creating";
+  std::error_code error;
+  const MadeFolder made(creating);
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < layout.all().size(); ++i)
+    tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
+  write_safetensors(creating + "/model.safetensors", tensors, {{"format", "pt"}});
+  write_whole_file(creating + "/config.json", trained_config(source_folder));
+  for (const char* const name : kCopied) {
+    const fs::path from = fs::path(source_folder) / name;
+    if (fs::is_regular_file(from, error)) write_whole_file(fmt::format("{}/{}", creating, name), content_of(from));
+  }
+  fail_point("train.folder.written");
+  put_path_aside(folder);
+  fs::rename(creating, folder, error);
+  MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}); make the folder writable",
+                 printable(creating), printable(folder), error.message());
+  sync_folder_of(folder);
+}
+
+}  // namespace magister

@@ -1,0 +1,18 @@
+// The trained model as a folder in Hugging Face's layout: config.json, model.safetensors with the names of the model it began as, and that
+// one's tokenizer files. transformers loads it, and so does this program.
+#pragma once
+
+#include <string>
+
+#include "magister/train/parameters.h"
+
+namespace magister {
+
+// Made beside its place and renamed; what stands there already is put aside as <folder>.previous-1, -2, ... Throws Error(kInputOutput).
+// Local, one rank.
+void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
+                        const at::Tensor& flat_weights);
+// Renames what stands at `path` to the first free name <path>.previous-N.
+void put_path_aside(const std::string& path);
+
+}  // namespace magister

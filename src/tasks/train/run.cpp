@@ -1,0 +1,177 @@
+// See run.h. Every decision - which step is next, whether to stop - is made of what all ranks know.
+#include "tasks/train/run.h"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/run/run_log.h"
+#include "magister/train/checkpoint.h"
+#include "magister/train/gradient_tree.h"
+#include "tasks/train/data.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kMostSkipped = 3;  // steps in a row
+constexpr double kSecondsOfALine = 30;
+
+using Clock = std::chrono::steady_clock;
+
+class Training {
+ public:
+  Training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& numbers)
+      : run_(run),
+        work_(work),
+        world_(work.context.world),
+        data_(run.file, numbers.num_samples, work.config.assistant_only),
+        plan_(data_.lengths(), work.config.batches),
+        trainer_(load()) {
+    MAGISTER_CHECK(plan_.num_samples() > 0, ExitCode::kData,
+                   "{}: none of the {} records has a token to learn from (one that follows another{}); check the data "
+                   "set{}",
+                   work.config.name, numbers.num_samples, work.config.assistant_only ? " and is the assistant's" : "",
+                   work.config.assistant_only ? " and train.max_length, which may cut the answers off" : "");
+    if (speaks() && plan_.num_samples() < numbers.num_samples) {
+      log_warning("{}: {} of {} records have no token to learn from and take no part", work.config.name,
+                  numbers.num_samples - plan_.num_samples(), numbers.num_samples);
+    }
+  }
+
+  void run() {
+    resume();
+    while (curves_.step < plan_.num_steps()) {
+      if (stop_agreed()) {
+        save();
+        return;
+      }
+      step();
+      if (curves_.step % work_.config.save_every == 0 || curves_.step == plan_.num_steps()) save();
+    }
+    if (!run_.group.is_leader()) return;
+    UnitWriter writer(run_.file, run_.work.tickets);
+    while (const auto index = run_.work.tickets.claim()) writer.submit(run_.file.unit(*index), {});
+    writer.drain();
+  }
+
+ private:
+  bool speaks() const { return world_.rank() == 0; }
+
+  Trainer load() const {
+    const PhaseTimes::Span span(run_.times, "load");
+    run_.work.watchdog.enter("load the model");
+    return Trainer(work_.layout, work_.weights, work_.config.trainer, world_, run_.group.threads_per_shard());
+  }
+
+  bool stop_agreed() const { return world_.max(std::uint64_t{run_.stop_wanted() ? 1u : 0u}) != 0; }
+
+  void resume() {
+    std::string path;
+    if (speaks()) path = newest_training_state(work_.states).value_or("");
+    world_.broadcast(path, 0);
+    if (path.empty()) return;
+    run_.work.watchdog.enter("read the newest state");
+    curves_ = load_training_state(path, trainer_, work_.identity);
+    MAGISTER_CHECK(curves_.step <= plan_.num_steps(), ExitCode::kData,
+                   "{}: is of step {}, and there are {} steps; remove this file", printable(path), curves_.step,
+                   plan_.num_steps());
+    saved_ = curves_.step;
+    if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, plan_.num_steps());
+  }
+
+  void step() {
+    const PhaseTimes::Span span(run_.times, "compute");
+    const auto number = static_cast<std::int64_t>(curves_.step);
+    run_.work.watchdog.enter("train", number);
+    run_.work.tickets.beat();
+    fail_point("train.step.begin");
+    const std::vector<Samples> batches = plan_.micro_batches(curves_.step);
+    const IndexRange own = micro_batches_of(batches.size(), world_.rank(), world_.size());
+    std::vector<MicroBatch> micro_batches;
+    for (std::uint64_t i = own.begin; i < own.end; ++i) micro_batches.push_back(data_.micro_batch(batches[i]));
+    const double lr =
+        work_.config.trainer.optimizer.lr *
+        lr_factor(work_.config.schedule, curves_.step, work_.config.warmup_steps(plan_.num_steps()), plan_.num_steps());
+    const StepResult result =
+        trainer_.step(batches.size(), micro_batches, lr, [&] { run_.work.watchdog.enter("train", number); });
+    ++curves_.step;
+    curves_.loss.push_back(static_cast<float>(result.loss));
+    curves_.grad_norm.push_back(static_cast<float>(result.grad_norm));
+    tokens_ += result.tokens;
+    if (result.skipped) skipped(batches, result);
+    tell(result, lr);
+  }
+
+  void skipped(const std::vector<Samples>& batches, const StepResult& result) {
+    std::set<std::uint64_t> samples;
+    for (const std::uint64_t batch : result.not_finite) samples.insert(batches[batch].begin(), batches[batch].end());
+    std::string records;
+    for (const std::uint64_t sample : samples) {
+      if (records.size() > 400) {
+        records += ", ...";
+        break;
+      }
+      records += (records.empty() ? "" : ", ") + data_.key(sample);
+    }
+    const std::string what = records.empty()
+                                 ? "the sum of all gradients is not finite"
+                                 : fmt::format("loss or gradient is not finite among the records {}", records);
+    if (speaks()) {
+      log_warning("{}: step {} is skipped: {} (loss {})", work_.config.name, curves_.step, what, result.loss);
+      work_.context.log.event("skipped_step",
+                              {{"task", work_.config.name}, {"step", curves_.step}, {"records", records}});
+    }
+    MAGISTER_CHECK(
+        curves_.skipped_in_a_row() < kMostSkipped, ExitCode::kData,
+        "{}: {} steps in a row were skipped, the last is {}: {} (loss {}; the weights no longer learn); lower "
+        "train.optimizer.lr, or look at these records",
+        work_.config.name, kMostSkipped, curves_.step, what, result.loss);
+  }
+
+  void tell(const StepResult& result, double lr) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - last_line_).count();
+    if (!speaks() || (seconds < kSecondsOfALine && curves_.step != plan_.num_steps())) return;
+    log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
+             plan_.num_steps(), result.loss, result.grad_norm, lr, static_cast<double>(tokens_) / seconds);
+    work_.context.log.event("step", {{"task", work_.config.name},
+                                     {"step", curves_.step},
+                                     {"loss", result.loss},
+                                     {"grad_norm", result.grad_norm},
+                                     {"lr", lr},
+                                     {"skipped", curves_.skipped()}});
+    last_line_ = Clock::now();
+    tokens_ = 0;
+  }
+
+  void save() {
+    if (curves_.step == saved_) return;
+    const PhaseTimes::Span span(run_.times, "save");
+    run_.work.watchdog.enter("save", static_cast<std::int64_t>(curves_.step));
+    if (speaks()) save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
+    world_.wait_for_all();
+    saved_ = curves_.step;
+  }
+
+  const ModelRun& run_;
+  const TrainingWork& work_;
+  const Communicator& world_;
+  TrainingData data_;
+  BatchPlan plan_;
+  Trainer trainer_;
+  TrainingCurves curves_;
+  std::uint64_t saved_ = 0, tokens_ = 0;  // tokens: since the last line
+  Clock::time_point last_line_ = Clock::now();
+};
+
+}  // namespace
+
+void run_training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& plan) {
+  Training(run, work, plan).run();
+}
+
+}  // namespace magister

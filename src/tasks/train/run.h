@@ -1,0 +1,27 @@
+// The loop over the steps of a training, on every rank.
+#pragma once
+
+#include <string>
+
+#include "magister/run/run_context.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/task.h"
+#include "magister/train/parameters.h"
+#include "tasks/train/config.h"
+
+namespace magister {
+
+struct TrainingWork {
+  const RunContext& context;
+  const TrainConfig& config;
+  const ParameterLayout& layout;
+  const TensorFile& weights;  // to begin with
+  std::string states;         // folder of the states
+  std::string identity;       // of the experiment
+};
+
+// Goes on from the newest state, until all steps are done or the job stops; then a state is saved. When all are done the working file's
+// units are committed. Throws Error(kData) after three steps in a row that had to be skipped. Collective over the world.
+void run_training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& plan);
+
+}  // namespace magister

@@ -1,0 +1,237 @@
+// Task train: data set -> tokens -> steps over micro-batches -> a model folder and its curves. The tokens stand in the working file
+// <name>.running.h5, states of the training in <name>.checkpoints/.
+#include "magister/run/task.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "magister/core/error.h"
+#include "magister/core/log.h"
+#include "magister/core/sha256.h"
+#include "magister/parallel/thread_pool.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/run/open_model.h"
+#include "magister/run/results_on_disk.h"
+#include "magister/run/unit_samples.h"
+#include "magister/train/checkpoint.h"
+#include "tasks/train/columns.h"
+#include "tasks/train/config.h"
+#include "tasks/train/data.h"
+#include "tasks/train/model_folder.h"
+#include "tasks/train/run.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainJob final : public TaskJob {
+ public:
+  TrainJob(const TrainConfig& config, const TaskInputs& inputs);
+
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
+  void put_aside() override;
+  void work(const ModelRun& run, const PlanNumbers& plan) override {
+    run_training(run, {context_, config_, layout_, checkpoint_.file(), states(), state_identity()}, plan);
+  }
+  bool packs() const override { return true; }
+  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+            const Attributes& root) override;
+
+ private:
+  // runs/<name>/<task>
+  std::string folder() const { return fs::path(context_.results_path).replace_extension().string(); }
+  std::string states() const { return folder() + ".checkpoints"; }
+  std::string state_identity() const;
+  std::vector<SampleTokens> encode(const Record& record) const;
+  std::uint64_t steps(const PlanNumbers& plan) const;
+
+  const TrainConfig& config_;
+  const RunContext& context_;
+  Checkpoint& checkpoint_;
+  const OpenModel& model_;
+  ParameterLayout layout_;
+  const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
+  std::optional<ChatPrompts> chat_;       // where the records hold chats
+  TokenId eos_ = -1;                      // that ends a text; -1: none is appended
+};
+
+TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
+    : config_(config),
+      context_(inputs.context),
+      checkpoint_(inputs.checkpoint),
+      model_(inputs.model),
+      layout_(inputs.checkpoint.description()) {
+  const ModelConfig& model = checkpoint_.config();
+  MAGISTER_CHECK(!model_.gpu, ExitCode::kConfig,
+                 "{}: training on GPUs is not there yet (CPUs are); set layout.devices: cpu", config_.name);
+  MAGISTER_CHECK(inputs.tp_size == 1, ExitCode::kConfig,
+                 "{}: a group of {} shards (every rank trains with a whole copy of the model); leave "
+                 "layout.gpus_per_group and layout.shards_per_rank out",
+                 config_.name, inputs.tp_size);
+  MAGISTER_CHECK(fs::is_directory(checkpoint_.path()) && !checkpoint_.file().dequantizes(), ExitCode::kConfig,
+                 "{}: {} is {} (its weights cannot be trained and saved under their names); name a folder of an "
+                 "unquantised model in Hugging Face's layout",
+                 config_.name, printable(checkpoint_.path(), 4096),
+                 checkpoint_.file().dequantizes() ? "quantised" : "one file");
+  MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
+                     config_.batches.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
+                 ExitCode::kConfig,
+                 "{} is {}, but the model was made for {} positions (what it learns beyond them would be lost); choose "
+                 "at most {}",
+                 config_.length_place, config_.batches.max_length, model.max_position_embeddings,
+                 model.max_position_embeddings);
+  if (config_.dataset.tokens_field.empty()) tokenizer_ = &checkpoint_.tokenizer();
+  if (!config_.dataset.messages_field.empty()) {
+    chat_.emplace(checkpoint_, config_.dataset);
+  } else if (tokenizer_ != nullptr && config_.append_eos) {
+    const std::vector<TokenId>& ends = checkpoint_.end_tokens();
+    MAGISTER_CHECK(!ends.empty(), ExitCode::kConfig,
+                   "{}: train.append_eos is true, but the model names no end token (nothing says where texts end); set "
+                   "it to false",
+                   config_.name);
+    eos_ = ends.front();
+  }
+}
+
+// What a state must share with this run: the identity of the working file, which holds the plan, too.
+std::string TrainJob::state_identity() const {
+  const std::string running = folder() + ".running.h5.partial";
+  std::string all;
+  for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "dataset_sha256", "plan_sha256"})
+    all += ResultsFile::read_text(running, name) + "\n";
+  return sha256_hex(all);
+}
+
+std::vector<SampleTokens> TrainJob::encode(const Record& record) const {
+  if (!chat_) {
+    std::vector<TokenId> ids;
+    tokenizer_->encode(record.text, EncodeOptions{}, ids);
+    if (ids.empty() || ids.back() != eos_) ids.push_back(eos_);
+    return {{std::move(ids)}};
+  }
+  const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, config_.dataset);
+  if (!config_.assistant_only) return {{chat_->encode(chat, false, record.where)}};
+  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where);
+  return {{std::move(marked.ids), std::move(marked.assistant)}};
+}
+
+SampleRules TrainJob::rules() {
+  SampleRules rules;
+  rules.max_length = config_.batches.max_length;
+  rules.overflow = Overflow::kTruncate;
+  rules.unit_tokens = 1 << 20;
+  rules.vocab_size = checkpoint_.config().vocab_size;
+  rules.tokenizer = tokenizer_;
+  rules.length_key = "train.max_length";
+  rules.marks_assistant = config_.assistant_only;
+  if (chat_ || eos_ >= 0) rules.encode = [this](const Record& record) { return encode(record); };
+  return rules;
+}
+
+// Of packed samples a lower bound.
+std::uint64_t TrainJob::steps(const PlanNumbers& plan) const {
+  const BatchOptions& batches = config_.batches;
+  if (batches.steps > 0) return batches.steps;
+  const std::uint64_t sequences = batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples;
+  const std::uint64_t an_epoch = (sequences + batches.global_batch - 1) / batches.global_batch;
+  return static_cast<std::uint64_t>(std::ceil(static_cast<double>(an_epoch) * batches.epochs));
+}
+
+TaskResults TrainJob::results(const PlanNumbers& plan) const {
+  TaskResults results;
+  results.columns =
+      sample_columns(plan.num_samples, plan.num_tokens, plan.key_bytes,
+                     "tokens of sample i are offset[i] .. offset[i+1] of /tokens", "the tokens that are learnt from");
+  if (config_.assistant_only) {
+    results.columns.push_back({"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0,
+                               "1: written by the assistant of the chat, and learnt", "", ColumnSpec::Extent::kRows});
+  }
+  // Of this the states take most: weights and two moments each.
+  const std::uint64_t weights = 4 * static_cast<std::uint64_t>(layout_.num_parameters());
+  results.packed_bytes = train_results_bytes(steps(plan)) + weights + 3 * weights * (config_.keep + 1);
+  return results;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
+  const BatchOptions& batches = config_.batches;
+  const std::uint64_t longest = std::max<std::uint64_t>(plan.longest_sample, 2);
+  const std::uint64_t sequence = batches.packing ? batches.max_length : longest;
+  const std::uint64_t tokens =
+      batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
+  const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
+  return training_bytes(checkpoint_.config(), config_.trainer.recompute, static_cast<std::int64_t>(tokens),
+                        static_cast<std::int64_t>(longest), batches.global_batch, threads);
+}
+
+std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbers& plan) const {
+  return {{"steps",
+           fmt::format("{}{} of {} sequences", config_.batches.packing && config_.batches.steps == 0 ? "at least " : "",
+                       steps(plan), config_.batches.global_batch)},
+          {"parameters", std::to_string(layout_.num_parameters())}};
+}
+
+void TrainJob::put_aside() {
+  if (context_.world.rank() == 0) {
+    put_path_aside(states());
+    put_path_aside(folder());
+  }
+  context_.world.barrier();
+}
+
+bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+                    const Attributes& root) {
+  const TrainingData data(running, plan.num_samples, config_.assistant_only);
+  BatchPlan batches(data.lengths(), config_.batches);
+  const std::optional<std::string> state = newest_training_state(states());
+  at::Tensor weights;
+  const TrainingCurves curves =
+      state ? load_trained_weights(*state, layout_, weights, state_identity()) : TrainingCurves();
+  MAGISTER_CHECK(curves.step == batches.num_steps(), ExitCode::kData,
+                 "{}: the newest state is of step {} of {} (the last was removed); run the same command again",
+                 printable(states(), 4096), curves.step, batches.num_steps());
+  std::vector<StepRow> rows;
+  for (std::uint64_t step = 0; step < curves.step; ++step) {
+    StepRow& row = rows.emplace_back();
+    row.loss = curves.loss[step];
+    row.grad_norm = curves.grad_norm[step];
+    row.lr = static_cast<float>(config_.trainer.optimizer.lr * lr_factor(config_.schedule, step,
+                                                                         config_.warmup_steps(batches.num_steps()),
+                                                                         batches.num_steps()));
+    for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
+  }
+  if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
+  write_model_folder(folder(), checkpoint_.path(), layout_, weights);
+  write_train_results(path, root, rows);
+  return true;
+}
+
+class Train final : public Task {
+ public:
+  explicit Train(TrainConfig config)
+      : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
+
+  PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    return std::make_unique<TrainJob>(config_, inputs);
+  }
+
+ private:
+  TrainConfig config_;
+};
+
+}  // namespace
+
+TaskKind train_task() {
+  return {"train",
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<Train>(read_train_config(node, experiment));
+          },
+          &kTrainSchema};
+}
+
+}  // namespace magister

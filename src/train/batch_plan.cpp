@@ -1,0 +1,112 @@
+// The order of an epoch is a Fisher-Yates shuffle by numbers of splitmix64 (Steele, Lea & Flood 2014), keyed by seed and epoch.
+#include "magister/train/batch_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+void shuffle(Samples& samples, std::uint64_t key) {
+  for (std::uint64_t i = samples.size(); i > 1; --i) {
+    const auto wide = static_cast<unsigned __int128>(mixed(key + i)) * i;  // the high half is in [0, i)
+    std::swap(samples[i - 1], samples[static_cast<std::size_t>(wide >> 64)]);
+  }
+}
+
+// Micro-batches without a number of their own: large enough for good products, small enough that eight of them share a step's work.
+constexpr std::uint64_t kMostTokens = 1024, kLeastTokens = 256;
+
+}  // namespace
+
+BatchPlan::BatchPlan(std::vector<std::uint32_t> lengths, const BatchOptions& options)
+    : lengths_(std::move(lengths)), options_(options) {
+  num_samples_ = static_cast<std::uint64_t>(
+      std::count_if(lengths_.begin(), lengths_.end(), [](std::uint32_t length) { return length > 0; }));
+  epoch_begins_ = {0};
+  if (num_samples_ == 0) return;
+  const auto steps_of = [&](std::uint64_t epoch) {
+    const std::uint64_t sequences = options_.packing ? sequences_of(epoch).size() : num_samples_;
+    return (sequences + options_.global_batch - 1) / options_.global_batch;
+  };
+  for (std::uint64_t epoch = 0;; ++epoch) {
+    const double rest = options_.epochs - static_cast<double>(epoch);
+    if (options_.steps > 0 ? epoch_begins_.back() >= options_.steps : rest <= 0) break;
+    const std::uint64_t steps = steps_of(epoch);
+    // A part of an epoch is so many of its steps, rounded up.
+    const bool part = options_.steps == 0 && rest < 1;
+    epoch_begins_.push_back(epoch_begins_.back() +
+                            (part ? static_cast<std::uint64_t>(std::ceil(rest * static_cast<double>(steps))) : steps));
+  }
+  num_steps_ = options_.steps > 0 ? options_.steps : epoch_begins_.back();
+}
+
+std::uint64_t BatchPlan::epoch_of(std::uint64_t step) const {
+  const auto after = std::upper_bound(epoch_begins_.begin(), epoch_begins_.end(), step);
+  return static_cast<std::uint64_t>(after - epoch_begins_.begin()) - 1;
+}
+
+std::uint64_t BatchPlan::tokens_of(const Samples& samples) const {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t sample : samples) sum += lengths_[sample];
+  return sum;
+}
+
+std::vector<Samples> BatchPlan::sequences_of(std::uint64_t epoch) const {
+  Samples order;
+  for (std::uint64_t i = 0; i < lengths_.size(); ++i) {
+    if (lengths_[i] > 0) order.push_back(i);
+  }
+  if (options_.shuffle) shuffle(order, mixed(mixed(options_.seed) ^ epoch));
+  std::vector<Samples> sequences;
+  std::uint64_t filled = 0;
+  for (const std::uint64_t sample : order) {
+    if (!options_.packing || sequences.empty() || filled + lengths_[sample] > options_.max_length) {
+      sequences.emplace_back();
+      filled = 0;
+    }
+    sequences.back().push_back(sample);
+    filled += lengths_[sample];
+  }
+  return sequences;
+}
+
+std::vector<Samples> BatchPlan::micro_batches(std::uint64_t step) {
+  MAGISTER_ASSERT(step < num_steps_);
+  const std::uint64_t epoch = epoch_of(step);
+  if (epoch_ != epoch) {
+    sequences_ = sequences_of(epoch);
+    epoch_ = epoch;
+  }
+  const std::uint64_t begin = (step - epoch_begins_[epoch]) * options_.global_batch;
+  const std::uint64_t end = std::min<std::uint64_t>(sequences_.size(), begin + options_.global_batch);
+  std::uint64_t tokens = 0;
+  for (std::uint64_t i = begin; i < end; ++i) tokens += tokens_of(sequences_[i]);
+  const std::uint64_t most = std::max(kLeastTokens, std::min(kMostTokens, tokens / 8));
+  std::vector<Samples> batches;
+  std::uint64_t sequences = 0, filled = 0;
+  for (std::uint64_t i = begin; i < end; ++i) {
+    const std::uint64_t more = tokens_of(sequences_[i]);
+    const bool full = options_.micro_batch > 0 ? sequences == options_.micro_batch : filled + more > most;
+    if (batches.empty() || full) {
+      batches.emplace_back();
+      sequences = filled = 0;
+    }
+    batches.back().insert(batches.back().end(), sequences_[i].begin(), sequences_[i].end());
+    ++sequences;
+    filled += more;
+  }
+  return batches;
+}
+
+}  // namespace magister

@@ -1,0 +1,195 @@
+// Names: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> as torch's AdamW calls its moments, train.loss, train.grad_norm.
+#include "magister/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/io/checkpoint/safetensors_writer.h"
+#include "magister/io/checkpoint/tensor_file.h"
+#include "magister/io/whole_file.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFormat = "magister.train.state";
+constexpr std::uint64_t kVersion = 1;
+
+std::optional<std::uint64_t> number_of(const std::string& text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return number;
+}
+
+// Number of the step in a name that is a state's.
+std::optional<std::uint64_t> step_of(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  if (path.extension() != ".safetensors" || !stem.starts_with("step-")) return std::nullopt;
+  return number_of(stem.substr(5));
+}
+
+std::vector<fs::path> states_in(const std::string& folder) {
+  std::vector<fs::path> states;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (step_of(entry.path())) states.push_back(entry.path());
+  }
+  std::sort(states.begin(), states.end(),
+            [](const fs::path& a, const fs::path& b) { return *step_of(a) < *step_of(b); });
+  return states;
+}
+
+void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const ParameterLayout& layout,
+                    const at::Tensor& flat) {
+  for (std::size_t i = 0; i < layout.all().size(); ++i)
+    tensors.push_back({prefix + layout.all()[i].name, layout.view(flat, i)});
+}
+
+void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
+  const auto length = static_cast<std::int64_t>(curves.step);
+  tensors.push_back({"train.loss", at::from_blob(curves.loss.data(), {length}, at::kFloat)});
+  tensors.push_back({"train.grad_norm", at::from_blob(curves.grad_norm.data(), {length}, at::kFloat)});
+}
+
+// A state that was opened and is this experiment's.
+class StateFile {
+ public:
+  StateFile(const std::string& path, const std::string& identity) : path_(path), file_(open(path)) {
+    for (auto& [name, text] : safetensors_metadata(path)) texts_.emplace(name, text);
+    require(texts_["format"] == kFormat, "is no state of a training");
+    const auto version = number_of(texts_["version"]);
+    require(version && *version <= kVersion, "is of a newer version than this program knows");
+    MAGISTER_CHECK(texts_["identity"] == identity, ExitCode::kConfig,
+                   "{}: belongs to another experiment (model, data or configuration differ from those it was trained "
+                   "with); choose another name, or start over with --fresh",
+                   printable(path));
+  }
+
+  std::uint64_t number(const char* name) {
+    const auto number = number_of(texts_[name]);
+    require(number.has_value() && *number < (1ull << 40), "has no sound metadata");
+    return *number;
+  }
+  void read(const NamedTensor& into) {
+    const TensorInfo* info = file_->find(into.name);
+    require(info != nullptr && info->type == StorageType::kF32 && at::IntArrayRef(info->shape) == into.tensor.sizes(),
+            "does not hold what the model asks for");
+    const std::int64_t rows = into.tensor.dim() == 1 ? 1 : into.tensor.size(0);
+    const at::Tensor out = into.tensor.view({rows, into.tensor.numel() / rows});
+    file_->read(into.name, 0, rows, 0, out.size(1), out);
+  }
+  // Of everything that the file holds, after it was read.
+  void verify(const std::vector<NamedTensor>& all) {
+    require(tensors_sha256(all) == texts_["sha256"], "was changed since it was written (its sha256 differs)");
+  }
+  void require(bool holds, const char* what) const {
+    MAGISTER_CHECK(
+        holds, ExitCode::kData,
+        "{}: {} (training cannot go on from it); remove this file, and the run goes on from the state before "
+        "it, or from the beginning",
+        printable(path_), what);
+  }
+
+ private:
+  std::unique_ptr<TensorFile> open(const std::string& path) const {
+    try {
+      return TensorFile::open(path);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData) throw;
+      require(false, "is cut short or damaged");
+      throw;
+    }
+  }
+
+  std::string path_;
+  std::unique_ptr<TensorFile> file_;
+  std::map<std::string, std::string> texts_;
+};
+
+TrainingCurves load(const std::string& path, const ParameterLayout& layout, at::Tensor& weights, at::Tensor& mean,
+                    at::Tensor& square, std::uint64_t& updates, const std::string& identity) {
+  StateFile file(path, identity);
+  TrainingCurves curves;
+  curves.step = file.number("step");
+  updates = file.number("updates");
+  file.require(curves.step > 0 && updates <= curves.step && curves.step < (1ull << 28), "has no sound metadata");
+  curves.loss.resize(curves.step);
+  curves.grad_norm.resize(curves.step);
+  std::vector<NamedTensor> tensors;
+  add_parameters(tensors, "model.", layout, weights);
+  add_parameters(tensors, "exp_avg.", layout, mean);
+  add_parameters(tensors, "exp_avg_sq.", layout, square);
+  add_curves(tensors, curves);
+  for (const NamedTensor& tensor : tensors) file.read(tensor);
+  file.verify(tensors);
+  return curves;
+}
+
+}  // namespace
+
+std::uint64_t TrainingCurves::skipped_in_a_row() const {
+  std::uint64_t count = 0;
+  while (count < step && !(std::isfinite(loss[step - 1 - count]) && std::isfinite(grad_norm[step - 1 - count])))
+    ++count;
+  return count;
+}
+
+std::uint64_t TrainingCurves::skipped() const {
+  std::uint64_t count = 0;
+  for (std::uint64_t i = 0; i < step; ++i) count += std::isfinite(loss[i]) && std::isfinite(grad_norm[i]) ? 0 : 1;
+  return count;
+}
+
+std::optional<std::string> newest_training_state(const std::string& folder) {
+  const std::vector<fs::path> states = states_in(folder);
+  return states.empty() ? std::nullopt : std::optional(states.back().string());
+}
+
+void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
+                         const std::string& identity, std::uint64_t keep) {
+  const ParameterLayout& layout = trainer.layout();
+  TrainingCurves copy = curves;
+  std::vector<NamedTensor> tensors;
+  add_parameters(tensors, "model.", layout, trainer.weights());
+  add_parameters(tensors, "exp_avg.", layout, trainer.optimizer().mean);
+  add_parameters(tensors, "exp_avg_sq.", layout, trainer.optimizer().square);
+  add_curves(tensors, copy);
+  make_folders(folder);
+  fail_point("train.save.begin");
+  write_safetensors(fmt::format("{}/step-{:08}.safetensors", folder, curves.step), tensors,
+                    {{"format", kFormat},
+                     {"version", std::to_string(kVersion)},
+                     {"step", std::to_string(curves.step)},
+                     {"updates", std::to_string(trainer.optimizer().updates)},
+                     {"identity", identity},
+                     {"sha256", tensors_sha256(tensors)}});
+  fail_point("train.save.done");
+  const std::vector<fs::path> states = states_in(folder);
+  for (std::size_t i = 0; i + keep < states.size(); ++i) {
+    std::error_code ignored;
+    fs::remove(states[i], ignored);
+  }
+}
+
+TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity) {
+  OptimizerState& state = trainer.optimizer();
+  return load(path, trainer.layout(), trainer.weights(), state.mean, state.square, state.updates, identity);
+}
+
+TrainingCurves load_trained_weights(const std::string& path, const ParameterLayout& layout, at::Tensor& flat_weights,
+                                    const std::string& identity) {
+  OptimizerState state = new_optimizer_state(layout);
+  flat_weights = at::zeros({layout.flat_size()}, at::kFloat);
+  return load(path, layout, flat_weights, state.mean, state.square, state.updates, identity);
+}
+
+}  // namespace magister

@@ -1,0 +1,73 @@
+// From the parameter table; see parameters.h.
+#include "magister/train/parameters.h"
+
+#include <ATen/ATen.h>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 16;  // numbers
+
+}  // namespace
+
+std::size_t ParameterLayout::add(const std::string& name, const std::vector<std::int64_t>& shape) {
+  const auto count = static_cast<std::int64_t>(num_elements(shape));
+  all_.push_back({name, shape, flat_size_, count});
+  flat_size_ += (count + kAlignment - 1) / kAlignment * kAlignment;
+  return all_.size() - 1;
+}
+
+ParameterLayout::ParameterLayout(const ModelDescription& description)
+    : description_(description), table_(layer_parameters(description.config)) {
+  const ModelConfig& config = description.config;
+  MAGISTER_CHECK(!config.is_classifier(), ExitCode::kConfig,
+                 "the model is a classifier of {} labels (only language models are trained yet); name a language model",
+                 config.labels.size());
+  const TensorNames& names = description.names;
+  for (const ModelParameter& row : model_parameters(config)) {
+    if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(names.*row.name, row.shape);
+  }
+  for (const TensorNames::Layer& layer_names : names.layers) {
+    Layer& layer = layers_.emplace_back();
+    for (const LayerParameter& row : table_) {
+      const bool whole = row.stored.empty();
+      if (row.first_row == 0) layer.parameters.push_back(add(layer_names.*row.name, whole ? row.shape : row.stored));
+      layer.slices.push_back({layer.parameters.size() - 1, row.first_row, row.shape.front(), whole});
+    }
+  }
+  for (const ModelParameter& row : model_parameters(config)) {
+    if (row.name == &TensorNames::norm) norm_ = add(names.*row.name, row.shape);
+    if (row.name == &TensorNames::lm_head) head_ = add(names.*row.name, row.shape);
+  }
+}
+
+std::int64_t ParameterLayout::num_parameters() const {
+  std::int64_t sum = 0;
+  for (const TrainParameter& parameter : all_) sum += parameter.count;
+  return sum;
+}
+
+at::Tensor ParameterLayout::view(const at::Tensor& flat, std::size_t index) const {
+  const TrainParameter& parameter = all_[index];
+  return flat.narrow(0, parameter.offset, parameter.count).view(parameter.shape);
+}
+
+at::Tensor ParameterLayout::read(const TensorFile& file) const {
+  at::Tensor flat = at::zeros({flat_size_}, at::kFloat);
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    const TrainParameter& parameter = all_[i];
+    at::Tensor out = view(flat, i);
+    const std::int64_t rows = parameter.shape.size() == 1 ? 1 : parameter.shape.front();
+    out = out.view({rows, parameter.count / rows});
+    file.read(parameter.name, 0, rows, 0, out.size(1), out);
+    MAGISTER_CHECK(at::isfinite(out.sum(at::kDouble)).item<bool>(), ExitCode::kData,
+                   "tensor {} holds a number that is not finite (every loss would be NaN); start from other weights",
+                   printable(parameter.name));
+  }
+  return flat;
+}
+
+}  // namespace magister

@@ -1,0 +1,247 @@
+// Whole batches, plain ATen, attention a sequence at a time; see trunk.h. The formulas are those of model/cpu/blocks_reference.cpp.
+#include "magister/train/trunk.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "magister/model/layer_shape.h"
+
+namespace magister {
+namespace {
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + eps));
+}
+
+// A block's norm on what it reads (centred: a layer norm) or on what it adds.
+struct Norm {
+  at::Tensor weight;  // undefined: none
+  double eps;
+  bool centred = false;
+
+  at::Tensor operator()(const at::Tensor& x) const {
+    if (!weight.defined()) return x;
+    return centred ? at::layer_norm(x, weight.sizes(), weight, {}, eps) : rms_norm(x, weight, eps);
+  }
+};
+
+// The first `turning` numbers of each head rotate: halves (a, b) -> (a cos - b sin, b cos + a sin), or, where the file keeps rows of q
+// and k as pairs, neighbours. Scores are the same in both orders, as long as q and k have the same.
+at::Tensor rotated(const at::Tensor& x_THE, const RopeTable& rope, std::int64_t turning, bool interleaved) {
+  if (turning == 0) return x_THE;
+  const at::Tensor cos = rope.cos_PE2.unsqueeze(1), sin = rope.sin_PE2.unsqueeze(1);
+  const at::Tensor turns = x_THE.narrow(-1, 0, turning);
+  const std::int64_t T = x_THE.size(0), H = x_THE.size(1), half = turning / 2;
+  const auto parts = interleaved ? turns.reshape({T, H, half, 2}).unbind(-1) : turns.chunk(2, -1);
+  const at::Tensor first = parts[0] * cos - parts[1] * sin, second = parts[1] * cos + parts[0] * sin;
+  const at::Tensor turned =
+      interleaved ? at::stack({first, second}, -1).view({T, H, turning}) : at::cat({first, second}, -1);
+  if (turning == x_THE.size(-1)) return turned;
+  return at::cat({turned, x_THE.narrow(-1, turning, x_THE.size(-1) - turning)}, -1);
+}
+
+at::Tensor visible_keys(std::int64_t length, std::int64_t window) {
+  const at::Tensor at = at::arange(length, at::kLong), distance = at.unsqueeze(1) - at.unsqueeze(0);
+  return (distance >= 0) & (distance < window);
+}
+
+// One sequence; q, k, v: [L, H, E].
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
+  const std::int64_t length = q.size(0), window = shape.sliding_window;
+  const auto heads_first = [](const at::Tensor& x_LHE) { return x_LHE.transpose(0, 1).unsqueeze(0); };
+  const bool windowed = window > 0 && length > window;
+  if (shape.attention_softcap == 0) {
+    const std::optional<at::Tensor> mask = windowed ? std::optional(visible_keys(length, window)) : std::nullopt;
+    return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, !windowed,
+                                            static_cast<double>(shape.attention_scale))
+        .squeeze(0)
+        .transpose(0, 1);
+  }
+  const double cap = shape.attention_softcap;
+  at::Tensor scores = at::matmul(heads_first(q), heads_first(k).transpose(-1, -2)) * shape.attention_scale;
+  scores = at::tanh(scores / cap) * cap;
+  scores = scores.masked_fill(visible_keys(length, windowed ? window : length).logical_not(),
+                              -std::numeric_limits<double>::infinity());
+  return at::matmul(at::softmax(scores, -1), heads_first(v)).squeeze(0).transpose(0, 1);
+}
+
+// The weights of a layer by their names in the table.
+class LayerWeights {
+ public:
+  LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves)
+      : config_(layout.description().config), table_(layout.table()) {
+    for (const ParameterLayout::Slice& slice : layout.layers()[layer].slices) {
+      const at::Tensor& leaf = leaves[slice.parameter];
+      weights_.push_back(slice.whole ? leaf : leaf.narrow(0, slice.first_row, slice.rows));
+    }
+  }
+
+  // Undefined: the model has none.
+  at::Tensor operator()(std::string TensorNames::Layer::* name) const {
+    for (std::size_t i = 0; i < table_.size(); ++i) {
+      if (table_[i].name == name) return weights_[i];
+    }
+    return {};
+  }
+  at::Tensor norm(std::string TensorNames::Layer::* name) const {
+    const at::Tensor weight = (*this)(name);
+    return weight.defined() && config_.norm_weights_plus_one ? weight + 1.0 : weight;
+  }
+  at::Tensor linear(const at::Tensor& x, std::string TensorNames::Layer::* weight,
+                    std::string TensorNames::Layer::* bias) const {
+    const at::Tensor b = (*this)(bias);
+    return at::linear(x, (*this)(weight), b.defined() ? std::optional(b) : std::nullopt);
+  }
+
+ private:
+  const ModelConfig& config_;
+  const std::vector<LayerParameter>& table_;
+  std::vector<at::Tensor> weights_;
+};
+
+using Names = TensorNames::Layer;
+
+at::Tensor attention(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
+                     const RopeTable& rope, const TrainBatch& batch, bool interleaved) {
+  const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
+  const auto project = [&](std::string Names::* weight, std::string Names::* bias, std::string Names::* norm,
+                           std::int64_t heads) {
+    at::Tensor x = weights.linear(input_TD, weight, bias);
+    const at::Tensor norm_weight = weights.norm(norm);
+    // Over each head, or over all heads at once where the weight is as wide.
+    if (norm_weight.defined())
+      x = rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps).reshape({T, heads * E});
+    return rotated(x.view({T, heads, E}), rope, shape.rotary_dim, interleaved);
+  };
+  const at::Tensor q_THE = project(&Names::q_proj, &Names::q_bias, &Names::q_norm, H);
+  const auto for_all_heads = [&](const at::Tensor& x_TKE) {
+    return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
+  };
+  const at::Tensor k_THE = for_all_heads(project(&Names::k_proj, &Names::k_bias, &Names::k_norm, K));
+  const at::Tensor v_THE = for_all_heads(weights.linear(input_TD, &Names::v_proj, &Names::v_bias).view({T, K, E}));
+  std::vector<at::Tensor> outputs;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    outputs.push_back(
+        attend(q_THE.narrow(0, begin, length), k_THE.narrow(0, begin, length), v_THE.narrow(0, begin, length), shape));
+  }
+  const at::Tensor joined_TD = (outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0)).reshape({T, H * E});
+  return weights.linear(joined_TD, &Names::o_proj, &Names::o_bias);
+}
+
+at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, Activation activation) {
+  const at::Tensor gate_TF = weights.linear(input_TD, &Names::gate_proj, &Names::gate_bias);
+  const at::Tensor active_TF = activation == Activation::kSilu ? at::silu(gate_TF) : at::gelu(gate_TF, "tanh");
+  return weights.linear(active_TF * weights.linear(input_TD, &Names::up_proj, &Names::up_bias), &Names::down_proj,
+                        &Names::down_bias);
+}
+
+// A leaf of its own for this pass: several threads differentiate by the same weights.
+at::Tensor leaf_of(const at::Tensor& view) { return view.detach().requires_grad_(true); }
+
+RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::size_t number) {
+  std::int64_t longest = 0;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
+    longest = std::max(longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+  const RopeTable shared = rope_table(config, 0, longest, number);
+  std::vector<at::Tensor> cos, sin;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
+    const RopeTable table = rope_needs_own_table(config, length) ? rope_table(config, length, length, number) : shared;
+    cos.push_back(table.cos_PE2.narrow(0, 0, length));
+    sin.push_back(table.sin_PE2.narrow(0, 0, length));
+  }
+  return {at::cat(cos, 0), at::cat(sin, 0)};
+}
+
+}  // namespace
+
+TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute)
+    : layout_(layout), flat_(flat), batch_(batch), recompute_(recompute) {
+  const ModelConfig& config = layout.description().config;
+  for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i));
+  const c10::NoGradGuard no_graph;
+  at::Tensor hidden_TD = at::embedding(layout.view(flat, layout.embeddings()), batch.token_ids_T) *
+                         embedding_multiplier(config, at::kFloat);
+  for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {
+    kept_.push_back(run_layer(layer, hidden_TD, !recompute));
+    hidden_TD = kept_.back().output_TD.detach();
+    if (recompute) kept_.back().output_TD.reset();
+  }
+  hidden_TD_ = hidden_TD;
+}
+
+TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const {
+  const c10::AutoGradMode mode(with_graph);
+  Kept kept;
+  kept.input_TD = leaf_of(input_TD);
+  if (layer == layout_.layers().size()) {
+    kept.parameters.push_back(leaf_of(layout_.view(flat_, layout_.norm())));
+  } else {
+    for (const std::size_t parameter : layout_.layers()[layer].parameters)
+      kept.parameters.push_back(leaf_of(layout_.view(flat_, parameter)));
+  }
+  kept.output_TD = layer_output(layer, kept.input_TD, kept.parameters);
+  return kept;
+}
+
+// Number layers().size() is the last norm.
+at::Tensor TrunkPass::layer_output(std::size_t layer, const at::Tensor& input_TD,
+                                   const std::vector<at::Tensor>& leaves) const {
+  const ModelConfig& config = layout_.description().config;
+  const bool centred = config.norm_kind == NormKind::kLayer;
+  const double eps = static_cast<float>(config.rms_norm_eps);
+  if (layer == layout_.layers().size())
+    return Norm{config.norm_weights_plus_one ? leaves[0] + 1.0 : leaves[0], eps, centred}(input_TD);
+  const LayerWeights weights(layout_, layer, leaves);
+  const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
+  const Norm attention_output{weights.norm(&Names::attention_output_norm), eps},
+      mlp_output{weights.norm(&Names::mlp_output_norm), eps};
+  const at::Tensor normed_TD = Norm{weights.norm(&Names::attention_input_norm), eps, centred}(input_TD);
+  const at::Tensor hidden_TD =
+      input_TD + attention_output(attention(normed_TD, weights, shape, rope_[shape.rope_table], batch_,
+                                            layout_.description().names.interleaved_rope_rows));
+  const at::Tensor mlp_input_TD =
+      config.parallel_residual ? normed_TD : Norm{weights.norm(&Names::mlp_input_norm), eps}(hidden_TD);
+  return hidden_TD + mlp_output(feed_forward(mlp_input_TD, weights, shape.activation));
+}
+
+void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& flat_gradient) {
+  at::Tensor gradient_TD = hidden_gradient_TD;
+  for (std::size_t layer = kept_.size(); layer-- > 0;) {
+    Kept kept = std::move(kept_[layer]);
+    if (!kept.output_TD.defined()) kept = run_layer(layer, kept.input_TD, true);
+    std::vector<at::Tensor> inputs = {kept.input_TD};
+    inputs.insert(inputs.end(), kept.parameters.begin(), kept.parameters.end());
+    const std::vector<at::Tensor> gradients = torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD});
+    gradient_TD = gradients[0];
+    const c10::NoGradGuard no_graph;
+    for (std::size_t i = 1; i < gradients.size(); ++i) {
+      const std::size_t parameter =
+          layer == layout_.layers().size() ? layout_.norm() : layout_.layers()[layer].parameters[i - 1];
+      layout_.view(flat_gradient, parameter).add_(gradients[i]);
+    }
+  }
+  const c10::NoGradGuard no_graph;
+  layout_.view(flat_gradient, layout_.embeddings())
+      .index_add_(0, batch_.token_ids_T, gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));
+}
+
+std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute) {
+  const double T = static_cast<double>(num_tokens), D = static_cast<double>(config.hidden_size);
+  const double H = static_cast<double>(config.num_attention_heads * config.head_dim),
+               F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
+  // What autograd keeps of a layer, counted from its operations: stream and norms, q, k, v and their turned copies, MLP.
+  double layer = T * (12 * D + 10 * H + 5 * F);
+  if (config.attn_logit_softcapping > 0)
+    layer += 4 * T * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  const double kept = recompute ? T * D * L + layer : layer * L;
+  return static_cast<std::uint64_t>(4 * (kept + 4 * T * D));
+}
+
+}  // namespace magister

@@ -1,0 +1,289 @@
+"""Task train: losses, weights and curves against torch and transformers; the same bits on any number of ranks and threads, after kills and
+stops; the folder is a model for both programs; states that are not ours, cut or changed, and bad input are refused.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+import tiny_world
+
+EXPERIMENT = tiny_world.EXPERIMENT.split("  - task:")[0] + """  - task: train
+    dataset: {{path: {data}, key: id}}
+    train: {{epochs: 2, global_batch: 4, max_length: 96, save_every: 3, optimizer: {{lr: 2.0e-3, schedule: cosine, warmup: 2}}}}
+"""
+PLAIN = ("tasks.0.train.shuffle=false", "tasks.0.train.optimizer.weight_decay=0.1")
+ASSISTANT = ("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+             "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}")
+
+
+class Train(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.world = tiny_world.World(cls.folder, records=26, text=EXPERIMENT, results=("student.h5",))
+        cls.records = [json.loads(line) for line in cls.world.data.read_text().splitlines()]
+        cls.tokenizer = Tokenizer.from_file(str(cls.world.model / "tokenizer.json"))
+
+    def setUp(self):
+        self.model = self.world.model
+
+    def tearDown(self):
+        self.world.model = self.model
+
+    def train(self, name, ranks=1, *arguments, **environment):
+        done = self.world.run(name, ranks, *arguments, **environment)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return self.curves(name)
+
+    def curves(self, name):
+        with h5py.File(self.world.results(name)) as file:
+            self.assertEqual(file.attrs["format"], b"magister.train")
+            return {key: file[f"train/{key}"][()] for key in ("step", "loss", "lr", "grad_norm", "tokens")}
+
+    def student(self, name):
+        return self.world.results(name).with_suffix("")
+
+    def content(self, name):
+        """Everything that must not depend on ranks and restarts."""
+        return self.world.sha256(name), (self.student(name) / "model.safetensors").read_bytes()
+
+    def by_torch(self, sequences, labels, global_batch, epochs, weight_decay=0.1):
+        """Sequences in order, each alone; -> the model, and a row a step."""
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.model, attn_implementation="eager").float()
+        decays = set(transformers.Trainer.get_decay_parameter_names(None, model))
+        groups = [{"params": [p for n, p in model.named_parameters() if (n in decays) == decay], "weight_decay": weight_decay * decay}
+                  for decay in (True, False)]
+        optimizer = torch.optim.AdamW(groups, lr=2e-3)
+        begins = [begin for _ in range(epochs) for begin in range(0, len(sequences), global_batch)]
+        scheduler = transformers.get_scheduler("cosine", optimizer, 2, len(begins))
+        rows = []
+        for begin in begins:
+            optimizer.zero_grad()
+            batch = [(ids, learnt) for ids, learnt in zip(sequences[begin:begin + global_batch], labels[begin:begin + global_batch])]
+            tokens = sum(sum(learnt[1:]) for _, learnt in batch)
+            loss = 0
+            for ids, learnt in batch:
+                targets = torch.tensor([token if use else -100 for token, use in zip(ids[1:], learnt[1:])])
+                loss = loss + torch.nn.functional.cross_entropy(model(torch.tensor([ids])).logits[0, :-1], targets, reduction="sum") / tokens
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            rows.append([loss.item(), scheduler.get_last_lr()[0], norm.item(), tokens])
+            optimizer.step()
+            scheduler.step()
+        return model, numpy.array(rows)
+
+    def compare(self, name, found, model, expected):
+        self.assertEqual(found["step"].tolist(), list(range(1, len(expected) + 1)))
+        self.assertEqual(found["tokens"].tolist(), expected[:, 3].tolist())
+        weights = load_file(self.student(name) / "model.safetensors")
+        apart = {key: (numpy.abs(found[key] - expected[:, i]) / numpy.maximum(expected[:, i], 1e-9)).max() for i, key in enumerate(("loss", "lr", "grad_norm"))}
+        apart["weights"] = max((weights[key] - value).norm() / value.norm() for key, value in model.state_dict().items()).item()
+        print(name, {key: f"{value:.1e}" for key, value in apart.items()}, f"loss {expected[0, 0]:.2f} to {expected[-1, 0]:.2f}")
+        self.assertLess(apart["loss"], 1e-5)
+        self.assertLess(apart["lr"], 1e-6)
+        self.assertLess(apart["grad_norm"], 1e-4)
+        self.assertLess(apart["weights"], 1e-5)
+        self.assertGreater(expected[0, 0] - expected[-1, 0], 0.2)
+
+    def test_texts_against_torch(self):
+        """Micro-batches of several sequences on one side, each alone on the other; an empty record takes no part."""
+        found = self.train("texts", 1, *PLAIN)
+        sequences = [(self.tokenizer.encode(record["text"]).ids + [2])[:96] for record in self.records]
+        sequences = [ids for ids in sequences if len(ids) > 1]
+        model, expected = self.by_torch(sequences, [[1] * len(ids) for ids in sequences], 4, 2)
+        self.assertLess(len(sequences), len(self.records))
+        self.compare("texts", found, model, expected)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(self.student("texts"))
+        self.assertEqual(loaded.dtype, torch.float32)
+        with torch.no_grad():
+            want = model(torch.tensor([sequences[0]])).logits
+            torch.testing.assert_close(loaded(torch.tensor([sequences[0]])).logits, want, atol=1e-4, rtol=1e-4)
+        subprocess.run([tiny_world.PROGRAM, "check", self.world.results("texts")], check=True, capture_output=True)
+        # The program reads it, too: its own loss of the first record.
+        text, self.world.text, self.world.model = self.world.text, tiny_world.EXPERIMENT, self.student("texts")
+        names, self.world.names = self.world.names, ("teacher.h5",)
+        try:
+            self.world.complete("use", 1, "tasks.0.dataset.limit=1")
+            with h5py.File(self.world.results("use")) as file:
+                logprob = file["teacher/target_logprob"][:len(sequences[0]) - 2]
+        finally:
+            self.world.text, self.world.names = text, names
+        expected = want[0].log_softmax(-1)[range(len(logprob)), sequences[0][1:len(logprob) + 1]].detach().numpy()
+        numpy.testing.assert_allclose(logprob, expected, atol=1e-4)
+
+    def test_chats_learn_the_assistant_alone(self):
+        data = self.folder / "chats.jsonl"
+        chats = [[{"role": "user", "content": record["text"][:40]}, {"role": "assistant", "content": record["text"][40:200]}]
+                 for record in self.records if len(record["text"]) > 60]
+        data.write_text("".join(json.dumps({"id": str(i), "m": chat}) + "\n" for i, chat in enumerate(chats)))
+        template = self.folder / "template.jinja"
+        template.write_text(ASSISTANT)
+        found = self.train("chats", 2, *PLAIN, f"tasks.0.dataset.path={data}", "tasks.0.dataset.messages=m", "tasks.0.assistant_only_loss=true",
+                           f"model.chat_template={template}", "tasks.0.train.packing=true", "tasks.0.train.global_batch=100", "tasks.0.train.steps=2")
+        sequences, labels = [], []
+        for user, assistant in ((chat[0]["content"], chat[1]["content"]) for chat in chats):
+            encoded = self.tokenizer.encode(f"{user}\n{assistant}\n")
+            sequences.append(encoded.ids[:96])
+            begin, end = len(user) + 1, len(user) + 1 + len(assistant)
+            labels.append([int(a < end and b > begin) for a, b in encoded.offsets][:96])
+        kept = [i for i, learnt in enumerate(labels) if sum(learnt[1:]) > 0]
+        sequences, labels = [sequences[i] for i in kept], [labels[i] for i in kept]
+        _, expected = self.by_torch(sequences, labels, len(sequences), 2)
+        self.assertEqual(found["tokens"].tolist(), expected[:, 3].tolist())
+        numpy.testing.assert_allclose(found["loss"], expected[:, 0], rtol=1e-5)
+
+    def test_ranks_threads_kills_and_stops_change_nothing(self):
+        self.train("bits", 1)
+        one = self.content("bits")
+        for ranks, threads in ((2, "1"), (4, "1"), (1, "2")):
+            self.world.forget("bits")
+            self.train("bits", ranks, "tasks.0.train.gradient_checkpointing=false", OMP_NUM_THREADS=threads)
+            self.assertEqual(self.content("bits"), one, f"{ranks} ranks")
+        for number, point in enumerate(("train.step.begin@6:kill", "train.save.begin@2:kill", "train.folder.written:kill")):
+            self.world.forget("bits")
+            self.assertNotEqual(self.world.run("bits", 2, MAGISTER_FAIL_POINT=point).returncode, 0)
+            self.finish("bits", 1 + number % 3)
+            self.assertEqual(self.content("bits"), one, point)
+        # SIGTERM between two steps: a state is saved, and nothing is computed twice.
+        self.world.forget("bits")
+        process = self.world.start("bits", 2, MAGISTER_FAIL_POINT="train.step.begin@4:slow")
+        states = self.student("bits").with_suffix(".checkpoints")
+        tiny_world.wait_until(lambda: any(states.glob("*.safetensors")))
+        for rank in tiny_world.ranks_of(process):
+            os.kill(rank, signal.SIGTERM)
+        _, errors = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 75, errors)
+        self.assertFalse(self.world.results("bits").exists())
+        self.finish("bits", 3)
+        self.assertEqual(self.content("bits"), one)
+        self.assertEqual(len(list(states.glob("*.safetensors"))), 2)  # the last that stay
+        again = self.world.run("bits", 1)
+        self.assertIn("complete already", again.stderr + again.stdout)
+
+    def finish(self, name, ranks):
+        """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
+        tiny_world.wait_until(lambda: self.world.run(name, ranks).returncode == 0, seconds=60, pause=0.3)
+
+    def test_states_that_are_refused(self):
+        stop = dict(MAGISTER_FAIL_POINT="train.step.begin@5:kill")
+        self.world.run("states", 1, **stop)
+        (state,) = self.student("states").with_suffix(".checkpoints").glob("*.safetensors")
+        whole = state.read_bytes()
+        changed = bytearray(whole)
+        changed[-100] ^= 4
+        newer = whole.replace(b'"version":"1"', b'"version":"7"')
+        for content, words in ((whole[:-8], "cut short or damaged"), (bytes(changed), "sha256 differs"), (newer, "newer version"), (b"", "cut short")):
+            state.write_bytes(content)
+            self.refused("states", 65, words, str(state))
+        state.write_bytes(whole)
+        # Another experiment's, under the name of this one.
+        self.world.run("other", 1, "tasks.0.train.optimizer.lr=1.0e-3", **stop)
+        (other,) = self.student("other").with_suffix(".checkpoints").glob("*.safetensors")
+        state.write_bytes(other.read_bytes())
+        self.refused("states", 78, "another experiment")
+        state.unlink()
+        done = self.world.run("states", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # --fresh puts everything aside.
+        first = self.content("states")
+        self.train("states", 1, "--fresh")
+        self.assertEqual(self.content("states"), first)
+        self.assertTrue(self.student("states").with_name("student.previous-1").is_dir())
+
+    def refused(self, name, code, *words, overrides=()):
+        done = self.world.run(name, 0, *overrides)
+        self.assertEqual(done.returncode, code, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertFalse(self.world.results(name).exists())
+
+    def test_steps_that_are_skipped(self):
+        """One token points along a number of the stream that nothing else touches, and there the head has a row beyond f32's range: its
+        sequences have infinite logits, the others do not as long as nothing is learnt (the first step's learning rate is 0)."""
+        token = self.tokenizer.encode("über").ids[-1]
+        has = [token in self.tokenizer.encode(record["text"]).ids[:96] for record in self.records]
+        spoilt = [record for record, found in zip(self.records, has) if found]
+        plain = [record for record, found in zip(self.records, has) if not found and record["text"]]
+        self.world.model = self.folder / "huge"
+        shutil.copytree(self.model, self.world.model)
+        weights = load_file(self.model / "model.safetensors")
+        for name, weight in weights.items():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                weight[0] = 0
+        weights["model.embed_tokens.weight"][:, 0] = 0
+        weights["model.embed_tokens.weight"][token] = torch.eye(weights["model.norm.weight"].numel())[0] * 1e3
+        weights["lm_head.weight"][7] = torch.eye(weights["model.norm.weight"].numel())[0] * 3e38
+        save_file(weights, self.world.model / "model.safetensors", metadata={"format": "pt"})
+        data = self.folder / "skips.jsonl"
+        arguments = (f"tasks.0.dataset.path={data}", *PLAIN, "tasks.0.train.global_batch=2", "tasks.0.train.micro_batch=1", "tasks.0.train.steps=3")
+
+        def write(records):
+            data.write_text("".join(json.dumps(record) + "\n" for record in records))
+        write((plain[0], plain[1], plain[2], spoilt[0], plain[3], plain[4]))
+        done = self.world.run("skips", 2, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("step 2 is skipped", done.stderr + done.stdout)
+        self.assertIn(f"among the records {spoilt[0]['id']} ", done.stderr + done.stdout)
+        found = self.curves("skips")
+        self.assertEqual((numpy.isfinite(found["loss"]) & numpy.isfinite(found["grad_norm"])).tolist(), [True, False, True])
+        self.assertTrue(all(torch.isfinite(value).all() for value in load_file(self.student("skips") / "model.safetensors").values()))
+        subprocess.run([tiny_world.PROGRAM, "check", self.world.results("skips")], check=True, capture_output=True)
+        write((plain[0], spoilt[0], spoilt[1], plain[1], plain[2], spoilt[2]))
+        self.refused("three", 65, "3 steps in a row were skipped", spoilt[2]["id"], overrides=arguments)
+
+    def test_what_is_refused(self):
+        empty = self.folder / "empty.jsonl"
+        empty.write_text(json.dumps({"id": "a", "text": ""}) + "\n")
+        chats = self.folder / "no-answer.jsonl"
+        chats.write_text(json.dumps({"id": "a", "m": [{"role": "user", "content": "x " * 300}, {"role": "assistant", "content": "y"}]}) + "\n")
+        template = self.folder / "refused.jinja"
+        template.write_text(ASSISTANT)
+        o = "tasks.0.train.optimizer."
+        for number, (code, words, *overrides) in enumerate((
+                (78, "lr: 0 (nothing would be learnt)", o + "lr=0"), (78, "out of range", o + "lr=-1"), (78, "tasks.0.train.optimizer.lr", o + "lr=nan"),
+                (78, "known: linear, cosine, constant", o + "schedule=polynomial"), (78, "neither a part", o + "warmup=1.5"),
+                (78, "out of range", o + "beta2=1"), (78, "out of range", o + "weight_decay=-1"), (78, "out of range", o + "clip=-1"),
+                (78, "stage 3 of ZeRO", "tasks.0.train.zero=3"), (78, "known: auto, f32", "tasks.0.train.precision=bf16"),
+                (78, "known: lm", "tasks.0.objective=dpo"), (78, "known: lm", "tasks.0.objective=distill"), (78, "adapter", "tasks.0.train.adapter={rank: 8}"),
+                (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
+                (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
+                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
+                (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"),
+                (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, "none of the 1 records has a token to learn from",
+                                                                       f"tasks.0.dataset.path={empty}", "tasks.0.train.append_eos=false"),
+                (65, "may cut the answers off", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m", "tasks.0.assistant_only_loss=true",
+                 f"model.chat_template={template}"))):
+            with self.subTest(overrides=overrides):
+                self.refused(f"refused-{number}", code, words, overrides=overrides)
+        self.world.model = self.folder / "nan"
+        shutil.copytree(self.model, self.world.model)
+        weights = load_file(self.model / "model.safetensors")
+        weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
+        save_file(weights, self.world.model / "model.safetensors", metadata={"format": "pt"})
+        self.refused("refused-nan", 65, "model.layers.1.mlp.up_proj.weight", "not finite")
+
+    def test_plan_counts_the_memory(self):
+        done = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment("plan"))], env={**self.world.environment, "MAGISTER_ALLOW_SINGLETON": "1"},
+                              cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("gradients", "optimizer", "activations", "steps", "14 of 4 sequences"):
+            self.assertIn(word, done.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

@@ -1,0 +1,82 @@
+// Steps and micro-batches from lengths: every sample once an epoch, in an order of seed and epoch alone; counts as Hugging Face's Trainer has
+// them.
+#include "magister/train/batch_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace magister {
+namespace {
+
+std::vector<std::uint32_t> lengths(std::uint32_t count) {
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t i = 0; i < count; ++i) all.push_back(i % 7 == 3 ? 0 : 5 + i * 37 % 60);
+  return all;
+}
+
+Samples samples_of(BatchPlan& plan, std::uint64_t begin, std::uint64_t end) {
+  Samples all;
+  for (std::uint64_t step = begin; step < end; ++step) {
+    for (const Samples& batch : plan.micro_batches(step)) all.insert(all.end(), batch.begin(), batch.end());
+  }
+  return all;
+}
+
+TEST(BatchPlan, EveryEpochHasEverySampleOnceInAnotherOrder) {
+  for (const bool packing : {false, true}) {
+    BatchOptions options;
+    options.packing = packing;
+    options.max_length = 100;
+    options.epochs = 2;
+    options.global_batch = 4;
+    BatchPlan plan(lengths(50), options);
+    const std::uint64_t all_steps = plan.num_steps();
+    std::uint64_t first = 0;
+    while (plan.epoch_of(first) == 0) ++first;
+    Samples one = samples_of(plan, 0, first), two = samples_of(plan, first, all_steps);
+    EXPECT_NE(one, two);
+    BatchPlan again(lengths(50), options);
+    EXPECT_EQ(samples_of(again, first, all_steps), two);  // whatever was asked before
+    std::sort(one.begin(), one.end());
+    std::sort(two.begin(), two.end());
+    EXPECT_EQ(one, two);
+    EXPECT_EQ(one.size(), 43u);  // not those without tokens
+    EXPECT_EQ(std::unique(one.begin(), one.end()), one.end());
+    options.seed = 1;
+    BatchPlan other(lengths(50), options);
+    EXPECT_NE(samples_of(other, 0, 5), samples_of(plan, 0, 5));
+  }
+}
+
+TEST(BatchPlan, CountsStepsAsTheTrainerDoes) {
+  BatchOptions options;
+  options.global_batch = 8;
+  EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(43, 9), options).num_steps(), 18u);  // 3 * ceil(43 / 8)
+  options.epochs = 1.5;
+  EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(43, 9), options).num_steps(), 9u);
+  options.steps = 100;
+  EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(43, 9), options).num_steps(), 100u);
+  EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(3, 0), options).num_samples(), 0u);
+}
+
+TEST(BatchPlan, MicroBatchesHoldWholeSequences) {
+  BatchOptions options;
+  options.shuffle = false;
+  options.global_batch = 6;
+  options.micro_batch = 4;
+  BatchPlan plan(std::vector<std::uint32_t>(8, 100), options);
+  EXPECT_EQ(plan.micro_batches(0), (std::vector<Samples>{{0, 1, 2, 3}, {4, 5}}));
+  EXPECT_EQ(plan.micro_batches(1), (std::vector<Samples>{{6, 7}}));
+  options.micro_batch = 0;  // 600 tokens: 256 at most
+  EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(8, 100), options).micro_batches(0),
+            (std::vector<Samples>{{0, 1}, {2, 3}, {4, 5}}));
+  options.packing = true;
+  options.max_length = 250;
+  options.global_batch = 2;
+  EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(8, 100), options).micro_batches(0),
+            (std::vector<Samples>{{0, 1}, {2, 3}}));
+}
+
+}  // namespace
+}  // namespace magister

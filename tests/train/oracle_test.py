@@ -1,0 +1,126 @@
+"""Gradients of every tiny model of every family, and twenty steps of AdamW, against transformers and torch in fp32.
+
+usage: oracle_test.py [VARIANT ...]. A relative difference is that of L2 norms, a tensor at a time.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+import tiny_models  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+PROBE = os.environ.get("TRAIN_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/train/train_probe")
+LENGTHS = (2, 7, 33, 20, 70)
+LIMIT = 1e-5
+# How the file holds the weights; other tests read them.
+OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_head_24", "llama3_rope_parameters", "mistral_no_window")
+
+
+def probe(*arguments):
+    return subprocess.run([PROBE, *map(str, arguments)], capture_output=True, text=True, check=True).stdout.split("\n")
+
+
+def batch_loss(model, micro_batches):
+    """Sum over all sequences, each run alone, over the step's number of labels."""
+    labels = sum(len(ids) - 1 for sequences in micro_batches for ids in sequences)
+    loss = 0
+    for sequences in micro_batches:
+        for ids in sequences:
+            tiny_models.reset_rope(model)
+            logits = model(torch.tensor([ids]), use_cache=False).logits[0]
+            loss = loss + torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:]), reduction="sum") / labels
+    return loss
+
+
+def difference(found, expected, whole):
+    """Over the tensor's norm, or a hundredth of the whole gradient's: a bias of keys that do not turn has no gradient but rounding."""
+    return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-2 * whole))
+
+
+def check_gradients(name, work):
+    path = tiny_models.make(work, name)
+    model = tiny_models.load_reference(path)
+    sequences = tiny_models.sequences(model.config.vocab_size, LENGTHS)
+    steps = [[sequences[:3], sequences[3:]]]
+    (work / "steps.json").write_text(json.dumps(steps))
+    loss = batch_loss(model, steps[0])
+    loss.backward()
+    recomputes = [0, 1] if name in ("llama", "gemma2", "cohere2") else [0]
+    failures, worst, before = [], 0, {}
+    whole = float(torch.sqrt(sum(tensor.grad.square().sum() for tensor in model.parameters())))
+    for recompute in recomputes:
+        out = work / f"gradients.{recompute}"
+        out.mkdir(exist_ok=True)
+        lines = probe("gradients", path, work / "steps.json", out, recompute)
+        apart = {"loss": abs(float(lines[0]) - loss.item()) / loss.item(), "hidden": float(lines[1])}
+        for parameter, tensor in model.named_parameters():
+            found = np.fromfile(out / f"{parameter}.f32", dtype=np.float32).reshape(tensor.shape)
+            apart[parameter] = difference(found, tensor.grad.numpy(), whole)
+            if recompute and (found != before[parameter]).any():
+                failures.append(f"{name}: gradient of {parameter} has other bits when layers are computed again")
+            before[parameter] = found
+        worst = max(worst, *apart.values())
+        failures += [f"{name}: {key} differs by {value:.3g}" for key, value in apart.items() if not value <= LIMIT]
+    print(f"{name:26s} {worst:.2g}", flush=True)
+    return failures
+
+
+def check_steps(work, schedule):
+    """Two micro-batches a step on both sides, clipping that bites, warm-up; norms and biases do not decay."""
+    path = tiny_models.make(work, "llama_biases")
+    model = tiny_models.load_reference(path)
+    options = {"lr": 2e-3, "weight_decay": 0.1, "clip": 1.0, "schedule": schedule, "warmup": 3}
+    generator = np.random.default_rng(5)
+    steps = [[[generator.integers(0, model.config.vocab_size, n).tolist() for n in lengths] for lengths in ((9, 14), (30,))]
+             for _ in range(20)]
+    (work / "steps.json").write_text(json.dumps(steps))
+    (work / "options.json").write_text(json.dumps(options))
+    decays = set(transformers.Trainer.get_decay_parameter_names(None, model))
+    groups = [{"params": [p for n, p in model.named_parameters() if n in decays], "weight_decay": options["weight_decay"]},
+              {"params": [p for n, p in model.named_parameters() if n not in decays], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=options["lr"])
+    names = {"constant": "constant_with_warmup"}
+    scheduler = transformers.get_scheduler(names.get(schedule, schedule), optimizer, options["warmup"], len(steps))
+    expected = []
+    for step in steps:
+        optimizer.zero_grad()
+        loss = batch_loss(model, step)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options["clip"])
+        expected.append([loss.item(), norm.item(), scheduler.get_last_lr()[0]])
+        optimizer.step()
+        scheduler.step()
+    expected, failures = np.array(expected), []
+    runs = [probe("steps", path, work / "steps.json", work / "options.json", threads) for threads in (1, 2)]
+    if runs[0] != runs[1]:
+        failures.append(f"{schedule}: two threads give other bits than one")
+    found = np.array([[float(number) for number in line.split()] for line in runs[0] if line])
+    assert expected[:, 1].min() > options["clip"] and expected[-1, 0] < expected[0, 0] * 0.99
+    apart = (np.abs(found - expected) / np.maximum(np.abs(expected), 1e-12)).max(0)
+    print(f"20 steps, {schedule}: loss {apart[0]:.2g}, norm {apart[1]:.2g}, lr {apart[2]:.2g}")
+    return failures + [f"{schedule}: {what} differs by {value:.3g}" for what, value, limit in
+                       zip(("loss", "norm", "lr"), apart, (LIMIT, 1e-4, 1e-12)) if not value <= limit]
+
+
+def main():
+    torch.set_num_threads(1)
+    names = sys.argv[1:] or [name for name in tiny_models.variants() if not name.startswith("gguf") and name not in OF_FILES]
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="magister_train_") as folder:
+        for name in names:
+            failures += check_gradients(name, pathlib.Path(folder))
+        for schedule in ("linear", "cosine", "constant"):
+            failures += check_steps(pathlib.Path(folder), schedule)
+    print("\n".join(f"FAILS: {failure}" for failure in failures))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
