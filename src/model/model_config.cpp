@@ -15,10 +15,12 @@
 namespace magister {
 
 std::uint64_t ModelConfig::num_parameters() const {
-  std::uint64_t layer = 0, sum = 0;
-  for (const LayerParameter& row : layer_parameters(*this)) layer += num_elements(row.shape);
+  std::uint64_t sum = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(*this, layer)) sum += num_elements(row.shape);
+  }
   for (const ModelParameter& row : model_parameters(*this)) sum += num_elements(row.shape);
-  return layer * static_cast<std::uint64_t>(num_hidden_layers) + sum;
+  return sum;
 }
 
 namespace {

@@ -7,7 +7,29 @@
 
 namespace magister {
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
+std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert) {
+  using Expert = TensorNames::Layer::Expert;
+  const std::int64_t D = config.hidden_size, F = config.moe_intermediate_size, X = config.num_experts;
+  const auto row = [&](std::string Expert::* name, const char* hf, const char* gguf, std::int64_t rows,
+                       std::int64_t columns, Division division, FusedProduct product) {
+    LayerParameter out{nullptr, hf, gguf, {rows, columns}, division, product};
+    out.expert = expert;
+    out.expert_name = name;
+    if (config.stacked_experts) {
+      out.stored = {X, rows, columns};
+      out.first_row = expert * rows;
+    }
+    return out;
+  };
+  return {row(&Expert::gate_proj, "mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", F, D,
+              Division::kExpertRows, FusedProduct::kGateUp),
+          row(&Expert::up_proj, "mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", F, D, Division::kExpertRows,
+              FusedProduct::kGateUp),
+          row(&Expert::down_proj, "mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", D, F,
+              Division::kExpertColumns, FusedProduct::kDown)};
+}
+
+std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer) {
   using Layer = TensorNames::Layer;
   const std::int64_t D = config.hidden_size, F = config.intermediate_size, E = config.head_dim;
   const std::int64_t Q = config.num_attention_heads * E, K = config.num_key_value_heads * E;
@@ -36,6 +58,21 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
   };
   using enum Division;
   constexpr FusedProduct kQkv = FusedProduct::kQkv, kGateUp = FusedProduct::kGateUp;
+  const auto add_mlp = [&] {
+    add_product(config.fused_gate_up_proj,
+                {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp},
+                 {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp}},
+                "mlp.gate_up_proj.weight", "ffn_up.weight");
+    add(config.mlp_bias, {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
+    add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
+    add(true, {&Layer::down_proj,
+               "mlp.down_proj.weight",
+               "ffn_down.weight",
+               {D, F},
+               Division::kMlpColumns,
+               FusedProduct::kDown});
+    add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
+  };
   add_product(config.fused_qkv_proj,
               {{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
                {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
@@ -66,21 +103,26 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
        on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
        "ffn_norm.weight",
        {D}});
-  add_product(config.fused_gate_up_proj,
-              {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp},
-               {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp}},
-              "mlp.gate_up_proj.weight", "ffn_up.weight");
-  add(config.mlp_bias, {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
-  add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
-  add(true, {&Layer::down_proj,
-             "mlp.down_proj.weight",
-             "ffn_down.weight",
-             {D, F},
-             Division::kMlpColumns,
-             FusedProduct::kDown});
-  add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
+  const bool sparse = config.is_sparse(layer);
+  add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
+  for (std::int64_t expert = 0; sparse && expert < config.num_experts; ++expert) {
+    for (LayerParameter& row : expert_parameters(config, expert)) add(true, std::move(row));
+  }
+  if (!sparse) add_mlp();
   add(on_output, {&Layer::mlp_output_norm, "post_feedforward_layernorm.weight", "post_ffw_norm.weight", {D}});
   return all;
+}
+
+std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table) {
+  std::vector<std::vector<LayerParameter>> products;
+  for (const LayerParameter& row : table) {
+    if (row.product == FusedProduct::kNone) continue;
+    // Biases may stand between; no product's rows stand between those of another.
+    const LayerParameter* before = products.empty() ? nullptr : &products.back().front();
+    if (before == nullptr || before->product != row.product || before->expert != row.expert) products.emplace_back();
+    products.back().push_back(row);
+  }
+  return products;
 }
 
 std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
@@ -125,6 +167,10 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
       return {all_rows, heads(partition.heads)};
     case Division::kMlpColumns:
       return {all_rows, partition.mlp};
+    case Division::kExpertRows:
+      return of_rows(partition.expert);
+    case Division::kExpertColumns:
+      return {all_rows, partition.expert};
     case Division::kFirstShard:
       return tp_rank == 0 ? ShardSlice{all_rows, all_columns} : ShardSlice{};
     case Division::kWhole:

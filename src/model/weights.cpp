@@ -166,9 +166,9 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
   return out;
 }
 
-std::uint64_t WeightSource::first_row(std::string TensorNames::Layer::* weight) const {
-  for (const LayerParameter& row : layer_parameters(description_.config)) {
-    if (row.name == weight) return static_cast<std::uint64_t>(row.first_row);
+std::uint64_t WeightSource::first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const {
+  for (const LayerParameter& row : layer_parameters(description_.config, layer)) {
+    if (row.expert < 0 && row.name == weight) return static_cast<std::uint64_t>(row.first_row);
   }
   return 0;
 }
@@ -187,7 +187,7 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
     blocks.push_back({name, {begin, end}, output, as_halves});
     output += size_of(blocks.back().rows);
   };
-  const std::uint64_t first = first_row(weight);
+  const std::uint64_t first = first_row(layer, weight);
   if (!pairs) return add(first + heads.begin * E, first + heads.end * E, false);
   for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs are told apart head by head
     add(first + head * E, first + head * E + R, true);
@@ -197,7 +197,7 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
 
 RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight,
                                 std::int64_t output) const {
-  const std::uint64_t first = first_row(weight);
+  const std::uint64_t first = first_row(layer, weight);
   return {names_of(layer).*weight, {first + partition_.mlp.begin, first + partition_.mlp.end}, output};
 }
 
@@ -266,11 +266,40 @@ Linear WeightSource::load_down_proj(std::int64_t layer) {
                       static_cast<std::uint64_t>(description_.config.intermediate_size), names.down_bias);
 }
 
+Linear WeightSource::load_router(std::int64_t layer) {
+  const ModelConfig& config = description_.config;
+  Linear out{allocate({config.num_experts, config.hidden_size}, at::kFloat), {}};
+  read(names_of(layer).router, {0, static_cast<std::uint64_t>(config.num_experts)},
+       {0, static_cast<std::uint64_t>(config.hidden_size)}, out.weight_NK);
+  return out;
+}
+
+Linear WeightSource::load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert) {
+  const std::int64_t D = description_.config.hidden_size, f = size_of(partition_.expert);
+  std::vector<RowBlock> blocks;
+  for (const LayerParameter& row : expert_parameters(description_.config, expert)) {
+    if (row.product != FusedProduct::kGateUp) continue;
+    const auto first = static_cast<std::uint64_t>(row.first_row);
+    blocks.push_back({row.name_in(names_of(layer)),
+                      {first + partition_.expert.begin, first + partition_.expert.end},
+                      static_cast<std::int64_t>(blocks.size()) * f});
+  }
+  return load_product(blocks, 2 * f, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
+}
+
+Linear WeightSource::load_expert_down_proj(std::int64_t layer, std::int64_t expert) {
+  const LayerParameter row = expert_parameters(description_.config, expert).back();
+  const auto first = static_cast<std::uint64_t>(row.first_row), D = static_cast<std::uint64_t>(row.shape[0]);
+  return load_product({{row.name_in(names_of(layer)), {first, first + D}}}, row.shape[0], partition_.expert,
+                      static_cast<std::uint64_t>(row.shape[1]));
+}
+
 void WeightSource::verify_all_used() const {
   std::set<std::string> known(description_.names.ignored.begin(), description_.names.ignored.end());
-  for (const LayerParameter& row : layer_parameters(description_.config)) {
-    if (row.division != Division::kFirstShard || tp_rank_ == 0) continue;
-    for (const TensorNames::Layer& names : description_.names.layers) known.insert(names.*row.name);
+  for (std::int64_t layer = 0; tp_rank_ > 0 && layer < description_.config.num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(description_.config, layer)) {
+      if (row.division == Division::kFirstShard) known.insert(row.name_in(names_of(layer)));
+    }
   }
   const std::lock_guard lock(mutex_);
   for (const TensorInfo& info : file_.tensors()) {

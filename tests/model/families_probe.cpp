@@ -111,7 +111,7 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   at::Tensor plain_Tv = at::mm(plain_TD, head.projection.plain_weight().t());
   if (head.softcap > 0) plain_Tv = at::tanh(plain_Tv / head.softcap) * head.softcap;
   out.by_kind.at("plain").narrow(1, begin, size).copy_(plain_Tv);
-  run_gpu_shard(description, file, batch, *group, pool, out);
+  if (description.config.num_experts == 0) run_gpu_shard(description, file, batch, *group, pool, out);
 }
 
 Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards) {

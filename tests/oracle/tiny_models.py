@@ -54,6 +54,8 @@ GRANITE = {"embedding_multiplier": 12.0, "rms_norm_eps": 0.02, "residual_multipl
            "num_hidden_layers": 3}
 UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 37, "vocab_size": 331}
 
+EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
+
 
 def linear_rope(factor=4.0):
     return {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": factor}}
@@ -115,6 +117,14 @@ VARIANTS = {
     "cohere2": Variant("cohere2", {"num_hidden_layers": 4, "sliding_window": 8, "tie_word_embeddings": True, "logit_scale": 0.4}),
     "cohere2_uneven": Variant("cohere2", {**UNEVEN, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 9, "attention_bias": True,
                                           "logit_scale": 1.3}),
+    "mixtral": Variant("mixtral", {**EXPERTS, "num_experts_per_tok": 2, "sliding_window": 8}),
+    "mixtral_uneven": Variant("mixtral", {**UNEVEN, "num_local_experts": 5, "num_experts_per_tok": 3, "tie_word_embeddings": True}),
+    "qwen3_moe": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True,
+                                       "num_hidden_layers": 3, "mlp_only_layers": [1]}),
+    "qwen3_moe_step": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "num_hidden_layers": 4,
+                                            "decoder_sparse_step": 2, "attention_bias": True, "use_sliding_window": True, "sliding_window": 8}),
+    "olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 3, "clip_qkv": 0.8}),
+    "olmoe_normed": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2, "norm_topk_prob": True, "num_key_value_heads": 4}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -137,6 +147,10 @@ VARIANTS = {
     "gguf_phi3_partial": Variant("phi3", {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.Q8_0,)),
     "gguf_olmo2": Variant("olmo2", {}, gguf=(Type.Q8_0,)),
     "gguf_smollm3": Variant("smollm3", {"num_hidden_layers": 4, "tie_word_embeddings": True}, gguf=(Type.F16,)),
+    "gguf_mixtral": Variant("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, gguf=(Type.Q8_0, Type.Q4_0)),
+    "gguf_qwen3_moe": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": True},
+                              gguf=(Type.F16,)),
+    "gguf_olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2}, gguf=(Type.Q8_0,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
 
@@ -157,8 +171,8 @@ def fill(model, seed):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
                 parameter.copy_(2.4 * noise / parameter.shape[1] ** 0.5)
-            else:
-                parameter.copy_(1.3 * noise / parameter.shape[1] ** 0.5)
+            else:  # of experts stacked as [experts, outputs, inputs], too
+                parameter.copy_(1.3 * noise / parameter.shape[-1] ** 0.5)
 
 
 def build(variant, seed):
@@ -218,6 +232,8 @@ def load_reference(path):
     """The model in fp32 with eager attention, from its own saved files."""
     model = transformers.AutoModelForCausalLM.from_pretrained(reference_folder(path), dtype=torch.float32,
                                                               attn_implementation="eager")
+    if getattr(model.config, "num_experts_per_tok", None) is not None:  # the grouped products refuse odd sizes
+        model.set_experts_implementation("eager")
     return model.eval()
 
 

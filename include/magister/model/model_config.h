@@ -67,9 +67,17 @@ struct ModelConfig {
   double attention_multiplier = 0.0;         // of attention scores; 0: 1 / sqrt(head_dim)
   double attn_logit_softcapping = 0.0;       // scores become cap * tanh(score / cap); 0: none
   double final_logit_softcapping = 0.0;      // logits likewise
-  double logit_scale = 1.0;                  // of logits, before their cap
-  bool fused_qkv_proj = false;               // files hold q, k and v as one tensor, rows of q first (Phi-3)
-  bool fused_gate_up_proj = false;           // and gate and up, rows of gate first
+  double clip_qkv = 0.0;            // q, k and v are cut to +-clip_qkv before the rotary embedding; 0: not (OLMoE)
+  double logit_scale = 1.0;         // of logits, before their cap
+  bool fused_qkv_proj = false;      // files hold q, k and v as one tensor, rows of q first (Phi-3)
+  bool fused_gate_up_proj = false;  // and gate and up, rows of gate first
+  // A mixture of experts: in layers that are sparse a router chooses num_experts_per_tok of num_experts gated MLPs for each token.
+  std::int64_t num_experts = 0;  // 0: none
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t moe_intermediate_size = 0;  // columns of an expert; intermediate_size: of the MLP of the other layers
+  bool norm_topk_prob = false;             // the chosen experts' probabilities are divided by their sum
+  std::vector<bool> layer_is_sparse;       // empty: all, where there are experts
+  bool stacked_experts = false;  // files hold one weight of all experts as one tensor, [experts, rows, columns] (GGUF)
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
   std::vector<std::string> labels;
@@ -81,6 +89,10 @@ struct ModelConfig {
 
   bool slides(std::int64_t layer) const {
     return sliding_window > 0 && (layer_is_sliding.empty() || layer_is_sliding[static_cast<std::size_t>(layer)]);
+  }
+  // Whether the layer has experts in the place of one MLP.
+  bool is_sparse(std::int64_t layer) const {
+    return num_experts > 0 && (layer_is_sparse.empty() || layer_is_sparse[static_cast<std::size_t>(layer)]);
   }
   // 0 in a layer without rotary embedding.
   std::int64_t rotary_dim_of(std::int64_t layer) const {
@@ -100,6 +112,11 @@ struct TensorNames {
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
     std::string q_norm, k_norm;                                                                // empty: none
+    std::string router;                                                                        // empty: no experts
+    struct Expert {
+      std::string gate_proj, up_proj, down_proj;
+    };
+    std::vector<Expert> experts;
   };
   std::vector<Layer> layers;
   std::vector<std::string>

@@ -67,6 +67,11 @@ class WeightSource {
   // [D, f], partial as o_proj.
   Linear load_down_proj(std::int64_t layer);
 
+  // Of a layer with experts: [experts, D] f32, replicated; and an expert's products as those above, f its columns of this shard.
+  Linear load_router(std::int64_t layer);
+  Linear load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert);
+  Linear load_expert_down_proj(std::int64_t layer, std::int64_t expert);
+
   // After all loads: a weight of the file that nothing has read is refused by name (Error(kData)).
   void verify_all_used() const;
   // Bytes of the tensors handed out so far; tied embeddings count once.
@@ -84,7 +89,7 @@ class WeightSource {
                  IndexRange heads, bool rotary) const;
   RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
   // Where the weight begins in the tensor of its name.
-  std::uint64_t first_row(std::string TensorNames::Layer::* weight) const;
+  std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
   void read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
   at::Tensor load_norm_weight(const std::string& name, IndexRange range);
@@ -113,7 +118,7 @@ std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
                           const QuantScheme& quantization = {});
 
-// The layers' products, four a layer: how many keep the file's codes, and how many are quantised while loading. Local.
+// The layers' products, four a layer or, with experts, two and two an expert: how many keep the file's codes, and how many are quantised while loading. Local.
 struct QuantizedProducts {
   std::int64_t kept = 0, made = 0;
 };

@@ -87,7 +87,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
   const std::int64_t T = pass.batch.num_tokens();
   const float eps = layer.shape().rms_norm_eps;
-  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp.weights().norms;
+  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp_norms();
   // Sums the shards' partial products and adds them to the residual stream.
   const auto join_sum = [&](const BlockNorms& norms) {
     group_.all_reduce_sum(pass.partial_TD);
@@ -103,20 +103,29 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
   const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel, shared);
+    layer.feed_forward()->run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel,
+                              shared);
   };
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
     if (!alone && !parallel) return;
     if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
+    if (layer.experts()) return;
     run_mlp(begin, end, thread, shared);  // of parallel blocks onto attention's output
     if (alone) pass.join_rows(mlp_norms, eps, begin, end);
   });
-  if (alone) return;
-  join_sum(attention_norms);
+  if (alone && !layer.experts()) return;
+  if (!alone) join_sum(attention_norms);
   if (parallel) return;
-  for_row_tiles(pool_, T, run_mlp);
-  join_sum(mlp_norms);
+  if (layer.experts()) {  // an expert multiplies its tokens of all tiles at once
+    layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
+  } else {
+    for_row_tiles(pool_, T, run_mlp);
+  }
+  if (!alone) return join_sum(mlp_norms);
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    pass.join_rows(mlp_norms, eps, begin, end);
+  });
 }
 
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
@@ -190,7 +199,7 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
     const at::Tensor stream_TD = hidden_TD;
     join(layer.attention.weights().norms, layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()),
                                                                     tables.gather_sin(layer.shape())));
-    join(layer.mlp.weights().norms, layer.mlp.reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
+    join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
   }
   return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);
 }

@@ -157,13 +157,20 @@ std::vector<std::string> HfConfig::texts(const std::string& key) const {
   return out;
 }
 
-std::vector<bool> HfConfig::flags(const std::string& key) const {
-  std::vector<bool> out;
+std::vector<std::int64_t> HfConfig::integers(const std::string& key, std::int64_t least, std::int64_t most) const {
+  std::vector<std::int64_t> out;
   if (!has(key)) return out;
   const nlohmann::json& value = (*root_)[key];
-  MAGISTER_CHECK(value.is_array(), ExitCode::kData, "{}: {} is {} (a list of 0 and 1 is needed); fix the config",
-                 printable(path_), key, json_shown(value));
-  for (const auto& item : value) out.push_back(json_integer(item, path_, key, 0, 1) == 1);
+  MAGISTER_CHECK(value.is_array(), ExitCode::kData,
+                 "{}: {} is {} (a list of whole numbers from {} to {} is needed); fix the config", printable(path_),
+                 key, json_shown(value), least, most);
+  for (const auto& item : value) out.push_back(json_integer(item, path_, key, least, most));
+  return out;
+}
+
+std::vector<bool> HfConfig::flags(const std::string& key) const {
+  std::vector<bool> out;
+  for (const std::int64_t item : integers(key, 0, 1)) out.push_back(item == 1);
   return out;
 }
 

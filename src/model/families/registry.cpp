@@ -9,15 +9,16 @@ namespace magister {
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
     kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family,
-    kCohereFamily, kCohere2Family;
+    kCohereFamily, kCohere2Family, kMixtralFamily, kQwen3MoeFamily, kOlmoeFamily;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
-  static std::vector<const Family*> all = {&kLlamaFamily, &kMistralFamily, &kQwen2Family,   &kQwen3Family,
-                                           &kGemmaFamily, &kGemma2Family,  &kGemma3Family,  &kPhi3Family,
-                                           &kOlmo2Family, &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
-                                           &kGlmFamily,   &kGlm4Family,    &kCohereFamily,  &kCohere2Family};
+  static std::vector<const Family*> all = {&kLlamaFamily,   &kMistralFamily,  &kQwen2Family,   &kQwen3Family,
+                                           &kGemmaFamily,   &kGemma2Family,   &kGemma3Family,  &kPhi3Family,
+                                           &kOlmo2Family,   &kOlmo3Family,    &kSmolLm3Family, &kGraniteFamily,
+                                           &kGlmFamily,     &kGlm4Family,     &kCohereFamily,  &kCohere2Family,
+                                           &kMixtralFamily, &kQwen3MoeFamily, &kOlmoeFamily};
   return all;
 }
 
@@ -176,6 +177,11 @@ void check_config(const ModelConfig& config, const std::string& path) {
   refuse_unless(!config.sliding_rope || (config.sliding_rope->kind != RopeConfig::Kind::kDynamic &&
                                          config.sliding_rope->kind != RopeConfig::Kind::kLongRope),
                 "the rotary embedding of sliding layers depends on the length of a sequence");
+  refuse_unless(
+      config.num_experts == 0 || (config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts),
+      fmt::format("{} experts a token are more than the {} there are", config.num_experts_per_tok, config.num_experts));
+  refuse_unless(config.num_experts == 0 || (!config.mlp_bias && !config.parallel_residual),
+                "experts with biases or beside attention");
   refuse_unless(config.layer_has_rope.empty() ||
                     static_cast<std::int64_t>(config.layer_has_rope.size()) == config.num_hidden_layers,
                 fmt::format("{} layers have {} entries for their rotary embedding", config.num_hidden_layers,

@@ -11,7 +11,7 @@ namespace gpu {
 
 GpuBackend::GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue)
     : at_the_end_{queue},
-      config_(config),
+      config_((check_gpu_computes(config), config)),
       partition_(partition_for(config, group.tp_rank(), group.tp_size())),
       model_(config_, partition_, dtype, queue, group) {}
 
@@ -55,6 +55,16 @@ std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads,
 }
 
 }  // namespace
+
+void check_gpu_computes(const ModelConfig& config) {
+  const char* missing = config.num_experts > 0 ? "a mixture of experts"
+                        : config.clip_qkv > 0  ? "clipped q, k and v"
+                                               : nullptr;
+  MAGISTER_CHECK(missing == nullptr, ExitCode::kConfig,
+                 "a model of the family {} on a GPU ({} is computed on CPUs alone, and results without it would be "
+                 "wrong); set layout.devices: cpu",
+                 config.family, missing == nullptr ? "" : missing);
+}
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    at::ScalarType dtype) {
