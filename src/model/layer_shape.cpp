@@ -30,6 +30,7 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   }
   shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
   shape.activation = config.activation;
+  shape.gated_mlp = config.gated_mlp;
   shape.attention_scale = config.attention_multiplier > 0 ? static_cast<float>(config.attention_multiplier)
                                                           : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   shape.clip_qkv = static_cast<float>(config.clip_qkv);

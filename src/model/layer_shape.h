@@ -24,6 +24,7 @@ struct LayerShape {
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
   float rms_norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
+  bool gated_mlp = true;
   float attention_scale = 1.0f;
   float attention_softcap = 0.0f;  // 0: none
   float clip_qkv = 0.0f;           // 0: none

@@ -53,8 +53,7 @@ ModelDescription describe_source(HfConfig& source) {
   ModelDescription description;
   const Family& family = family_of(source);
   description.config = read_config(source, family);
-  description.names = hf_tensor_names(description.config, family.hf_renames);
-  description.names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
+  description.names = hf_tensor_names(description.config, family);
   return description;
 }
 
@@ -62,6 +61,11 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
   HfConfig source(config_path);
   if (file.dequantizes()) source.accept_quantization();
   ModelDescription description = describe_source(source);
+  if (file.find(description.names.embed_tokens) == nullptr) {
+    const char* prefix = family_of(source).hf_optional_prefix;
+    TensorNames bare = without_prefix(description.config, description.names, prefix);
+    if (file.find(bare.embed_tokens) != nullptr) description.names = std::move(bare);
+  }
   const TensorInfo* head = file.find("lm_head.weight");
   const TensorInfo* embeddings = file.find(description.names.embed_tokens);
   if (description.config.is_classifier() || !description.config.tie_word_embeddings || head == nullptr ||

@@ -40,7 +40,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   const bool on_input = config.norm_placement != NormPlacement::kOutput,
              on_output = config.norm_placement != NormPlacement::kInput;
   add(on_input, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
-  // Weights of one product, which some files hold as one tensor of this name.
+  add(on_input && config.norm_bias, {&Layer::attention_input_norm_bias, "input_layernorm.bias", "attn_norm.bias", {D}});
+  // Weights of one product, or their biases, which some files hold as one tensor of this name.
   const auto add_product = [&](bool fused, std::vector<LayerParameter> rows, const char* hf, const char* gguf) {
     std::int64_t sum = 0;
     for (LayerParameter& row : rows) {
@@ -51,7 +52,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
       if (fused) {
         row.hf = hf;
         row.gguf = gguf;
-        row.stored = {sum, D};
+        row.stored = row.shape;
+        row.stored[0] = sum;
       }
       add(true, std::move(row));
     }
@@ -59,11 +61,16 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   using enum Division;
   constexpr FusedProduct kQkv = FusedProduct::kQkv, kGateUp = FusedProduct::kGateUp;
   const auto add_mlp = [&] {
-    add_product(config.fused_gate_up_proj,
-                {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp},
-                 {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp}},
-                "mlp.gate_up_proj.weight", "ffn_up.weight");
-    add(config.mlp_bias, {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
+    const LayerParameter up{&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp};
+    if (config.gated_mlp) {
+      add_product(config.fused_gate_up_proj,
+                  {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp}, up},
+                  "mlp.gate_up_proj.weight", "ffn_up.weight");
+    } else {
+      add(true, up);
+    }
+    add(config.mlp_bias && config.gated_mlp,
+        {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
     add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
     add(true, {&Layer::down_proj,
                "mlp.down_proj.weight",
@@ -78,9 +85,13 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
                {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
               "self_attn.qkv_proj.weight", "attn_qkv.weight");
-  add(config.qkv_bias, {&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, Division::kHeadRows});
-  add(config.qkv_bias, {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, Division::kKvHeadRows});
-  add(config.qkv_bias, {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, Division::kKvHeadRows});
+  if (config.qkv_bias) {
+    add_product(config.fused_qkv_proj,
+                {{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
+                 {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
+                 {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, kKvHeadRows}},
+                "self_attn.qkv_proj.bias", "attn_qkv.bias");
+  }
   const bool of_all = config.qk_norm_of_all_heads;
   add(config.qk_norm,
       {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {of_all ? Q : E}, of_all ? kHeadRows : kWhole});
@@ -98,11 +109,13 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
   add(on_output, {&Layer::attention_output_norm, "post_attention_layernorm.weight", "post_attention_norm.weight", {D}});
   // Llama's files name the norm on the MLP's input after what stands before it.
-  add(on_input && !config.parallel_residual,
-      {&Layer::mlp_input_norm,
-       on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
-       "ffn_norm.weight",
-       {D}});
+  const bool own_norm = on_input && (!config.parallel_residual || config.parallel_norms);
+  add(own_norm && config.norm_bias,
+      {&Layer::mlp_input_norm_bias, "post_attention_layernorm.bias", "ffn_norm.bias", {D}});
+  add(own_norm, {&Layer::mlp_input_norm,
+                 on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+                 "ffn_norm.weight",
+                 {D}});
   const bool sparse = config.is_sparse(layer);
   add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
   for (std::int64_t expert = 0; sparse && expert < config.num_experts; ++expert) {
@@ -130,6 +143,13 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   std::vector<ModelParameter> all = {
       {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows},
       {&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}}};
+  if (config.norm_bias) all.push_back({&TensorNames::norm_bias, "model.norm.bias", "output_norm.bias", {D}});
+  if (config.learned_positions)
+    all.push_back({&TensorNames::embed_positions,
+                   "model.embed_positions.weight",
+                   "position_embd.weight",
+                   {config.max_position_embeddings, D},
+                   Division::kFirstShard});
   if (config.is_classifier()) {
     all.push_back({&TensorNames::lm_head, "score.weight", "", {config.head_outputs(), D}, Division::kWhole});
   } else if (!config.tie_word_embeddings) {

@@ -13,8 +13,8 @@ namespace {
 
 // The format in which the file's codes of this product are kept; nothing where they are made or not quantised.
 std::optional<CodeFormat> kept_codes(const std::vector<LayerParameter>& product, const TensorNames::Layer& names,
-                                     const TensorFile& file, const QuantScheme& quantization) {
-  if (!quantization.on()) return std::nullopt;
+                                     const TensorFile& file, const QuantScheme& quantization, bool transposed) {
+  if (!quantization.on() || transposed) return std::nullopt;
   std::vector<std::string> tensors;
   for (const LayerParameter& row : product) tensors.push_back(row.name_in(names));
   std::optional<CodeFormat> codes = common_code_format(file, tensors);
@@ -87,8 +87,8 @@ std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description,
     for (const std::vector<LayerParameter>& product : products_of(table)) {
       std::optional<CodeFormat> kept;
       if (file != nullptr)
-        kept =
-            kept_codes(product, description->names.layers[static_cast<std::size_t>(layer)], *file, sizes.quantization);
+        kept = kept_codes(product, description->names.layers[static_cast<std::size_t>(layer)], *file,
+                          sizes.quantization, description->names.transposed_products);
       bytes += product_bytes(product, sizes, kept);
     }
     if (file == nullptr || !sizes.quantization.on()) known = bytes - before;
@@ -124,9 +124,9 @@ QuantizedProducts quantized_products(const ModelDescription& description, const 
   QuantizedProducts count;
   for (std::int64_t layer = 0; quantization.on() && layer < description.config.num_hidden_layers; ++layer) {
     for (const std::vector<LayerParameter>& product : products_of(layer_parameters(description.config, layer))) {
-      const bool kept =
-          kept_codes(product, description.names.layers[static_cast<std::size_t>(layer)], file, quantization)
-              .has_value();
+      const bool kept = kept_codes(product, description.names.layers[static_cast<std::size_t>(layer)], file,
+                                   quantization, description.names.transposed_products)
+                            .has_value();
       ++(kept ? count.kept : count.made);
     }
   }

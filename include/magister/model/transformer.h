@@ -133,7 +133,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype);
 
-// Throws Error(kConfig) naming what this model asks for and the passes on GPUs do not compute.
+// What this model asks for and the passes on GPUs do not compute, in words; empty: nothing. Throws Error(kConfig) naming it.
+std::string missing_on_gpus(const ModelConfig& config);
 void check_gpu_computes(const ModelConfig& config);
 
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.

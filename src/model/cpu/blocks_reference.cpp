@@ -40,7 +40,9 @@ at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, doub
 
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
   if (!norms.input_D.defined()) return hidden_TD;
-  return plain_rms_norm(norms.centred ? hidden_TD - hidden_TD.mean(-1, true) : hidden_TD, norms.input_D, eps);
+  const at::Tensor normed_TD =
+      plain_rms_norm(norms.centred ? hidden_TD - hidden_TD.mean(-1, true) : hidden_TD, norms.input_D, eps);
+  return norms.input_bias_D.defined() ? normed_TD + norms.input_bias_D : normed_TD;
 }
 
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps) {
@@ -92,9 +94,15 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
 
 at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const auto halves = plain_linear(input_TD, weights_.gate_up_proj).chunk(2, -1);
-  const at::Tensor gate_TF = shape_.activation == Activation::kSilu ? at::silu(halves[0]) : at::gelu(halves[0], "tanh");
-  return plain_linear(gate_TF * halves[1], weights_.down_proj);
+  const auto activated = [&](const at::Tensor& x_TF) {
+    return shape_.activation == Activation::kSilu
+               ? at::silu(x_TF)
+               : at::gelu(x_TF, shape_.activation == Activation::kGelu ? "none" : "tanh");
+  };
+  const at::Tensor product_TF2 = plain_linear(input_TD, weights_.gate_up_proj);
+  if (!shape_.gated_mlp) return plain_linear(activated(product_TF2), weights_.down_proj);
+  const auto halves = product_TF2.chunk(2, -1);
+  return plain_linear(activated(halves[0]) * halves[1], weights_.down_proj);
 }
 
 at::Tensor Experts::reference_logits(const at::Tensor& hidden_TD) const {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/rope.h"
 #include "model/cpu/block_norms.h"
@@ -40,6 +41,27 @@ void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const Pa
       std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
     }
   }
+}
+
+// Adds the vectors of the rows' positions. They end where the training did: nothing stands for a later one.
+void add_positions(const Linear& positions, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                   float* hidden_TD) {
+  const std::int64_t D = positions.in_features();
+  std::vector<float> row_D(static_cast<std::size_t>(D));
+  for (std::int64_t t = begin; t < end; ++t) {
+    positions.copy_row(batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D.data());
+    for (std::int64_t d = 0; d < D; ++d) hidden_TD[t * D + d] += row_D[static_cast<std::size_t>(d)];
+  }
+}
+
+// On every shard, so that all of them end.
+void check_positions(const ModelConfig& config, const PackedBatch& batch) {
+  if (!config.learned_positions || batch.num_tokens() == 0) return;
+  const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
+  MAGISTER_CHECK(last < config.max_position_embeddings, ExitCode::kConfig,
+                 "a sequence of {} tokens is longer than the {} positions that this model has learned (there is no "
+                 "vector for a later one); use shorter sequences",
+                 last + 1, config.max_position_embeddings);
 }
 
 }  // namespace
@@ -132,6 +154,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
                                 std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
                                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
+  check_positions(weights_.config, batch);
   const at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
   if (T == 0) return hidden_TD;
   const LayerShape& shape = weights_.decoder.front().shape();
@@ -147,6 +170,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     embed_rows(weights_.embedding, weights_.partition.vocab, scale, batch, begin, end, pass.hidden());
+    if (weights_.positions.weight_NK.defined()) add_positions(weights_.positions, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   if (after_layer) after_layer(-1, hidden_TD);
@@ -186,6 +210,9 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   at::Tensor hidden_TD =
       at::embedding(weights_.embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
   hidden_TD = hidden_TD * mine_T.unsqueeze(1) * weights_.embedding_scale();
+  check_positions(weights_.config, batch);
+  if (weights_.positions.weight_NK.defined())
+    hidden_TD = hidden_TD + at::embedding(weights_.positions.weight_NK, batch.positions_T.to(at::kLong)).to(at::kFloat);
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
     return partial_TD;

@@ -36,6 +36,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   layers.partition = partition_for(description.config, tp_rank, tp_size);
   WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool, hook);
   layers.embedding = {source.load_embeddings(), {}};
+  layers.positions = {source.load_positions(), {}};
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
@@ -44,7 +45,9 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
-    BlockNorms mlp_norms = description.config.parallel_residual ? attention.norms : source.load_mlp_norms(i);
+    BlockNorms mlp_norms = description.config.parallel_residual && !description.config.parallel_norms
+                               ? attention.norms
+                               : source.load_mlp_norms(i);
     if (description.config.is_sparse(i)) {
       layers.decoder.push_back(
           {{shape, std::move(attention)}, Experts(shape, load_experts(source, i, shape, std::move(mlp_norms), pool))});
@@ -54,7 +57,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     mlp.down_proj = pack(source.load_down_proj(i), &pool);
     layers.decoder.push_back({{shape, std::move(attention)}, FeedForward(shape, std::move(mlp))});
   }
-  layers.norm = {source.load_norm(), {}, description.config.norm_kind == NormKind::kLayer};
+  layers.norm = source.load_norm();
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
                     layers.partition.head_rows(description.config),
                     description.config.head_outputs(),

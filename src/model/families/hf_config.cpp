@@ -204,6 +204,18 @@ std::vector<std::string> HfConfig::labels() const {
   return names;
 }
 
+void HfConfig::call(std::span<const std::pair<const char*, const char*>> keys) {
+  for (const auto& [common, theirs] : keys) {
+    const auto found = root_->find(theirs);
+    if (found == root_->end()) {
+      root_->erase(common);  // transformers does not look at it either
+    } else {
+      nlohmann::json value = *found;
+      (*root_)[common] = std::move(value);
+    }
+  }
+}
+
 void HfConfig::accept_quantization() {
   root_->erase("quantization_config");
   root_->erase("compression_config");
@@ -224,7 +236,8 @@ void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
 Activation HfConfig::activation() const {
   const std::string name = text_or("hidden_act", text_or("hidden_activation", "silu"));
   if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") return Activation::kGeluTanh;
+  if (name == "gelu" && is_named(computes_, "gelu by the normal distribution")) return Activation::kGelu;
   if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
   fail(ExitCode::kData,
        "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed, and results would be wrong); use "

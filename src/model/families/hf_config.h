@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "magister/model/model_config.h"
@@ -50,6 +51,8 @@ class HfConfig {
   Activation activation() const;  // hidden_act; absent: silu
   // Which layers slide, by layer_types.
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;
+  // Common names for the keys of {common name, the file's name}, of which the file's alone counts.
+  void call(std::span<const std::pair<const char*, const char*>> keys);
   // The tensor file has read and applied quantization_config: it is no longer a fault.
   void accept_quantization();
   // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and
