@@ -17,6 +17,10 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.kv_heads = static_cast<std::int64_t>(partition.kv_heads.size());
   shape.head_dim = config.head_dim;
   shape.mlp = static_cast<std::int64_t>(partition.mlp.size());
+  shape.expert_mlp = static_cast<std::int64_t>(partition.expert.size());
+  shape.num_experts = config.num_experts;
+  shape.experts_per_token = config.num_experts_per_tok;
+  shape.norm_topk_prob = config.norm_topk_prob;
   shape.sliding_window = config.slides(layer) ? config.sliding_window : 0;
   shape.rotary_dim = config.rotary_dim_of(layer);
   shape.rope_table = config.sliding_rope && config.slides(layer) ? 1 : 0;
@@ -26,8 +30,10 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   }
   shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
   shape.activation = config.activation;
+  shape.gated_mlp = config.gated_mlp;
   shape.attention_scale = config.attention_multiplier > 0 ? static_cast<float>(config.attention_multiplier)
                                                           : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  shape.clip_qkv = static_cast<float>(config.clip_qkv);
   shape.attention_softcap = static_cast<float>(config.attn_logit_softcapping);
   return shape;
 }

@@ -15,10 +15,12 @@
 namespace magister {
 
 std::uint64_t ModelConfig::num_parameters() const {
-  std::uint64_t layer = 0, sum = 0;
-  for (const LayerParameter& row : layer_parameters(*this)) layer += num_elements(row.shape);
+  std::uint64_t sum = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(*this, layer)) sum += num_elements(row.shape);
+  }
   for (const ModelParameter& row : model_parameters(*this)) sum += num_elements(row.shape);
-  return layer * static_cast<std::uint64_t>(num_hidden_layers) + sum;
+  return sum;
 }
 
 namespace {
@@ -51,8 +53,7 @@ ModelDescription describe_source(HfConfig& source) {
   ModelDescription description;
   const Family& family = family_of(source);
   description.config = read_config(source, family);
-  description.names = hf_tensor_names(description.config, family.hf_renames);
-  description.names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
+  description.names = hf_tensor_names(description.config, family);
   return description;
 }
 
@@ -60,6 +61,11 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
   HfConfig source(config_path);
   if (file.dequantizes()) source.accept_quantization();
   ModelDescription description = describe_source(source);
+  if (file.find(description.names.embed_tokens) == nullptr) {
+    const char* prefix = family_of(source).hf_optional_prefix;
+    TensorNames bare = without_prefix(description.config, description.names, prefix);
+    if (file.find(bare.embed_tokens) != nullptr) description.names = std::move(bare);
+  }
   const TensorInfo* head = file.find("lm_head.weight");
   const TensorInfo* embeddings = file.find(description.names.embed_tokens);
   if (description.config.is_classifier() || !description.config.tie_word_embeddings || head == nullptr ||

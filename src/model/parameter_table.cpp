@@ -7,7 +7,29 @@
 
 namespace magister {
 
-std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
+std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert) {
+  using Expert = TensorNames::Layer::Expert;
+  const std::int64_t D = config.hidden_size, F = config.moe_intermediate_size, X = config.num_experts;
+  const auto row = [&](std::string Expert::* name, const char* hf, const char* gguf, std::int64_t rows,
+                       std::int64_t columns, Division division, FusedProduct product) {
+    LayerParameter out{nullptr, hf, gguf, {rows, columns}, division, product};
+    out.expert = expert;
+    out.expert_name = name;
+    if (config.stacked_experts) {
+      out.stored = {X, rows, columns};
+      out.first_row = expert * rows;
+    }
+    return out;
+  };
+  return {row(&Expert::gate_proj, "mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", F, D,
+              Division::kExpertRows, FusedProduct::kGateUp),
+          row(&Expert::up_proj, "mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", F, D, Division::kExpertRows,
+              FusedProduct::kGateUp),
+          row(&Expert::down_proj, "mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", D, F,
+              Division::kExpertColumns, FusedProduct::kDown)};
+}
+
+std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer) {
   using Layer = TensorNames::Layer;
   const std::int64_t D = config.hidden_size, F = config.intermediate_size, E = config.head_dim;
   const std::int64_t Q = config.num_attention_heads * E, K = config.num_key_value_heads * E;
@@ -18,7 +40,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
   const bool on_input = config.norm_placement != NormPlacement::kOutput,
              on_output = config.norm_placement != NormPlacement::kInput;
   add(on_input, {&Layer::attention_input_norm, "input_layernorm.weight", "attn_norm.weight", {D}});
-  // Weights of one product, which some files hold as one tensor of this name.
+  add(on_input && config.norm_bias, {&Layer::attention_input_norm_bias, "input_layernorm.bias", "attn_norm.bias", {D}});
+  // Weights of one product, or their biases, which some files hold as one tensor of this name.
   const auto add_product = [&](bool fused, std::vector<LayerParameter> rows, const char* hf, const char* gguf) {
     std::int64_t sum = 0;
     for (LayerParameter& row : rows) {
@@ -29,21 +52,46 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
       if (fused) {
         row.hf = hf;
         row.gguf = gguf;
-        row.stored = {sum, D};
+        row.stored = row.shape;
+        row.stored[0] = sum;
       }
       add(true, std::move(row));
     }
   };
   using enum Division;
   constexpr FusedProduct kQkv = FusedProduct::kQkv, kGateUp = FusedProduct::kGateUp;
+  const auto add_mlp = [&] {
+    const LayerParameter up{&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp};
+    if (config.gated_mlp) {
+      add_product(config.fused_gate_up_proj,
+                  {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp}, up},
+                  "mlp.gate_up_proj.weight", "ffn_up.weight");
+    } else {
+      add(true, up);
+    }
+    add(config.mlp_bias && config.gated_mlp,
+        {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
+    add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
+    add(true, {&Layer::down_proj,
+               "mlp.down_proj.weight",
+               "ffn_down.weight",
+               {D, F},
+               Division::kMlpColumns,
+               FusedProduct::kDown});
+    add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
+  };
   add_product(config.fused_qkv_proj,
               {{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
                {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
                {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {K, D}, kKvHeadRows, kQkv}},
               "self_attn.qkv_proj.weight", "attn_qkv.weight");
-  add(config.qkv_bias, {&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, Division::kHeadRows});
-  add(config.qkv_bias, {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, Division::kKvHeadRows});
-  add(config.qkv_bias, {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, Division::kKvHeadRows});
+  if (config.qkv_bias) {
+    add_product(config.fused_qkv_proj,
+                {{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
+                 {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
+                 {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {K}, kKvHeadRows}},
+                "self_attn.qkv_proj.bias", "attn_qkv.bias");
+  }
   const bool of_all = config.qk_norm_of_all_heads;
   add(config.qk_norm,
       {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {of_all ? Q : E}, of_all ? kHeadRows : kWhole});
@@ -61,26 +109,33 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config) {
   add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
   add(on_output, {&Layer::attention_output_norm, "post_attention_layernorm.weight", "post_attention_norm.weight", {D}});
   // Llama's files name the norm on the MLP's input after what stands before it.
-  add(on_input && !config.parallel_residual,
-      {&Layer::mlp_input_norm,
-       on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
-       "ffn_norm.weight",
-       {D}});
-  add_product(config.fused_gate_up_proj,
-              {{&Layer::gate_proj, "mlp.gate_proj.weight", "ffn_gate.weight", {F, D}, kMlpRows, kGateUp},
-               {&Layer::up_proj, "mlp.up_proj.weight", "ffn_up.weight", {F, D}, kMlpRows, kGateUp}},
-              "mlp.gate_up_proj.weight", "ffn_up.weight");
-  add(config.mlp_bias, {&Layer::gate_bias, "mlp.gate_proj.bias", "ffn_gate.bias", {F}, Division::kMlpRows});
-  add(config.mlp_bias, {&Layer::up_bias, "mlp.up_proj.bias", "ffn_up.bias", {F}, Division::kMlpRows});
-  add(true, {&Layer::down_proj,
-             "mlp.down_proj.weight",
-             "ffn_down.weight",
-             {D, F},
-             Division::kMlpColumns,
-             FusedProduct::kDown});
-  add(config.mlp_bias, {&Layer::down_bias, "mlp.down_proj.bias", "ffn_down.bias", {D}, Division::kFirstShard});
+  const bool own_norm = on_input && (!config.parallel_residual || config.parallel_norms);
+  add(own_norm && config.norm_bias,
+      {&Layer::mlp_input_norm_bias, "post_attention_layernorm.bias", "ffn_norm.bias", {D}});
+  add(own_norm, {&Layer::mlp_input_norm,
+                 on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+                 "ffn_norm.weight",
+                 {D}});
+  const bool sparse = config.is_sparse(layer);
+  add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
+  for (std::int64_t expert = 0; sparse && expert < config.num_experts; ++expert) {
+    for (LayerParameter& row : expert_parameters(config, expert)) add(true, std::move(row));
+  }
+  if (!sparse) add_mlp();
   add(on_output, {&Layer::mlp_output_norm, "post_feedforward_layernorm.weight", "post_ffw_norm.weight", {D}});
   return all;
+}
+
+std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table) {
+  std::vector<std::vector<LayerParameter>> products;
+  for (const LayerParameter& row : table) {
+    if (row.product == FusedProduct::kNone) continue;
+    // Biases may stand between; no product's rows stand between those of another.
+    const LayerParameter* before = products.empty() ? nullptr : &products.back().front();
+    if (before == nullptr || before->product != row.product || before->expert != row.expert) products.emplace_back();
+    products.back().push_back(row);
+  }
+  return products;
 }
 
 std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
@@ -88,6 +143,13 @@ std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   std::vector<ModelParameter> all = {
       {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows},
       {&TensorNames::norm, "model.norm.weight", "output_norm.weight", {D}}};
+  if (config.norm_bias) all.push_back({&TensorNames::norm_bias, "model.norm.bias", "output_norm.bias", {D}});
+  if (config.learned_positions)
+    all.push_back({&TensorNames::embed_positions,
+                   "model.embed_positions.weight",
+                   "position_embd.weight",
+                   {config.max_position_embeddings, D},
+                   Division::kFirstShard});
   if (config.is_classifier()) {
     all.push_back({&TensorNames::lm_head, "score.weight", "", {config.head_outputs(), D}, Division::kWhole});
   } else if (!config.tie_word_embeddings) {
@@ -125,6 +187,10 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
       return {all_rows, heads(partition.heads)};
     case Division::kMlpColumns:
       return {all_rows, partition.mlp};
+    case Division::kExpertRows:
+      return of_rows(partition.expert);
+    case Division::kExpertColumns:
+      return {all_rows, partition.expert};
     case Division::kFirstShard:
       return tp_rank == 0 ? ShardSlice{all_rows, all_columns} : ShardSlice{};
     case Division::kWhole:

@@ -24,8 +24,14 @@ IndexRange stepped_part(std::uint64_t total, std::uint64_t index, std::uint64_t 
   return {steps.begin * unit, std::min(steps.end * unit, total)};
 }
 
+// Of the narrower kind where a model has experts and plain MLPs.
+std::int64_t mlp_columns(const ModelConfig& config) {
+  return config.num_experts > 0 ? std::min(config.intermediate_size, config.moe_intermediate_size)
+                                : config.intermediate_size;
+}
+
 std::int64_t largest_tp_size(const ModelConfig& config) {
-  return std::min({config.num_attention_heads, config.intermediate_size, config.vocab_size});
+  return std::min({config.num_attention_heads, mlp_columns(config), config.vocab_size});
 }
 
 }  // namespace
@@ -35,7 +41,7 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
       tp_size >= 1 && tp_size <= largest_tp_size(config), ExitCode::kConfig,
       "a model of {} attention heads, {} MLP columns and {} words cannot be divided over {} devices (each needs "
       "at least one of each); use groups of 1 to {} devices",
-      config.num_attention_heads, config.intermediate_size, config.vocab_size, tp_size, largest_tp_size(config));
+      config.num_attention_heads, mlp_columns(config), config.vocab_size, tp_size, largest_tp_size(config));
   MAGISTER_CHECK(
       tp_size == 1 || !config.qk_norm_of_all_heads, ExitCode::kConfig,
       "a model of the family {} cannot be divided over {} devices (its norms on q and k are over all heads, of which a "
@@ -55,6 +61,8 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
     part.kv_heads = {part.heads.begin / heads_per_kv, (part.heads.end - 1) / heads_per_kv + 1};
   }
   part.mlp = stepped_part(static_cast<std::uint64_t>(config.intermediate_size), index, count, 32);
+  if (config.num_experts > 0)
+    part.expert = stepped_part(static_cast<std::uint64_t>(config.moe_intermediate_size), index, count, 32);
   part.vocab = stepped_part(static_cast<std::uint64_t>(config.vocab_size), index, count, 64);
   return part;
 }

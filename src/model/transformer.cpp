@@ -159,11 +159,16 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 double Transformer::forward_flops(const PackedBatch& batch) const {
   const ModelConfig& c = config();
   const double E = c.head_dim, H = c.num_attention_heads;
-  double products = 0;
-  for (const LayerParameter& row : layer_parameters(c)) {
-    if (row.product != FusedProduct::kNone) products += static_cast<double>(num_elements(row.shape));
+  double products = 0;  // a token's
+  for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(c, layer)) {
+      if (row.product == FusedProduct::kNone && row.name != &TensorNames::Layer::router) continue;
+      const double used =
+          row.expert < 0 ? 1.0 : static_cast<double>(c.num_experts_per_tok) / static_cast<double>(c.num_experts);
+      products += used * static_cast<double>(num_elements(row.shape));
+    }
   }
-  double flops = 2.0 * products * batch.num_tokens() * static_cast<double>(c.num_hidden_layers);
+  double flops = 2.0 * products * batch.num_tokens();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const double length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], w = c.sliding_window;
     const double all = length * (length + 1) / 2, in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;

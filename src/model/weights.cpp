@@ -92,25 +92,41 @@ at::Tensor WeightSource::load_norm_weight(const std::string& name, IndexRange ra
   return weight.defined() && description_.config.norm_weights_plus_one ? weight.add_(1.0) : weight;
 }
 
-at::Tensor WeightSource::load_norm() {
-  const at::Tensor weight =
-      load_norm_weight(description_.names.norm, {0, static_cast<std::uint64_t>(description_.config.hidden_size)});
+at::Tensor WeightSource::load_positions() {
+  const std::string& name = description_.names.embed_positions;
+  if (name.empty() || tp_rank_ > 0) return {};
+  const std::int64_t P = description_.config.max_position_embeddings, D = description_.config.hidden_size;
+  at::Tensor out_PD = allocate({P, D}, dtype_);
+  read(name, {0, static_cast<std::uint64_t>(P)}, {0, static_cast<std::uint64_t>(D)}, out_PD);
+  return out_PD;
+}
+
+BlockNorms WeightSource::load_norm() {
+  const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
+  BlockNorms norm{load_norm_weight(description_.names.norm, all),
+                  {},
+                  description_.config.norm_kind == NormKind::kLayer,
+                  load_vector(description_.names.norm_bias, all)};
   // The head has no bias: what scales its input scales the logits.
   const double scale = description_.config.logit_scale;
-  return scale == 1.0 ? weight : weight.mul_(scale);
+  if (scale == 1.0) return norm;
+  norm.input_D.mul_(scale);
+  if (norm.input_bias_D.defined()) norm.input_bias_D.mul_(scale);
+  return norm;
 }
 
 BlockNorms WeightSource::load_attention_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
   return {load_norm_weight(names.attention_input_norm, all), load_norm_weight(names.attention_output_norm, all),
-          description_.config.norm_kind == NormKind::kLayer};
+          description_.config.norm_kind == NormKind::kLayer, load_vector(names.attention_input_norm_bias, all)};
 }
 
 BlockNorms WeightSource::load_mlp_norms(std::int64_t layer) {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   const TensorNames::Layer& names = names_of(layer);
-  return {load_norm_weight(names.mlp_input_norm, all), load_norm_weight(names.mlp_output_norm, all)};
+  return {load_norm_weight(names.mlp_input_norm, all), load_norm_weight(names.mlp_output_norm, all),
+          description_.config.norm_kind == NormKind::kLayer, load_vector(names.mlp_input_norm_bias, all)};
 }
 
 at::Tensor WeightSource::load_q_norm(std::int64_t layer) {
@@ -130,6 +146,12 @@ void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange c
     const RowBlock& block = parts[static_cast<std::size_t>(index)];
     const std::int64_t rows = size_of(block.rows), K = out_NK.size(1);
     const at::Tensor out_RK = out_NK.narrow(0, block.output, rows);
+    if (block.transposed) {
+      at::Tensor stored_KR = at::empty({K, rows}, out_NK.options());
+      read(block.tensor, columns, block.rows, stored_KR);
+      out_RK.copy_(stored_KR.t());
+      return;
+    }
     if (!block.as_halves) return read(block.tensor, block.rows, columns, out_RK);
     at::Tensor pairs_RK = at::empty({rows, K}, out_NK.options());
     read(block.tensor, block.rows, columns, pairs_RK);
@@ -150,7 +172,8 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
     if (tensors.empty() || tensors.back() != block.tensor) tensors.push_back(block.tensor);
   }
   Linear out;
-  const std::optional<CodeFormat> codes = common_code_format(file_, tensors);
+  const std::optional<CodeFormat> codes =
+      description_.names.transposed_products ? std::nullopt : common_code_format(file_, tensors);
   if (codes && quantization_.keeps(*codes)) {
     out = keep_codes(file_, blocks, N, *codes, quantization_, columns, pool_);
   } else {
@@ -166,9 +189,9 @@ Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int6
   return out;
 }
 
-std::uint64_t WeightSource::first_row(std::string TensorNames::Layer::* weight) const {
-  for (const LayerParameter& row : layer_parameters(description_.config)) {
-    if (row.name == weight) return static_cast<std::uint64_t>(row.first_row);
+std::uint64_t WeightSource::first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const {
+  for (const LayerParameter& row : layer_parameters(description_.config, layer)) {
+    if (row.expert < 0 && row.name == weight) return static_cast<std::uint64_t>(row.first_row);
   }
   return 0;
 }
@@ -184,10 +207,15 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
   std::int64_t output = blocks.empty() ? 0 : blocks.back().output + size_of(blocks.back().rows);
   const auto add = [&](std::uint64_t begin, std::uint64_t end, bool as_halves) {
     if (begin == end) return;
-    blocks.push_back({name, {begin, end}, output, as_halves});
+    blocks.push_back({name, {begin, end}, output, as_halves, description_.names.transposed_products});
     output += size_of(blocks.back().rows);
   };
-  const std::uint64_t first = first_row(weight);
+  const std::uint64_t first = first_row(layer, weight);
+  if (config.fused_qkv_by_head) {
+    for (std::uint64_t head = heads.begin; head < heads.end; ++head)
+      add(head_row(first, head), head_row(first, head) + E, false);
+    return;
+  }
   if (!pairs) return add(first + heads.begin * E, first + heads.end * E, false);
   for (std::uint64_t head = heads.begin; head < heads.end; ++head) {  // pairs are told apart head by head
     add(first + head * E, first + head * E + R, true);
@@ -197,14 +225,32 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
 
 RowBlock WeightSource::mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight,
                                 std::int64_t output) const {
-  const std::uint64_t first = first_row(weight);
-  return {names_of(layer).*weight, {first + partition_.mlp.begin, first + partition_.mlp.end}, output};
+  const std::uint64_t first = first_row(layer, weight);
+  return {names_of(layer).*weight,
+          {first + partition_.mlp.begin, first + partition_.mlp.end},
+          output,
+          false,
+          description_.names.transposed_products};
 }
 
-void WeightSource::read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary) {
+std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) const {
+  const auto E = static_cast<std::uint64_t>(description_.config.head_dim);
+  if (!description_.config.fused_qkv_by_head) return first + head * E;
+  // q, k and v of each head follow each other; `first` counts as if all of q did.
+  const std::uint64_t part = first / (static_cast<std::uint64_t>(description_.config.num_attention_heads) * E);
+  return (3 * head + part) * E;
+}
+
+void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
+                                  at::Tensor out, bool rotary) {
   const std::int64_t E = description_.config.head_dim;
   const auto e = static_cast<std::uint64_t>(E);
-  read(name, {0, 1}, {heads.begin * e, heads.end * e}, out.unsqueeze(0));
+  const std::uint64_t first = first_row(layer, bias);
+  for (std::uint64_t head = heads.begin; head < heads.end; ++head) {
+    const std::uint64_t row = head_row(first, head);
+    read(names_of(layer).*bias, {0, 1}, {row, row + e},
+         out.narrow(0, static_cast<std::int64_t>(head - heads.begin) * E, E).unsqueeze(0));
+  }
   if (!rotary || !description_.names.interleaved_rope_rows) return;
   const std::int64_t R = description_.config.rotary_dim > 0 ? description_.config.rotary_dim : E;
   for (std::int64_t row = 0; row < out.size(0); row += E) {
@@ -225,16 +271,17 @@ Linear WeightSource::load_qkv_proj(std::int64_t layer) {
   Linear out = load_product(blocks, q + 2 * k, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
   if (names.q_bias.empty()) return out;
   out.bias_N = allocate({q + 2 * k}, at::kFloat);
-  read_head_bias(names.q_bias, partition_.heads, out.bias_N.narrow(0, 0, q), true);
-  read_head_bias(names.k_bias, partition_.kv_heads, out.bias_N.narrow(0, q, k), true);
-  read_head_bias(names.v_bias, partition_.kv_heads, out.bias_N.narrow(0, q + k, k), false);
+  read_head_bias(layer, &Layer::q_bias, partition_.heads, out.bias_N.narrow(0, 0, q), true);
+  read_head_bias(layer, &Layer::k_bias, partition_.kv_heads, out.bias_N.narrow(0, q, k), true);
+  read_head_bias(layer, &Layer::v_bias, partition_.kv_heads, out.bias_N.narrow(0, q + k, k), false);
   return out;
 }
 
 Linear WeightSource::load_partial(const std::string& name, IndexRange columns, std::uint64_t width,
                                   const std::string& bias) {
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
-  Linear out = load_product({{name, {0, D}}}, description_.config.hidden_size, columns, width);
+  Linear out = load_product({{name, {0, D}, 0, false, description_.names.transposed_products}},
+                            description_.config.hidden_size, columns, width);
   if (tp_rank_ == 0) out.bias_N = load_vector(bias, {0, D});
   return out;
 }
@@ -250,13 +297,15 @@ Linear WeightSource::load_gate_up_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   const std::int64_t f = size_of(partition_.mlp);
-  Linear out = load_product(
-      {mlp_rows(layer, &TensorNames::Layer::gate_proj, 0), mlp_rows(layer, &TensorNames::Layer::up_proj, f)}, 2 * f,
-      {0, D}, D);
-  if (names.gate_bias.empty()) return out;
-  out.bias_N = allocate({2 * f}, at::kFloat);
-  read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
-  read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, f, f).unsqueeze(0));
+  std::vector<RowBlock> blocks;
+  if (description_.config.gated_mlp) blocks.push_back(mlp_rows(layer, &TensorNames::Layer::gate_proj, 0));
+  const std::int64_t up = static_cast<std::int64_t>(blocks.size()) * f;
+  blocks.push_back(mlp_rows(layer, &TensorNames::Layer::up_proj, up));
+  Linear out = load_product(blocks, up + f, {0, D}, D);
+  if (names.up_bias.empty()) return out;
+  out.bias_N = allocate({up + f}, at::kFloat);
+  if (up > 0) read(names.gate_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, 0, f).unsqueeze(0));
+  read(names.up_bias, {0, 1}, partition_.mlp, out.bias_N.narrow(0, up, f).unsqueeze(0));
   return out;
 }
 
@@ -266,12 +315,42 @@ Linear WeightSource::load_down_proj(std::int64_t layer) {
                       static_cast<std::uint64_t>(description_.config.intermediate_size), names.down_bias);
 }
 
+Linear WeightSource::load_router(std::int64_t layer) {
+  const ModelConfig& config = description_.config;
+  Linear out{allocate({config.num_experts, config.hidden_size}, at::kFloat), {}};
+  read(names_of(layer).router, {0, static_cast<std::uint64_t>(config.num_experts)},
+       {0, static_cast<std::uint64_t>(config.hidden_size)}, out.weight_NK);
+  return out;
+}
+
+Linear WeightSource::load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert) {
+  const std::int64_t D = description_.config.hidden_size, f = size_of(partition_.expert);
+  std::vector<RowBlock> blocks;
+  for (const LayerParameter& row : expert_parameters(description_.config, expert)) {
+    if (row.product != FusedProduct::kGateUp) continue;
+    const auto first = static_cast<std::uint64_t>(row.first_row);
+    blocks.push_back({row.name_in(names_of(layer)),
+                      {first + partition_.expert.begin, first + partition_.expert.end},
+                      static_cast<std::int64_t>(blocks.size()) * f});
+  }
+  return load_product(blocks, 2 * f, {0, static_cast<std::uint64_t>(D)}, static_cast<std::uint64_t>(D));
+}
+
+Linear WeightSource::load_expert_down_proj(std::int64_t layer, std::int64_t expert) {
+  const LayerParameter row = expert_parameters(description_.config, expert).back();
+  const auto first = static_cast<std::uint64_t>(row.first_row), D = static_cast<std::uint64_t>(row.shape[0]);
+  return load_product({{row.name_in(names_of(layer)), {first, first + D}}}, row.shape[0], partition_.expert,
+                      static_cast<std::uint64_t>(row.shape[1]));
+}
+
 void WeightSource::verify_all_used() const {
   std::set<std::string> known(description_.names.ignored.begin(), description_.names.ignored.end());
-  for (const LayerParameter& row : layer_parameters(description_.config)) {
-    if (row.division != Division::kFirstShard || tp_rank_ == 0) continue;
-    for (const TensorNames::Layer& names : description_.names.layers) known.insert(names.*row.name);
+  for (std::int64_t layer = 0; tp_rank_ > 0 && layer < description_.config.num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(description_.config, layer)) {
+      if (row.division == Division::kFirstShard) known.insert(row.name_in(names_of(layer)));
+    }
   }
+  if (tp_rank_ > 0) known.insert(description_.names.embed_positions);
   const std::lock_guard lock(mutex_);
   for (const TensorInfo& info : file_.tensors()) {
     MAGISTER_CHECK(used_.contains(info.name) || known.contains(info.name), ExitCode::kData,

@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "magister/model/parameter_table.h"
@@ -12,21 +11,14 @@
 namespace magister {
 namespace {
 
-// Codes that the products of a layer keep, in the order of kProducts; nothing where they are made or not quantised.
-using LayerCodes = std::array<std::optional<CodeFormat>, std::size(kProducts)>;
-
-LayerCodes kept_codes(const std::vector<LayerParameter>& table, const TensorNames::Layer& names, const TensorFile& file,
-                      const QuantScheme& quantization) {
-  LayerCodes codes;
-  if (!quantization.on()) return codes;
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    std::vector<std::string> tensors;
-    for (const LayerParameter& row : table) {
-      if (row.product == kProducts[i]) tensors.push_back(names.*row.name);
-    }
-    codes[i] = common_code_format(file, tensors);
-    if (codes[i] && !quantization.keeps(*codes[i])) codes[i].reset();
-  }
+// The format in which the file's codes of this product are kept; nothing where they are made or not quantised.
+std::optional<CodeFormat> kept_codes(const std::vector<LayerParameter>& product, const TensorNames::Layer& names,
+                                     const TensorFile& file, const QuantScheme& quantization, bool transposed) {
+  if (!quantization.on() || transposed) return std::nullopt;
+  std::vector<std::string> tensors;
+  for (const LayerParameter& row : product) tensors.push_back(row.name_in(names));
+  std::optional<CodeFormat> codes = common_code_format(file, tensors);
+  if (codes && !quantization.keeps(*codes)) codes.reset();
   return codes;
 }
 
@@ -38,45 +30,70 @@ struct Sizes {
   const QuantScheme& quantization;
 };
 
-// The products of a layer.
-std::uint64_t product_bytes(const std::vector<LayerParameter>& table, const Sizes& sizes, const LayerCodes& codes) {
+std::uint64_t product_bytes(const std::vector<LayerParameter>& product, const Sizes& sizes,
+                            const std::optional<CodeFormat>& kept) {
   const QuantScheme& quantization = sizes.quantization;
+  std::uint64_t rows = 0;
+  IndexRange columns;
+  for (const LayerParameter& row : product) {
+    const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank);
+    rows += slice.rows.size();
+    columns = slice.columns;
+  }
+  if (!quantization.on()) {
+    const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one a row
+    return rows * (columns.size() * c10::elementSize(sizes.dtype) + scale);
+  }
+  const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
+  return scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
+}
+
+// Everything of a layer but its products: norms, biases and routers, in f32.
+std::uint64_t other_layer_bytes(const std::vector<LayerParameter>& table, const Sizes& sizes) {
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    std::uint64_t rows = 0;
-    IndexRange columns;
-    for (const LayerParameter& row : table) {
-      if (row.product != kProducts[i]) continue;
-      const ShardSlice slice = slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank);
-      rows += slice.rows.size();
-      columns = slice.columns;
-    }
-    if (!quantization.on()) {
-      const std::uint64_t scale = sizes.dtype == at::kFloat8_e4m3fn ? sizeof(float) : 0;  // one a row
-      bytes += rows * (columns.size() * c10::elementSize(sizes.dtype) + scale);
-      continue;
-    }
-    const std::optional<CodeFormat>& kept = codes[i];
-    const QuantScheme scheme = kept ? quantization.of(*kept) : quantization;
+  for (const LayerParameter& row : table) {
+    if (row.product != FusedProduct::kNone) continue;
     bytes +=
-        scheme.bytes(static_cast<std::int64_t>(rows), columns, kept && kept->offset != CodeFormat::Offset::kMiddle);
+        sizeof(float) * slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank).num_elements();
   }
   return bytes;
 }
 
-// Everything but the products: norms and biases in f32, tables in the weights' type.
-std::uint64_t other_bytes(const std::vector<LayerParameter>& table, const Sizes& sizes) {
-  const auto elements = [&](const auto& row) {
-    return slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank).num_elements();
-  };
-  std::uint64_t layer = 0, bytes = 0;
-  for (const LayerParameter& row : table)
-    layer += row.product == FusedProduct::kNone ? elements(row) * sizeof(float) : 0;
+// What stands outside the layers: vectors in f32, tables in the weights' type.
+std::uint64_t model_parameter_bytes(const Sizes& sizes) {
+  std::uint64_t bytes = 0;
   const std::size_t table_bytes = c10::elementSize(sizes.dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : sizes.dtype);
   for (const ModelParameter& row : model_parameters(sizes.config)) {
-    bytes += elements(row) * (row.shape.size() == 1 ? sizeof(float) : table_bytes);
+    bytes += slice_of(row.shape, row.division, sizes.partition, sizes.config, sizes.tp_rank).num_elements() *
+             (row.shape.size() == 1 ? sizeof(float) : table_bytes);
   }
-  return static_cast<std::uint64_t>(sizes.config.num_hidden_layers) * layer + bytes;
+  return bytes;
+}
+
+// description and file: nullptr where only the config is known.
+std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description, const TensorFile* file) {
+  std::uint64_t bytes = model_parameter_bytes(sizes);
+  std::optional<std::uint64_t>
+      alike[2];  // of all layers with, and of all without experts, where codes do not tell them apart
+  for (std::int64_t layer = 0; layer < sizes.config.num_hidden_layers; ++layer) {
+    std::optional<std::uint64_t>& known = alike[sizes.config.is_sparse(layer) ? 1 : 0];
+    if (known) {
+      bytes += *known;
+      continue;
+    }
+    const std::uint64_t before = bytes;
+    const std::vector<LayerParameter> table = layer_parameters(sizes.config, layer);
+    bytes += other_layer_bytes(table, sizes);
+    for (const std::vector<LayerParameter>& product : products_of(table)) {
+      std::optional<CodeFormat> kept;
+      if (file != nullptr)
+        kept = kept_codes(product, description->names.layers[static_cast<std::size_t>(layer)], *file,
+                          sizes.quantization, description->names.transposed_products);
+      bytes += product_bytes(product, sizes, kept);
+    }
+    if (file == nullptr || !sizes.quantization.on()) known = bytes - before;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -84,22 +101,13 @@ std::uint64_t other_bytes(const std::vector<LayerParameter>& table, const Sizes&
 std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_rank, int tp_size,
                            const QuantScheme& quantization) {
   const Partition partition = partition_for(config, tp_rank, tp_size);
-  const std::vector<LayerParameter> table = layer_parameters(config);
-  const Sizes sizes{config, partition, dtype, tp_rank, quantization};
-  return static_cast<std::uint64_t>(config.num_hidden_layers) * product_bytes(table, sizes, {}) +
-         other_bytes(table, sizes);
+  return all_bytes({config, partition, dtype, tp_rank, quantization}, nullptr, nullptr);
 }
 
 std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
                            int tp_rank, int tp_size, const QuantScheme& quantization) {
   const Partition partition = partition_for(description.config, tp_rank, tp_size);
-  const std::vector<LayerParameter> table = layer_parameters(description.config);
-  const Sizes sizes{description.config, partition, dtype, tp_rank, quantization};
-  std::uint64_t bytes = other_bytes(table, sizes);
-  for (const TensorNames::Layer& names : description.names.layers) {
-    bytes += product_bytes(table, sizes, kept_codes(table, names, file, quantization));
-  }
-  return bytes;
+  return all_bytes({description.config, partition, dtype, tp_rank, quantization}, &description, &file);
 }
 
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
@@ -114,11 +122,13 @@ std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int t
 QuantizedProducts quantized_products(const ModelDescription& description, const TensorFile& file,
                                      const QuantScheme& quantization) {
   QuantizedProducts count;
-  const std::vector<LayerParameter> table = layer_parameters(description.config);
-  for (const TensorNames::Layer& names : description.names.layers) {
-    if (!quantization.on()) break;
-    for (const std::optional<CodeFormat>& format : kept_codes(table, names, file, quantization))
-      ++(format ? count.kept : count.made);
+  for (std::int64_t layer = 0; quantization.on() && layer < description.config.num_hidden_layers; ++layer) {
+    for (const std::vector<LayerParameter>& product : products_of(layer_parameters(description.config, layer))) {
+      const bool kept = kept_codes(product, description.names.layers[static_cast<std::size_t>(layer)], file,
+                                   quantization, description.names.transposed_products)
+                            .has_value();
+      ++(kept ? count.kept : count.made);
+    }
   }
   return count;
 }

@@ -86,6 +86,7 @@ LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoin
   const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
   if (free == 0) return layout;
   const ModelDescription& description = checkpoint.description();
+  check_gpu_computes(description.config);
   const QuantScheme scheme = quant_scheme_of(checkpoint.section());
   const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
   const std::uint64_t one_text = pass.sequence_tokens == 0 ? 0 : pass.sequence_tokens / KvPages::kSlots + 2;

@@ -193,6 +193,8 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
   }
 
   std::string out = "  model     " + model_words({config, dtype, scheme}) + "\n";
+  if (const std::string missing = missing_on_gpus(config); !missing.empty())
+    out += fmt::format("  devices   CPUs alone ({} is not computed on GPUs)\n", missing);
   out += formats_table(config, listed_sizes(config, gpus_per_group));
   out += fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values",
                      "in all", device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));

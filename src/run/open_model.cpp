@@ -47,6 +47,7 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   model.gpu = gpu;
   model.file = &checkpoint.file();
   model.description = checkpoint.description();
+  if (gpu) check_gpu_computes(model.description.config);
   model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
   if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
     const int capability = gpu_compute_capability(gpu->device);

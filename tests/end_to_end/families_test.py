@@ -33,7 +33,8 @@ tasks:
 """
 TOKENS = 20
 UNDIVIDED = ("olmo2", "olmo3")
-VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2")
+VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2", "mixtral", "qwen3_moe", "gpt_neox", "gpt2")
+ON_CPUS_ALONE = ("mixtral", "qwen3_moe", "gpt_neox", "gpt2")
 # A head that is the embeddings writes its last token again: they are large beside what random layers add.
 tiny_models.VARIANTS.update({name: dataclasses.replace(tiny_models.VARIANTS[name], changes={
     **tiny_models.VARIANTS[name].changes, "tie_word_embeddings": False}) for name in VARIANTS})
@@ -61,10 +62,13 @@ class Families(unittest.TestCase):
         (self.folder / "data.jsonl").write_text("".join(json.dumps({"id": f"r{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
         self.texts = texts
 
-    def ids(self, name, model, shards, **environment):
+    def start(self, name, model, shards, **environment):
         path = self.folder / f"{name}.yaml"
         path.write_text(TASK.format(name=name, runs=self.folder / "runs", model=model, data=self.folder / "data.jsonl", shards=shards, tokens=TOKENS))
-        done = subprocess.run([tiny_world.PROGRAM, "run", str(path)], env={**self.world.environment, **environment}, capture_output=True, text=True)
+        return subprocess.run([tiny_world.PROGRAM, "run", str(path)], env={**self.world.environment, **environment}, capture_output=True, text=True)
+
+    def ids(self, name, model, shards, **environment):
+        done = self.start(name, model, shards, **environment)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         with h5py.File(self.folder / "runs" / name / "answers.h5") as file:
             offset, tokens = file["samples/offset"][:], file["tokens/id"][:]
@@ -75,7 +79,12 @@ class Families(unittest.TestCase):
             model = tiny_models.make(self.folder, variant)
             reference, tokenizer = tiny_models.load_reference(model), Tokenizer.from_file(str(model / "tokenizer.json"))
             wanted = [greedy(reference, tokenizer.encode(text).ids) for text in self.texts]
-            runs = {"one": (1, {}), "gpu": (1, {"MAGISTER_GPU_CODE_ON_HOST": "1"})}
+            on_gpus = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
+            runs = {"one": (1, {})} if variant in ON_CPUS_ALONE else {"one": (1, {}), "gpu": (1, on_gpus)}
+            if variant in ON_CPUS_ALONE:
+                refused = self.start(f"{variant}_gpu", model, 1, **on_gpus)
+                self.assertEqual(refused.returncode, 78, refused.stderr[-2000:])
+                self.assertRegex(refused.stderr, "on a GPU .* is computed on CPUs alone")
             if reference.config.model_type not in UNDIVIDED:
                 runs["two"] = (2, {})
             for name, (shards, environment) in runs.items():

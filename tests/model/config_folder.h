@@ -46,10 +46,17 @@ inline json base_config(const std::string& type) {
                                                       {"glm", "GlmForCausalLM"},
                                                       {"glm4", "Glm4ForCausalLM"},
                                                       {"cohere", "CohereForCausalLM"},
-                                                      {"cohere2", "Cohere2ForCausalLM"}};
+                                                      {"cohere2", "Cohere2ForCausalLM"},
+                                                      {"mixtral", "MixtralForCausalLM"},
+                                                      {"qwen3_moe", "Qwen3MoeForCausalLM"},
+                                                      {"olmoe", "OlmoeForCausalLM"},
+                                                      {"gpt_neox", "GPTNeoXForCausalLM"},
+                                                      {"gpt2", "GPT2LMHeadModel"}};
   config["architectures"] = json::array({classes.at(type)});
   if (type.starts_with("gemma")) config["hidden_act"] = "gelu_pytorch_tanh";
   if (type.starts_with("glm")) config["partial_rotary_factor"] = 0.7;  // 4 numbers of 6
+  if (type == "gpt2")
+    config.merge_patch(json::parse(R"({"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 128})"));
   return config;
 }
 

@@ -60,7 +60,7 @@ class Layer : public testing::TestWithParam<Case> {
       attention.q_norm = at::randn({c.head_dim * (c.norm_of_all_heads ? c.heads : 1)}).abs();
       attention.k_norm = at::randn({c.head_dim * (c.norm_of_all_heads ? c.kv_heads : 1)}).abs();
     }
-    layer_ = std::make_unique<DecoderLayer>(DecoderLayer{{shape, attention}, {shape, mlp}});
+    layer_ = std::make_unique<DecoderLayer>(DecoderLayer{{shape, attention}, FeedForward(shape, mlp)});
     std::vector<std::vector<TokenId>> sequences;
     for (const std::int64_t length : c.lengths) sequences.emplace_back(static_cast<std::size_t>(length), 0);
     batch_ = pack_sequences(sequences);
@@ -125,8 +125,8 @@ TEST_P(Layer, MlpEqualsPlainCodeAndAccumulates) {
   const at::Tensor hidden = hidden_TD_.narrow(0, 0, T).contiguous();
   LayerBuffers buffers(batch_, {}, layer_->shape(), 1);
   at::Tensor out = at::ones({T, 40});
-  layer_->mlp.run(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
-  EXPECT_LE((out - 1.0 - layer_->mlp.reference(hidden)).abs().max().item<double>(), 2e-4);
+  layer_->feed_forward()->run(hidden.const_data_ptr<float>(), 0, T, buffers, 0, out.data_ptr<float>(), true);
+  EXPECT_LE((out - 1.0 - layer_->mlp_reference(hidden)).abs().max().item<double>(), 2e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(

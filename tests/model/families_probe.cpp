@@ -1,7 +1,7 @@
 // Runs a model on sequences of token ids by every forward pass, sharded over threads, and writes the logits: the fast and the
 // plain one of CPUs, and that of GPUs with its kernels run on the host, whole and in two halves through a cache; in bf16 whole and with
 // the last tokens one by one, by the decode kernels.
-// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...
+// usage: families_probe MODEL TOKENS.json OUT_DIR SHARDS ...      SHARDS with a c behind it: the passes of CPUs alone
 // -> OUT_DIR/{fast,plain,gpu,gpu_cached}.SHARDS.f32 and, of one shard, OUT_DIR/{bf16,bf16_decoded}.1.f32: [T, V]
 // Oracle: families_test.py compares them with transformers. One load a number of shards; sequences are packed.
 #include <ATen/ATen.h>
@@ -99,7 +99,7 @@ void run_gpu_shard(const ModelDescription& description, const TensorFile& file, 
 
 // One shard's columns of the logits.
 void run_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
-               std::unique_ptr<ProcessGroup> group, Logits& out) {
+               std::unique_ptr<ProcessGroup> group, bool on_gpus, Logits& out) {
   ThreadPool pool(1);
   Transformer model(description, file, *group, pool, at::kFloat);
   model.self_test();
@@ -111,10 +111,11 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   at::Tensor plain_Tv = at::mm(plain_TD, head.projection.plain_weight().t());
   if (head.softcap > 0) plain_Tv = at::tanh(plain_Tv / head.softcap) * head.softcap;
   out.by_kind.at("plain").narrow(1, begin, size).copy_(plain_Tv);
-  run_gpu_shard(description, file, batch, *group, pool, out);
+  if (on_gpus) run_gpu_shard(description, file, batch, *group, pool, out);
 }
 
-Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards) {
+Logits run_sharded(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch, int shards,
+                   bool on_gpus) {
   const std::vector<std::int64_t> shape = {batch.num_tokens(), description.config.vocab_size};
   const float nothing = std::numeric_limits<float>::quiet_NaN();  // columns that no shard writes must show
   Logits logits;
@@ -126,7 +127,7 @@ Logits run_sharded(const ModelDescription& description, const TensorFile& file, 
     const auto index = static_cast<std::size_t>(shard);
     threads.emplace_back([&, index] {
       try {
-        run_shard(description, file, batch, std::move(groups[index]), logits);
+        run_shard(description, file, batch, std::move(groups[index]), on_gpus, logits);
       } catch (...) {
         errors[index] = std::current_exception();
       }
@@ -152,10 +153,13 @@ void run(const std::vector<std::string>& arguments) {
   const ModelDescription description = describe_model(arguments.at(0), *file);
   const std::filesystem::path out(arguments.at(2));
   for (std::size_t i = 3; i < arguments.size(); ++i) {
-    const Logits logits = run_sharded(description, *file, batch, std::stoi(arguments[i]));
-    for (const auto& [kind, logits_TV] : logits.by_kind)
-      if (arguments[i] == "1" || !kind.starts_with("bf16"))
-        write_f32(out / fmt::format("{}.{}.f32", kind, arguments[i]), logits_TV);
+    const int shards = std::stoi(arguments[i]);
+    const bool on_gpus = !arguments[i].ends_with('c');
+    const Logits logits = run_sharded(description, *file, batch, shards, on_gpus);
+    for (const auto& [kind, logits_TV] : logits.by_kind) {
+      const bool there = kind == "fast" || kind == "plain" || (on_gpus && (shards == 1 || !kind.starts_with("bf16")));
+      if (there) write_f32(out / fmt::format("{}.{}.f32", kind, shards), logits_TV);
+    }
   }
 }
 

@@ -1,4 +1,6 @@
-"""Every forward pass of every tiny model, over 1, 2 and 3 shards, against transformers in fp32. That of GPUs runs on the host.
+"""Every tiny model over 1, 2 and 3 shards against transformers in fp32: every forward pass on one shard, those of CPUs on all, and those of
+GPUs, run on the host, on three, where sizes do not divide. Files that differ in how they store numbers go through the passes of CPUs alone.
+With --blocks: a model for each kind of block, by the passes of CPUs (for kernels of another instruction set).
 
 Sequences longer than every window and trained length are packed with short ones. Log-probabilities and log-sum-exp
 within 1e-4, the most probable token equal wherever the gap to the second exceeds that; shards among themselves, too.
@@ -22,7 +24,7 @@ TOLERANCE = 1e-4
 # Of log-probabilities in bf16, on average: passes against transformers in f32, tokens written one by one against whole passes. About three
 # times the most that was measured.
 ROUNDING = {"bf16": 0.13, "bf16_decoded": 0.01}
-UNDIVIDED = ("olmo2", "olmo3")  # norms over all heads: one shard
+UNDIVIDED = ("olmo2", "olmo3", "olmoe")  # norms over all heads: one shard
 
 
 def logprobs(logits):
@@ -41,28 +43,47 @@ def difference(found, expected):
     return max(np.abs(found_lp - expected_lp).max(), np.abs(found_lse - expected_lse).max())
 
 
-def check_variant(name, work):
+# What the passes of GPUs do not compute: refused there.
+ON_CPUS_ALONE = ("mixtral", "qwen3_moe", "olmoe", "gpt_neox", "gpt2")
+# Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
+BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
+          "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_neox", "gpt2_uneven", "gguf_llama_q4_0")
+
+
+def passes_of(name, family):
+    """What the probe is told: numbers of shards; with c the passes of CPUs alone."""
+    if name.startswith("gguf_"):
+        return ("1c", "3c")
+    if family in ON_CPUS_ALONE:
+        return ("1c", "2c", "3c")
+    return ("1", "2c", "3") if "uneven" in name or "grouped" in name else ("1", "2c", "3c")
+
+
+def check_variant(name, work, passes=None):
     """-> messages of failure."""
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
     token_lists = tiny_models.sequences(model.config.vocab_size, LENGTHS)
     expected = np.concatenate(tiny_models.reference_logits(path, token_lists, model))
     (work / "tokens.json").write_text(json.dumps(token_lists))
-    sizes = [size for size in (1, 2, 3) if size <= model.config.num_attention_heads]
+    passes = [size for size in passes or passes_of(name, model.config.model_type) if int(size[0]) <= model.config.num_attention_heads]
     if model.config.model_type in UNDIVIDED:
         refused = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), "2"], capture_output=True, text=True)
         if refused.returncode == 0 or "norms on q and k are over all heads" not in refused.stderr:
             return [f"{name}: two shards are not refused: {refused.stderr}"]
-        sizes = [1]
-    done = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), *map(str, sizes)],
+        passes = passes[:1]
+    done = subprocess.run([PROBE, str(path), str(work / "tokens.json"), str(work), *passes],
                           capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
         return [f"{name}: exit code {done.returncode}: {done.stderr.strip()}"]
     worst = {}
-    for kind in ("fast", "plain", "gpu", "gpu_cached"):
-        for size in sizes:
-            found = np.fromfile(work / f"{kind}.{size}.f32", dtype=np.float32).reshape(expected.shape)
-            worst[f"{kind} over {size}"] = difference(found, expected)
+    for size in passes:
+        for kind in ("fast", "plain") if size.endswith("c") else ("fast", "plain", "gpu", "gpu_cached"):
+            found = np.fromfile(work / f"{kind}.{size[0]}.f32", dtype=np.float32).reshape(expected.shape)
+            worst[f"{kind} over {size[0]}"] = difference(found, expected)
+    if "1" not in passes:
+        print(f"{name:26s} {max(worst.values()):.2g}", flush=True)
+        return [f"{name}: {key} differs by {value:.3g}" for key, value in worst.items() if not value <= TOLERANCE]
     found = {kind: logprobs(np.fromfile(work / f"{kind}.1.f32", dtype=np.float32).reshape(expected.shape))[0] for kind in ROUNDING}
     average = {"bf16": np.abs(found["bf16"] - logprobs(expected)[0]).mean(),
                "bf16_decoded": np.abs(found["bf16_decoded"] - found["bf16"]).mean()}
@@ -72,11 +93,12 @@ def check_variant(name, work):
 
 
 def main():
-    names = sys.argv[1:] or tiny_models.variants()
+    blocks = sys.argv[1:] == ["--blocks"]
+    names = BLOCKS if blocks else sys.argv[1:] or tiny_models.variants()
     failures = []
     with tempfile.TemporaryDirectory(prefix="magister_families_") as folder:
         for name in names:
-            failures += check_variant(name, pathlib.Path(folder))
+            failures += check_variant(name, pathlib.Path(folder), ("1c", "2c") if blocks else None)
     print("\n".join(f"FAILS: {failure}" for failure in failures))
     print(f"{len(names)} models, {len(failures)} failures")
     return 1 if failures else 0

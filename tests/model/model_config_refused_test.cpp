@@ -27,10 +27,7 @@ TEST_P(RefusedConfig, NamesTheFault) {
 INSTANTIATE_TEST_SUITE_P(
     Table, RefusedConfig,
     testing::Values(
-        Refusal{"unknown_model_type",
-                "llama",
-                R"({"model_type": "gpt_neox"})",
-                {"model_type", "gpt_neox", "llama, mistral"}},
+        Refusal{"unknown_model_type", "llama", R"({"model_type": "rwkv"})", {"model_type", "rwkv", "llama, mistral"}},
         Refusal{"no_model_type", "llama", R"({"model_type": null})", {"model_type"}},
         Refusal{"model_type_with_escape", "llama", R"({"model_type": "a\u001b[2Jb"})", {"\\x1B"}},
         Refusal{"classifier_of_tokens",
@@ -126,6 +123,21 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"temperature", "llama", R"({"attn_temperature_tuning": true})", {"attn_temperature_tuning is true"}},
         Refusal{"granite_multiplier", "llama", R"({"embedding_multiplier": 12.0})", {"embedding_multiplier is 12.0"}},
         Refusal{"experts", "mistral", R"({"num_local_experts": 8})", {"num_local_experts is 8", "mixture"}},
+        Refusal{"more_experts_a_token_than_there_are",
+                "mixtral",
+                R"({"num_local_experts": 2, "num_experts_per_tok": 3})",
+                {"3 experts a token are more than the 2"}},
+        Refusal{"no_experts", "mixtral", R"({"num_local_experts": 0})", {"num_local_experts is 0"}},
+        Refusal{"width_of_experts_missing", "qwen3_moe", R"({"num_experts": 4})", {"moe_intermediate_size is missing"}},
+        Refusal{"dense_layer_beyond_the_last",
+                "qwen3_moe",
+                R"({"num_experts": 8, "moe_intermediate_size": 8, "mlp_only_layers": [0, 2]})",
+                {"mlp_only_layers", "2"}},
+        Refusal{"clipped_to_zero", "olmoe", R"({"num_experts": 8, "clip_qkv": 0.0})", {"clip_qkv is 0"}},
+        Refusal{
+            "attention_by_layer", "gpt2", R"({"scale_attn_by_inverse_layer_idx": true})", {"scale_attn_by_inverse"}},
+        Refusal{"uneven_heads", "gpt2", R"({"n_head": 5})", {"n_embd is 24 and n_head 5"}},
+        Refusal{"neox_activation", "gpt_neox", R"({"hidden_act": "relu"})", {"hidden_act is \"relu\""}},
         Refusal{"llama_window", "llama", R"({"sliding_window": 4096})", {"sliding_window", "mistral"}},
         Refusal{"llama_layer_types",
                 "llama",
@@ -368,7 +380,7 @@ TEST_F(Gguf, RefusedByNameAndValue) {
           {"layer_norm_rms_epsilon is nan"});
   refused([](auto&, auto& m) { m.erase("llama.attention.layer_norm_rms_epsilon"); },
           {"layer_norm_rms_epsilon is missing"});
-  refused([](auto&, auto& m) { m["llama.expert_count"] = std::uint64_t{8}; }, {"llama.expert_count is 8"});
+  refused([](auto&, auto& m) { m["llama.expert_count"] = std::uint64_t{8}; }, {"llama.expert_used_count is missing"});
   refused([](auto&, auto& m) { m["llama.attention.scale"] = 0.5; }, {"llama.attention.scale is 0.5"});
   refused([](auto&, auto& m) { m.erase("tokenizer.ggml.tokens"); }, {"vocab_size", "tokenizer.ggml.tokens"});
   refused([](auto&, auto& m) { m["llama.vocab_size"] = std::uint64_t{65}; },

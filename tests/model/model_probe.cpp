@@ -62,9 +62,10 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write(name + ".bias", linear.bias_N);
   };
   const at::Tensor embeddings = source.load_embeddings();
+  source.load_positions();
   write("embed", embeddings);
   write("lm_head", source.load_lm_head(embeddings));
-  write("norm", source.load_norm());
+  write("norm", source.load_norm().input_D);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     const std::string prefix = fmt::format("{}.", i);
     write(prefix + "input_layernorm", source.load_attention_norms(i).input_D);
@@ -73,6 +74,14 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write(prefix + "k_norm", source.load_k_norm(i));
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
     write_linear(prefix + "o", source.load_o_proj(i));
+    if (description.config.is_sparse(i)) {  // read for their bytes; families_test.py compares what they compute
+      source.load_router(i);
+      for (std::int64_t expert = 0; expert < description.config.num_experts; ++expert) {
+        source.load_expert_gate_up_proj(i, expert);
+        source.load_expert_down_proj(i, expert);
+      }
+      continue;
+    }
     write_linear(prefix + "gate_up", source.load_gate_up_proj(i));
     write_linear(prefix + "down", source.load_down_proj(i));
   }
@@ -101,7 +110,7 @@ int measure_loading(const std::string& model, at::ScalarType dtype) {
   const auto file = TensorFile::open(model);
   const ModelDescription description = describe_model(model, *file);
   WeightSource source(*file, description, partition_for(description.config, 0, 1), 0, dtype);
-  std::vector<at::Tensor> kept = {source.load_embeddings(), source.load_norm()};
+  std::vector<at::Tensor> kept = {source.load_embeddings(), source.load_norm().input_D};
   kept.push_back(source.load_lm_head(kept.front()));
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     for (const Linear& linear :

@@ -102,7 +102,7 @@ def compare_rope(label, folder, model):
     worst = 0.0
     for length in LENGTHS:
         tiny_models.reset_rope(model)
-        cos, sin = model.model.rotary_emb(torch.zeros(1, dtype=torch.float32), torch.arange(length)[None])
+        cos, sin = model.base_model.rotary_emb(torch.zeros(1, dtype=torch.float32), torch.arange(length)[None])
         for name, table in (("cos", cos), ("sin", sin)):
             # Cohere's stands pair by pair, the others' in halves.
             pairs = model.config.model_type.startswith("cohere")
@@ -125,7 +125,7 @@ def check_sizes(name, work):
     model = tiny_models.load_reference(path)
     out = work / f"{name}.dump"
     out.mkdir()
-    done = probe(path, out, "x1", *(() if model.config.model_type in ("olmo2", "olmo3") else ("x2", "x3")), *(f"@{n}" for n in LENGTHS), "f32")
+    done = probe(path, out, "x1", *(() if model.config.model_type in ("olmo2", "olmo3", "olmoe") else ("x2", "x3")), *(f"@{n}" for n in LENGTHS), "f32")
     check(done.returncode == 0, f"{name}: exit code {done.returncode}: {done.stderr.strip()}")
     for folder in out.glob("x*"):
         found = json.loads((folder / "config.json").read_text())
@@ -133,7 +133,7 @@ def check_sizes(name, work):
         check(found["num_parameters"] == wanted, f"{name}: {found['num_parameters']} parameters, not {wanted}")
         for shard in found["shards"]:
             check(shard["loaded_bytes"] == shard["weight_bytes"], f"{name}: bytes of a shard of {folder.name}: {shard}")
-    rope = None if isinstance(next(iter(model.config.rope_parameters.values())), dict) else compare_rope(name, out, model)
+    rope = None if not hasattr(model.base_model, "rotary_emb") or isinstance(next(iter(model.config.rope_parameters.values())), dict) else compare_rope(name, out, model)
     print(f"{name:26s} rotary tables differ by {'-' if rope is None else f'{rope:.2g}'}")
 
 

@@ -13,14 +13,15 @@ LAYER_NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+    "mlp.gate": "ffn_gate_inp", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
 # Layers with norms on what their blocks add.
 OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
 GLM4_NORMS = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm"}
-ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r"}  # others are model_type
-TURNED = ("llama", "smollm3", "granite")   # whose rows of q and k the converter turns
+ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe"}  # others are model_type
+TURNED = ("llama", "mixtral", "smollm3", "granite")   # whose rows of q and k the converter turns
+EXPERTS = {"gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"), "down_proj": ("ffn_down_exps",)}  # [experts, outputs, inputs] each
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
@@ -98,6 +99,11 @@ def write_header(writer, config, tokenizer):
         writer.add_sliding_window(config.sliding_window)
         if config.model_type == "olmo3":  # as the converter does; of other families readers know the pattern
             writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
+    if getattr(config, "num_experts_per_tok", None) is not None:
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        if getattr(config, "moe_intermediate_size", None) is not None:
+            writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -138,7 +144,21 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
     norms_on_output = any("post_feedforward_layernorm" in name for name, _ in model.named_parameters())
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     seen, matrices = {}, 0
+    for name, parameter in model.named_parameters():  # in Hugging Face's files a tensor an expert, in memory and in GGUF one of all
+        if ".experts." not in name:
+            continue
+        kind = kinds[matrices % len(kinds)]
+        matrices += 1
+        parts = EXPERTS[name.rsplit(".", 1)[1]]
+        read_parts = []
+        for stem, part in zip(parts, np.split(parameter.detach().numpy().astype(np.float32), len(parts), axis=1), strict=True):
+            packed, read = encode(np.ascontiguousarray(part), kind)
+            writer.add_tensor(f"blk.{name.split('.')[2]}.{stem}.weight", packed, raw_dtype=kind)
+            read_parts.append(read)
+        seen[name] = np.concatenate(read_parts, axis=1)
     for name, parameter in model.named_parameters():  # a tied head is not named twice
+        if ".experts." in name:
+            continue
         values = parameter.detach().numpy().astype(np.float32)
         turned = architecture in TURNED and name.split(".")[-2] in heads
         plus_one = architecture.startswith("gemma") and "norm" in name  # files hold what norms multiply by
@@ -147,7 +167,7 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
         if turned:
             values = to_pairs(values, heads[name.split(".")[-2]])
         kind = Type.F32
-        if values.ndim == 2:
+        if values.ndim == 2 and not name.endswith("mlp.gate.weight"):  # routers stay F32
             kind = kinds[matrices % len(kinds)]
             matrices += 1
         packed, read = encode(values, kind)

@@ -54,6 +54,9 @@ GRANITE = {"embedding_multiplier": 12.0, "rms_norm_eps": 0.02, "residual_multipl
            "num_hidden_layers": 3}
 UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 37, "vocab_size": 331}
 
+NEOX_UNEVEN = {**UNEVEN, "num_key_value_heads": None}
+EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
+
 
 def linear_rope(factor=4.0):
     return {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": factor}}
@@ -115,6 +118,19 @@ VARIANTS = {
     "cohere2": Variant("cohere2", {"num_hidden_layers": 4, "sliding_window": 8, "tie_word_embeddings": True, "logit_scale": 0.4}),
     "cohere2_uneven": Variant("cohere2", {**UNEVEN, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 9, "attention_bias": True,
                                           "logit_scale": 1.3}),
+    "mixtral": Variant("mixtral", {**EXPERTS, "num_experts_per_tok": 2, "sliding_window": 8}),
+    "mixtral_uneven": Variant("mixtral", {**UNEVEN, "num_local_experts": 5, "num_experts_per_tok": 3, "tie_word_embeddings": True}),
+    "qwen3_moe": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True,
+                                       "num_hidden_layers": 3, "mlp_only_layers": [1]}),
+    "qwen3_moe_step": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "num_hidden_layers": 4,
+                                            "decoder_sparse_step": 2, "attention_bias": True, "use_sliding_window": True, "sliding_window": 8}),
+    "olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 3, "clip_qkv": 0.8}),
+    "olmoe_normed": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2, "norm_topk_prob": True, "num_key_value_heads": 4}),
+    "gpt_neox": Variant("gpt_neox", {"num_key_value_heads": None}),
+    "gpt_neox_in_turn": Variant("gpt_neox", {**NEOX_UNEVEN, "use_parallel_residual": False, "hidden_act": "gelu_new", "attention_bias": False,
+                                             "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
+    "gpt2": Variant("gpt2", {"max_position_embeddings": 160, "tie_word_embeddings": True}),
+    "gpt2_uneven": Variant("gpt2", {**NEOX_UNEVEN, "n_inner": 37, "max_position_embeddings": 130, "activation_function": "gelu"}),
     "gguf_llama_f32": Variant("llama", {"tie_word_embeddings": True}, gguf=(Type.F32,)),
     "gguf_llama_f16": Variant("llama", {}, gguf=(Type.F16,)),
     "gguf_llama_bf16": Variant("llama", {}, gguf=(Type.BF16,)),
@@ -145,6 +161,10 @@ VARIANTS = {
     "gguf_cohere2": Variant("cohere2", {"num_hidden_layers": 5, "sliding_window": 8, "tie_word_embeddings": True, "logit_scale": 0.4}, gguf=(Type.F16,)),
     "gguf_llama_mxfp4": Variant("llama", {}, gguf=(Type.MXFP4,)),
     "gguf_smollm3": Variant("smollm3", {"num_hidden_layers": 4, "tie_word_embeddings": True}, gguf=(Type.F16,)),
+    "gguf_mixtral": Variant("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, gguf=(Type.Q8_0, Type.Q4_0)),
+    "gguf_qwen3_moe": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": True},
+                              gguf=(Type.F16,)),
+    "gguf_olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2}, gguf=(Type.Q8_0,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
 
@@ -159,14 +179,14 @@ def fill(model, seed):
         for name, parameter in model.named_parameters():
             generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:  # Gemma's weights stand for 1 + w
+            if "norm" in name and name.endswith("weight") or ".ln_" in name and name.endswith("weight"):  # Gemma's weights stand for 1 + w
                 parameter.copy_((0.0 if model.config.model_type.startswith("gemma") else 1.0) + 0.2 * noise)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
-            elif "embed_tokens" in name or "lm_head" in name:
+            elif any(table in name for table in ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte")):
                 parameter.copy_(2.4 * noise / parameter.shape[1] ** 0.5)
-            else:
-                parameter.copy_(1.3 * noise / parameter.shape[1] ** 0.5)
+            else:  # of experts stacked as [experts, outputs, inputs], too
+                parameter.copy_(1.3 * noise / parameter.shape[-1] ** 0.5)
 
 
 def build(variant, seed):
@@ -226,12 +246,14 @@ def load_reference(path):
     """The model in fp32 with eager attention, from its own saved files."""
     model = transformers.AutoModelForCausalLM.from_pretrained(reference_folder(path), dtype=torch.float32,
                                                               attn_implementation="eager")
+    if getattr(model.config, "num_experts_per_tok", None) is not None:  # the grouped products refuse odd sizes
+        model.set_experts_implementation("eager")
     return model.eval()
 
 
 def reset_rope(model):
     """Dynamic scaling remembers the longest sequence it has seen; every sequence here starts afresh."""
-    rotary = model.model.rotary_emb
+    rotary = getattr(model.base_model, "rotary_emb", None)  # GPT-2 has none
     if not hasattr(rotary, "original_inv_freq"):  # Gemma 3: one for each type of layers, none dynamic
         return
     rotary.inv_freq = rotary.original_inv_freq.clone()

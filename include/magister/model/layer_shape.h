@@ -12,18 +12,23 @@ namespace magister {
 
 struct LayerShape {
   std::int64_t hidden_size = 0;
-  std::int64_t heads = 0;                // H
-  std::int64_t kv_heads = 0;             // K
-  std::int64_t head_dim = 0;             // E
-  std::int64_t mlp = 0;                  // F
+  std::int64_t heads = 0;       // H
+  std::int64_t kv_heads = 0;    // K
+  std::int64_t head_dim = 0;    // E
+  std::int64_t mlp = 0;         // F
+  std::int64_t expert_mlp = 0;  // F of each expert, in models that have them
+  std::int64_t num_experts = 0, experts_per_token = 0;
   std::int64_t sliding_window = 0;       // 0: none
   std::int64_t rotary_dim = 0;           // the first numbers of a head that turn; 0: none
   std::size_t rope_table = 0;            // whose cosines and sines: 0: ModelConfig::rope, 1: sliding_rope
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
   float rms_norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
+  bool gated_mlp = true;
   float attention_scale = 1.0f;
   float attention_softcap = 0.0f;  // 0: none
+  float clip_qkv = 0.0f;           // 0: none
+  bool norm_topk_prob = false;     // see ModelConfig
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 

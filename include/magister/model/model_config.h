@@ -46,7 +46,12 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;  // of layer norms their layer_norm_eps
   NormKind norm_kind = NormKind::kRms;
-  bool parallel_residual = false;  // attention and MLP read the same residual stream, by the same norm (Cohere)
+  bool parallel_residual = false;  // attention and MLP read the same residual stream
+  bool parallel_norms = false;     // each by a norm of its own (GPT-NeoX); else by the same (Cohere)
+  bool norm_bias = false;          // layer norms add a bias
+  bool learned_positions =
+      false;              // a vector for each of max_position_embeddings positions is added to the embeddings (GPT-2)
+  bool gated_mlp = true;  // down(act(gate(x)) * up(x)); false: down(act(up(x)))
   NormPlacement norm_placement = NormPlacement::kInput;
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
@@ -67,9 +72,18 @@ struct ModelConfig {
   double attention_multiplier = 0.0;         // of attention scores; 0: 1 / sqrt(head_dim)
   double attn_logit_softcapping = 0.0;       // scores become cap * tanh(score / cap); 0: none
   double final_logit_softcapping = 0.0;      // logits likewise
-  double logit_scale = 1.0;                  // of logits, before their cap
-  bool fused_qkv_proj = false;               // files hold q, k and v as one tensor, rows of q first (Phi-3)
-  bool fused_gate_up_proj = false;           // and gate and up, rows of gate first
+  double clip_qkv = 0.0;            // q, k and v are cut to +-clip_qkv before the rotary embedding; 0: not (OLMoE)
+  double logit_scale = 1.0;         // of logits, before their cap
+  bool fused_qkv_proj = false;      // files hold q, k and v as one tensor, rows of q first (Phi-3)
+  bool fused_qkv_by_head = false;   // the same with q, k and v of the first head first (GPT-NeoX)
+  bool fused_gate_up_proj = false;  // and gate and up, rows of gate first
+  // A mixture of experts: in layers that are sparse a router chooses num_experts_per_tok of num_experts gated MLPs for each token.
+  std::int64_t num_experts = 0;  // 0: none
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t moe_intermediate_size = 0;  // columns of an expert; intermediate_size: of the MLP of the other layers
+  bool norm_topk_prob = false;             // the chosen experts' probabilities are divided by their sum
+  std::vector<bool> layer_is_sparse;       // empty: all, where there are experts
+  bool stacked_experts = false;  // files hold one weight of all experts as one tensor, [experts, rows, columns] (GGUF)
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
   std::vector<std::string> labels;
@@ -81,6 +95,10 @@ struct ModelConfig {
 
   bool slides(std::int64_t layer) const {
     return sliding_window > 0 && (layer_is_sliding.empty() || layer_is_sliding[static_cast<std::size_t>(layer)]);
+  }
+  // Whether the layer has experts in the place of one MLP.
+  bool is_sparse(std::int64_t layer) const {
+    return num_experts > 0 && (layer_is_sparse.empty() || layer_is_sparse[static_cast<std::size_t>(layer)]);
   }
   // 0 in a layer without rotary embedding.
   std::int64_t rotary_dim_of(std::int64_t layer) const {
@@ -95,11 +113,18 @@ struct ModelConfig {
 // hold q and k rows in another rotary order, undone on reading (see WeightSource).
 struct TensorNames {
   std::string embed_tokens, norm, lm_head;  // lm_head empty when tied; of a classifier its `score`
+  std::string embed_positions, norm_bias;   // empty: none
   struct Layer {
     std::string attention_input_norm, attention_output_norm, mlp_input_norm, mlp_output_norm;  // empty: none
+    std::string attention_input_norm_bias, mlp_input_norm_bias;                                // empty: none
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
     std::string q_norm, k_norm;                                                                // empty: none
+    std::string router;                                                                        // empty: no experts
+    struct Expert {
+      std::string gate_proj, up_proj, down_proj;
+    };
+    std::vector<Expert> experts;
   };
   std::vector<Layer> layers;
   std::vector<std::string>
@@ -107,6 +132,7 @@ struct TensorNames {
   // GGUF llama files, GLM-4: rows of q and k stand as [head, E/2, 2] pairs instead of [head, 2, E/2] halves; of the first rotary_dim
   // rows of a head where not all of it turns.
   bool interleaved_rope_rows = false;
+  bool transposed_products = false;  // weights of the layers' products stand as [in, out] (GPT-2)
 };
 
 struct ModelDescription {

@@ -15,6 +15,7 @@ struct Partition {
   IndexRange heads;     // query heads of this shard
   IndexRange kv_heads;  // KV heads that they use
   IndexRange mlp;       // columns of the MLP's middle
+  IndexRange expert;    // of every expert's; empty where there are none
   IndexRange vocab;     // rows of embedding and head
 
   // A classifier's few labels stand on every shard.

@@ -134,6 +134,10 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 std::uint64_t gpu_gathered_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                  std::int64_t sequence_tokens, at::ScalarType dtype);
 
+// What this model asks for and the passes on GPUs do not compute, in words; empty: nothing. Throws Error(kConfig) naming it.
+std::string missing_on_gpus(const ModelConfig& config);
+void check_gpu_computes(const ModelConfig& config);
+
 // auto: bf16 where bf16 products are faster on this CPU (see cpu_prefers_bf16), f32 elsewhere.
 at::ScalarType resolve_cpu_dtype(const std::string& name);
 // auto: bf16; fp8: kFloat8_e4m3fn. Throws Error(kConfig) for f16 and unknown names.

@@ -28,7 +28,8 @@ struct RowBlock;  // src/model/cpu/kept_codes.h
 // where the model has none there.
 struct BlockNorms {
   at::Tensor input_D, output_D;
-  bool centred = false;  // a layer norm on what it reads: the row's mean is subtracted first
+  bool centred = false;       // a layer norm on what it reads: the row's mean is subtracted first
+  at::Tensor input_bias_D{};  // of a layer norm; or undefined
 };
 
 // All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
@@ -50,7 +51,9 @@ class WeightSource {
   at::Tensor load_embeddings();  // [v, D]
   // [v, D]; the embeddings themselves when tied. Of a classifier all labels.
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
-  at::Tensor load_norm();  // [D], the last norm, times the scale of the logits
+  // [positions, D] in `dtype` on tp_rank 0, where they join the embeddings before their sum; undefined elsewhere or where there are none.
+  at::Tensor load_positions();
+  BlockNorms load_norm();  // the last norm, as of a block's input, times the scale of the logits
 
   BlockNorms load_attention_norms(std::int64_t layer);
   BlockNorms load_mlp_norms(std::int64_t layer);
@@ -62,10 +65,15 @@ class WeightSource {
   Linear load_qkv_proj(std::int64_t layer);
   // [D, h E]. The product is partial over the shards: only tp_rank 0 gets the bias [D], so that the sum has it once.
   Linear load_o_proj(std::int64_t layer);
-  // [2f, D]: rows of gate, then up. Bias [2f].
+  // [2f, D]: rows of gate, then up. Bias [2f]. Of an MLP without a gate [f, D].
   Linear load_gate_up_proj(std::int64_t layer);
   // [D, f], partial as o_proj.
   Linear load_down_proj(std::int64_t layer);
+
+  // Of a layer with experts: [experts, D] f32, replicated; and an expert's products as those above, f its columns of this shard.
+  Linear load_router(std::int64_t layer);
+  Linear load_expert_gate_up_proj(std::int64_t layer, std::int64_t expert);
+  Linear load_expert_down_proj(std::int64_t layer, std::int64_t expert);
 
   // After all loads: a weight of the file that nothing has read is refused by name (Error(kData)).
   void verify_all_used() const;
@@ -83,9 +91,11 @@ class WeightSource {
   void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
                  IndexRange heads, bool rotary) const;
   RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
-  // Where the weight begins in the tensor of its name.
-  std::uint64_t first_row(std::string TensorNames::Layer::* weight) const;
-  void read_head_bias(const std::string& name, IndexRange heads, at::Tensor out, bool rotary);
+  // Where the weight begins in the tensor of its name; a head's rows of it.
+  std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
+  std::uint64_t head_row(std::uint64_t first, std::uint64_t head) const;
+  void read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads, at::Tensor out,
+                      bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
   at::Tensor load_norm_weight(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;
@@ -113,7 +123,7 @@ std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
                           const QuantScheme& quantization = {});
 
-// The layers' products, four a layer: how many keep the file's codes, and how many are quantised while loading. Local.
+// The layers' products, four a layer or, with experts, two and two an expert: how many keep the file's codes, and how many are quantised while loading. Local.
 struct QuantizedProducts {
   std::int64_t kept = 0, made = 0;
 };

@@ -53,7 +53,7 @@ void read_row(StorageType type, std::uint64_t block_bytes, const std::byte* row,
 
 std::optional<CodeFormat> MappedTensors::code_format(const std::string& name) const {
   const TensorInfo* info = find(name);
-  if (info == nullptr || info->shape.size() != 2) return std::nullopt;
+  if (info == nullptr || info->shape.size() < 2) return std::nullopt;
   switch (info->type) {
     case StorageType::kQ8_0:
       return CodeFormat{8, kBlock, CodeFormat::Scale::kF16, CodeFormat::Offset::kMiddle};
@@ -69,14 +69,18 @@ std::optional<CodeFormat> MappedTensors::code_format(const std::string& name) co
 void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRange columns,
                                const CodeWindow& out) const {
   const TensorInfo* info = find(name);
+  std::uint64_t all_rows = 1, all_columns = 0;  // of stacked experts: all of them
+  if (info != nullptr) {
+    for (std::size_t i = 0; i + 1 < info->shape.size(); ++i) all_rows *= static_cast<std::uint64_t>(info->shape[i]);
+    all_columns = static_cast<std::uint64_t>(info->shape.back());
+  }
   MAGISTER_CHECK(code_format(name).has_value() && rows.begin <= rows.end && columns.begin <= columns.end &&
-                     rows.end <= static_cast<std::uint64_t>(info->shape[0]) &&
-                     columns.end <= static_cast<std::uint64_t>(info->shape[1]),
+                     rows.end <= all_rows && columns.end <= all_columns,
                  ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this",
                  rows.begin, rows.end, columns.begin, columns.end, printable(name));
   if (rows.size() == 0 || columns.size() == 0) return;
   const auto block_bytes = static_cast<std::uint64_t>(layout_of(info->type).block_bytes);
-  const std::uint64_t row_bytes = static_cast<std::uint64_t>(info->shape[1]) / kBlock * block_bytes;
+  const std::uint64_t row_bytes = all_columns / kBlock * block_bytes;
   const std::byte* const base = bytes_of(*info).data();
   // Whole rows come from the disk: a shard's columns of a row lie within a few pages.
   const IndexRange touched{rows.begin * row_bytes, rows.end * row_bytes};

@@ -54,6 +54,9 @@ void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, st
       kernels.rms_norm(keys, k, weights_.k_norm.const_data_ptr<float>(), shape_.rms_norm_eps, keys, k,
                        shape_.kv_heads * E / k, k);
     }
+    if (shape_.clip_qkv > 0) {
+      for (std::int64_t i = 0; i < width; ++i) row[i] = std::clamp(row[i], -shape_.clip_qkv, shape_.clip_qkv);
+    }
     for (std::int64_t head = 0; head < shape_.heads + shape_.kv_heads; ++head) {
       kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);
     }

@@ -28,6 +28,8 @@ const float* block_input(const BlockNorms& norms, float eps, const float* x_RD, 
     x_RD = scratch_RD;
   }
   cpu_kernels().rms_norm(x_RD, D, norms.input_D.const_data_ptr<float>(), eps, scratch_RD, D, rows, D);
+  if (norms.input_bias_D.defined())
+    cpu_kernels().add_bias(scratch_RD, D, norms.input_bias_D.const_data_ptr<float>(), rows, D);
   return scratch_RD;
 }
 

@@ -40,7 +40,9 @@ at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, doub
 
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {
   if (!norms.input_D.defined()) return hidden_TD;
-  return plain_rms_norm(norms.centred ? hidden_TD - hidden_TD.mean(-1, true) : hidden_TD, norms.input_D, eps);
+  const at::Tensor normed_TD =
+      plain_rms_norm(norms.centred ? hidden_TD - hidden_TD.mean(-1, true) : hidden_TD, norms.input_D, eps);
+  return norms.input_bias_D.defined() ? normed_TD + norms.input_bias_D : normed_TD;
 }
 
 at::Tensor reference_block_output(const BlockNorms& norms, const at::Tensor& out_TD, double eps) {
@@ -64,14 +66,18 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
   const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
+  at::Tensor v_TKE = parts[2];
   if (weights_.q_norm.defined()) {
     q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps);
     k_TKE = plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps);
   }
+  if (shape_.clip_qkv > 0) {
+    for (at::Tensor* part : {&q_THE, &k_TKE, &v_TKE}) *part = part->clamp(-shape_.clip_qkv, shape_.clip_qkv);
+  }
   q_THE = plain_rope(q_THE, cos_TE2, sin_TE2, shape_.rotary_dim);
   k_TKE = plain_rope(k_TKE, cos_TE2, sin_TE2, shape_.rotary_dim);
   const at::Tensor kv_of_head = at::tensor(shape_.kv_of_head, at::kLong).to(k_TKE.device());
-  const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = parts[2].index_select(1, kv_of_head);
+  const at::Tensor k_THE = k_TKE.index_select(1, kv_of_head), v_THE = v_TKE.index_select(1, kv_of_head);
   std::vector<at::Tensor> outputs;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
@@ -88,9 +94,41 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
 
 at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
-  const auto halves = plain_linear(input_TD, weights_.gate_up_proj).chunk(2, -1);
-  const at::Tensor gate_TF = shape_.activation == Activation::kSilu ? at::silu(halves[0]) : at::gelu(halves[0], "tanh");
-  return plain_linear(gate_TF * halves[1], weights_.down_proj);
+  const auto activated = [&](const at::Tensor& x_TF) {
+    return shape_.activation == Activation::kSilu
+               ? at::silu(x_TF)
+               : at::gelu(x_TF, shape_.activation == Activation::kGelu ? "none" : "tanh");
+  };
+  const at::Tensor product_TF2 = plain_linear(input_TD, weights_.gate_up_proj);
+  if (!shape_.gated_mlp) return plain_linear(activated(product_TF2), weights_.down_proj);
+  const auto halves = product_TF2.chunk(2, -1);
+  return plain_linear(activated(halves[0]) * halves[1], weights_.down_proj);
+}
+
+at::Tensor Experts::reference_logits(const at::Tensor& hidden_TD) const {
+  return plain_linear(plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps), weights_.router);
+}
+
+at::Tensor Experts::reference(const at::Tensor& hidden_TD) const {
+  return reference(hidden_TD, choose_experts(reference_logits(hidden_TD).detach().contiguous(),
+                                             shape_.experts_per_token, shape_.norm_topk_prob));
+}
+
+// The weights of the routes are constants here: no gradient reaches the router.
+at::Tensor Experts::reference(const at::Tensor& hidden_TD, const Routes& routes) const {
+  const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
+  at::Tensor out_TD = at::zeros_like(input_TD);
+  for (std::int64_t x = 0; x < shape_.num_experts; ++x) {
+    const at::Tensor places_N2 = at::nonzero(routes.experts_Tk == x);
+    if (places_N2.size(0) == 0) continue;
+    const at::Tensor tokens_N = places_N2.select(1, 0);
+    const at::Tensor weights_N =
+        routes.weights_Tk.reshape({-1}).index_select(0, tokens_N * shape_.experts_per_token + places_N2.select(1, 1));
+    const at::Tensor rows_ND =
+        weights_.experts[static_cast<std::size_t>(x)].reference(input_TD.index_select(0, tokens_N));
+    out_TD = out_TD.index_add(0, tokens_N, rows_ND * weights_N.unsqueeze(1));
+  }
+  return out_TD;
 }
 
 }  // namespace magister

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/rope.h"
 #include "model/cpu/block_norms.h"
@@ -40,6 +41,27 @@ void embed_rows(const Linear& embedding, IndexRange vocab, float scale, const Pa
       std::memset(to, 0, static_cast<std::size_t>(D) * sizeof(float));
     }
   }
+}
+
+// Adds the vectors of the rows' positions. They end where the training did: nothing stands for a later one.
+void add_positions(const Linear& positions, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
+                   float* hidden_TD) {
+  const std::int64_t D = positions.in_features();
+  std::vector<float> row_D(static_cast<std::size_t>(D));
+  for (std::int64_t t = begin; t < end; ++t) {
+    positions.copy_row(batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D.data());
+    for (std::int64_t d = 0; d < D; ++d) hidden_TD[t * D + d] += row_D[static_cast<std::size_t>(d)];
+  }
+}
+
+// On every shard, so that all of them end.
+void check_positions(const ModelConfig& config, const PackedBatch& batch) {
+  if (!config.learned_positions || batch.num_tokens() == 0) return;
+  const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
+  MAGISTER_CHECK(last < config.max_position_embeddings, ExitCode::kConfig,
+                 "a sequence of {} tokens is longer than the {} positions that this model has learned (there is no "
+                 "vector for a later one); use shorter sequences",
+                 last + 1, config.max_position_embeddings);
 }
 
 }  // namespace
@@ -87,7 +109,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
   const std::int64_t T = pass.batch.num_tokens();
   const float eps = layer.shape().rms_norm_eps;
-  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp.weights().norms;
+  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp_norms();
   // Sums the shards' partial products and adds them to the residual stream.
   const auto join_sum = [&](const BlockNorms& norms) {
     group_.all_reduce_sum(pass.partial_TD);
@@ -103,26 +125,36 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
   const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
-    layer.mlp.run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel, shared);
+    layer.feed_forward()->run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel,
+                              shared);
   };
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_output(begin, end, pass.buffers, pass.partial(), pass.adds, shared);
     if (!alone && !parallel) return;
     if (!parallel) pass.join_rows(attention_norms, eps, begin, end);
+    if (layer.experts()) return;
     run_mlp(begin, end, thread, shared);  // of parallel blocks onto attention's output
     if (alone) pass.join_rows(mlp_norms, eps, begin, end);
   });
-  if (alone) return;
-  join_sum(attention_norms);
+  if (alone && !layer.experts()) return;
+  if (!alone) join_sum(attention_norms);
   if (parallel) return;
-  for_row_tiles(pool_, T, run_mlp);
-  join_sum(mlp_norms);
+  if (layer.experts()) {  // an expert multiplies its tokens of all tiles at once
+    layer.experts()->run(pass.hidden(), T, pass.buffers, pass.partial(), pass.adds, pool_);
+  } else {
+    for_row_tiles(pool_, T, run_mlp);
+  }
+  if (!alone) return join_sum(mlp_norms);
+  for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    pass.join_rows(mlp_norms, eps, begin, end);
+  });
 }
 
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
                                 std::vector<KvPages>& kv, const std::function<bool()>& should_stop,
                                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
+  check_positions(weights_.config, batch);
   const at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
   if (T == 0) return hidden_TD;
   const LayerShape& shape = weights_.decoder.front().shape();
@@ -138,6 +170,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   const float scale = weights_.embedding_scale();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
     embed_rows(weights_.embedding, weights_.partition.vocab, scale, batch, begin, end, pass.hidden());
+    if (weights_.positions.weight_NK.defined()) add_positions(weights_.positions, batch, begin, end, pass.hidden());
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   if (after_layer) after_layer(-1, hidden_TD);
@@ -177,6 +210,9 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
   at::Tensor hidden_TD =
       at::embedding(weights_.embedding.plain_weight(), ids_T.masked_fill(mine_T.logical_not(), 0)).to(at::kFloat);
   hidden_TD = hidden_TD * mine_T.unsqueeze(1) * weights_.embedding_scale();
+  check_positions(weights_.config, batch);
+  if (weights_.positions.weight_NK.defined())
+    hidden_TD = hidden_TD + at::embedding(weights_.positions.weight_NK, batch.positions_T.to(at::kLong)).to(at::kFloat);
   const auto summed = [&](at::Tensor partial_TD) {
     if (group.tp_size() > 1) group.all_reduce_sum(partial_TD);
     return partial_TD;
@@ -190,7 +226,7 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
     const at::Tensor stream_TD = hidden_TD;
     join(layer.attention.weights().norms, layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()),
                                                                     tables.gather_sin(layer.shape())));
-    join(layer.mlp.weights().norms, layer.mlp.reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
+    join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
   }
   return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);
 }

@@ -32,10 +32,22 @@ void CpuModel::self_test() {
                               buffers, 0);
   for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
   layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
-  layer.mlp.run(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
   compare("attention", attention_TD,
           layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape)), tolerance);
-  compare("MLP", mlp_TD, layer.mlp.reference(hidden_TD), tolerance);
+  if (const Experts* experts = layer.experts()) {
+    experts->run(hidden_TD.const_data_ptr<float>(), T, buffers, mlp_TD.data_ptr<float>(), false, pool_);
+    // Where two experts are close the plain logits, which differ in the last bits, might choose the other.
+    compare("experts", mlp_TD, experts->reference(hidden_TD, {buffers.experts_Tk, buffers.expert_weights_Tk}),
+            tolerance);
+    const at::Tensor plain_TX = at::softmax(experts->reference_logits(hidden_TD), -1);
+    at::Tensor chosen_Tk = plain_TX.gather(1, buffers.experts_Tk.to(at::kLong));
+    compare("choice of experts", chosen_Tk.sum(1), std::get<0>(plain_TX.topk(shape.experts_per_token)).sum(1), 1e-4);
+    if (shape.norm_topk_prob) chosen_Tk = chosen_Tk / chosen_Tk.sum(1, true);
+    compare("router", buffers.expert_weights_Tk, chosen_Tk, 1e-4);
+  } else {
+    layer.feed_forward()->run(hidden_TD.const_data_ptr<float>(), 0, T, buffers, 0, mlp_TD.data_ptr<float>(), false);
+    compare("MLP", mlp_TD, layer.mlp_reference(hidden_TD), tolerance);
+  }
 
   const std::int64_t columns = std::min<std::int64_t>(weights_.lm_head.projection.out_features(), 1000);
   const Linear head = weights_.lm_head.projection.outputs(0, columns);

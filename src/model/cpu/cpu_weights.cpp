@@ -11,6 +11,23 @@
 
 namespace magister {
 
+namespace {
+
+ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const LayerShape& shape, BlockNorms norms,
+                            ThreadPool& pool) {
+  ExpertsWeights out{std::move(norms), pack(source.load_router(layer), &pool), {}};
+  LayerShape of_expert = shape;
+  of_expert.mlp = shape.expert_mlp;
+  for (std::int64_t x = 0; x < shape.num_experts; ++x) {
+    FeedForwardWeights expert{{}, pack(source.load_expert_gate_up_proj(layer, x), &pool), {}};
+    expert.down_proj = pack(source.load_expert_down_proj(layer, x), &pool);
+    out.experts.emplace_back(of_expert, std::move(expert));
+  }
+  return out;
+}
+
+}  // namespace
+
 CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
                             at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
                             const LoadHook& hook) {
@@ -19,6 +36,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   layers.partition = partition_for(description.config, tp_rank, tp_size);
   WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool, hook);
   layers.embedding = {source.load_embeddings(), {}};
+  layers.positions = {source.load_positions(), {}};
   const bool tied = description.names.lm_head.empty();
   if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
@@ -27,13 +45,19 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
-    FeedForwardWeights mlp{description.config.parallel_residual ? attention.norms : source.load_mlp_norms(i),
-                           pack(source.load_gate_up_proj(i), &pool),
-                           {}};
+    BlockNorms mlp_norms = description.config.parallel_residual && !description.config.parallel_norms
+                               ? attention.norms
+                               : source.load_mlp_norms(i);
+    if (description.config.is_sparse(i)) {
+      layers.decoder.push_back(
+          {{shape, std::move(attention)}, Experts(shape, load_experts(source, i, shape, std::move(mlp_norms), pool))});
+      continue;
+    }
+    FeedForwardWeights mlp{std::move(mlp_norms), pack(source.load_gate_up_proj(i), &pool), {}};
     mlp.down_proj = pack(source.load_down_proj(i), &pool);
-    layers.decoder.push_back({{shape, std::move(attention)}, {shape, std::move(mlp)}});
+    layers.decoder.push_back({{shape, std::move(attention)}, FeedForward(shape, std::move(mlp))});
   }
-  layers.norm = {source.load_norm(), {}, description.config.norm_kind == NormKind::kLayer};
+  layers.norm = source.load_norm();
   layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
                     layers.partition.head_rows(description.config),
                     description.config.head_outputs(),
@@ -100,8 +124,13 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
   const auto heads = partition.heads.size(), kv_heads = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
   // Residual, partial sum, qkv, attention; keys and values in pages of which half may be empty.
-  const std::uint64_t a_token = 2 * D + (2 * heads + 6 * kv_heads) * E;
-  const std::uint64_t a_thread = static_cast<std::uint64_t>(LayerBuffers::kTileRows) * (D + 3 * partition.mlp.size());
+  // With experts what each of a token's gives, its number and weight, and two numbers of the grouping.
+  const std::uint64_t a_token =
+      2 * D + (2 * heads + 6 * kv_heads) * E + static_cast<std::uint64_t>(config.num_experts_per_tok) * (D + 4);
+  const std::uint64_t width =
+      std::max({partition.mlp.size(), partition.expert.size(), static_cast<std::uint64_t>(config.num_experts)});
+  const std::uint64_t a_thread =
+      static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
   return 4 * (static_cast<std::uint64_t>(num_tokens) * a_token + static_cast<std::uint64_t>(num_threads) * a_thread);
 }
 

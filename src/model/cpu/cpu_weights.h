@@ -27,6 +27,7 @@ struct CpuWeights {
   ModelConfig config;
   Partition partition;
   Linear embedding;  // [v, D]: the head's when tied, else plain
+  Linear positions;  // [positions, D], plain, of shard 0 of a model that learned them; else undefined
   BlockNorms norm;   // the last one, as of a block's input
   LmHead lm_head;
   std::vector<DecoderLayer> decoder;

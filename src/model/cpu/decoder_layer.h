@@ -3,15 +3,28 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <variant>
+
 #include "model/cpu/attention.h"
+#include "model/cpu/experts.h"
 #include "model/cpu/feed_forward.h"
 
 namespace magister {
 
 struct DecoderLayer {
   Attention attention;
-  FeedForward mlp;
+  std::variant<FeedForward, Experts> mlp;
   const LayerShape& shape() const { return attention.shape(); }
+  // nullptr: the layer has the other.
+  const FeedForward* feed_forward() const { return std::get_if<FeedForward>(&mlp); }
+  const Experts* experts() const { return std::get_if<Experts>(&mlp); }
+  const BlockNorms& mlp_norms() const {
+    return experts() ? experts()->weights().norms : feed_forward()->weights().norms;
+  }
+  // As Attention::reference.
+  at::Tensor mlp_reference(const at::Tensor& hidden_TD) const {
+    return experts() ? experts()->reference(hidden_TD) : feed_forward()->reference(hidden_TD);
+  }
 };
 
 // What a block reads, by plain ATen code: normed, or hidden_TD itself where it has no norm there.

@@ -10,11 +10,15 @@ void FeedForward::run(const float* hidden_TD, std::int64_t begin, std::int64_t e
                       int thread_index, float* out_TD, bool accumulate, ThreadPool* pool) const {
   const std::int64_t D = shape_.hidden_size, F = shape_.mlp, rows = end - begin;
   float* normed_RD = buffers.scratch_of(thread_index);
-  float* gate_up_RF2 = normed_RD + rows * D;
-  float* activated_RF = gate_up_RF2 + rows * 2 * F;
+  const std::int64_t width = shape_.gated_mlp ? 2 * F : F;
+  float* gate_up_RF2 = normed_RD + rows * D;  // [rows, F] without a gate
+  float* activated_RF = gate_up_RF2 + rows * width;
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
-  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, 2 * F, false, pool);
-  cpu_kernels().activate[static_cast<int>(shape_.activation)](gate_up_RF2, 2 * F, activated_RF, F, rows, F);
+  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, width, false, pool);
+  const auto activation = static_cast<std::size_t>(shape_.activation);
+  const CpuKernels& kernels = cpu_kernels();
+  (shape_.gated_mlp ? kernels.activate : kernels.activate_alone)[activation](gate_up_RF2, width, activated_RF, F, rows,
+                                                                             F);
   linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool);
 }
 

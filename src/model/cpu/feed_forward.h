@@ -1,4 +1,5 @@
-// FeedForward: the second block of a decoder layer on one shard, a gated MLP: down(act(gate(x)) * up(x)).
+// FeedForward: the second block of a decoder layer on one shard, an MLP with a gate, down(act(gate(x)) * up(x)), or without one,
+// down(act(up(x))), as LayerShape::gated_mlp says.
 // Legend: T packed tokens, D hidden, F MLP columns of this shard. Local; sums over the shards are the model's business.
 #pragma once
 
@@ -15,7 +16,7 @@ namespace magister {
 
 struct FeedForwardWeights {
   BlockNorms norms;
-  Linear gate_up_proj;  // [2F, D], gate rows first, sharded
+  Linear gate_up_proj;  // [2F, D], gate rows first, sharded; without a gate [F, D]
   Linear down_proj;     // [D, F], its product is partial
 };
 

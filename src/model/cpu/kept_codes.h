@@ -21,6 +21,7 @@ struct RowBlock {
   std::int64_t output = 0;
   bool as_halves =
       false;  // one head's rows, in the file as rotary pairs (GGUF's Llama): even ones first, then odd ones
+  bool transposed = false;  // the file holds [in, out]: `rows` are its columns
 };
 
 // The same blocks in parts of at most so many rows, for threads to share; a head of pairs stays whole.

@@ -42,10 +42,19 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
   qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
   attention_TA = at::empty({num_tokens, shape.heads * shape.head_dim}, options);
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
-  const std::int64_t tile = rows * (shape.hidden_size + 3 * shape.mlp);
+  const std::int64_t width = std::max({shape.mlp, shape.expert_mlp, shape.num_experts});
+  const std::int64_t tile = rows * (shape.hidden_size + 3 * width);
   const std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + shape.head_dim + 2);
-  scratch = at::empty({num_threads, std::max(tile, attend)}, options);
+  gathered_offset_ = std::max(tile, attend);
+  const std::int64_t gathered = shape.num_experts > 0 ? rows * shape.hidden_size : 0;
+  scratch = at::empty({num_threads, gathered_offset_ + gathered}, options);
+  if (shape.num_experts == 0) return;
+  experts_Tk = at::empty({num_tokens, shape.experts_per_token}, options.dtype(at::kInt));
+  expert_weights_Tk = at::empty({num_tokens, shape.experts_per_token}, options);
+  expert_rows_ND = at::empty({num_tokens * shape.experts_per_token, shape.hidden_size}, options);
 }
+
+float* LayerBuffers::gathered_of(int thread_index) { return scratch_of(thread_index) + gathered_offset_; }
 
 float* LayerBuffers::scratch_of(int thread_index) { return scratch.data_ptr<float>() + thread_index * scratch.size(1); }
 

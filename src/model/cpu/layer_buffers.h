@@ -27,9 +27,17 @@ struct LayerBuffers {
   at::Tensor qkv_TQ;                               // [T, (H + 2K) E]
   at::Tensor attention_TA;                         // [T, H E]
   at::Tensor scratch;                              // [threads, scratch_floats]
-  std::vector<BlockTable> sequences;               // [S]
+  // Of models with experts, k to a token: which, ascending (i32), their weights, and what they give, sorted by expert.
+  at::Tensor experts_Tk, expert_weights_Tk;  // [T, k]
+  at::Tensor expert_rows_ND;                 // [T k, D]
+  std::vector<BlockTable> sequences;         // [S]
   LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> sequences, const LayerShape& shape, int num_threads);
   float* scratch_of(int thread_index);
+  // Rows of a tile that go to one expert, behind its scratch: [kTileRows, D]. Of models with experts.
+  float* gathered_of(int thread_index);
+
+ private:
+  std::int64_t gathered_offset_ = 0;
 };
 
 // Pages for a batch without a cache: every layer overwrites them.

@@ -32,6 +32,14 @@ struct Family {
   // config.json's "architectures" of the same layers with a head of labels; null: the causal model's name with
   // ForSequenceClassification; "": transformers has no such class.
   const char* classifier = nullptr;
+  // What its config.json calls a common key: {common name, its name}.
+  std::span<const std::pair<const char*, const char*>> hf_keys{};
+  std::int64_t default_mlp_widths =
+      0;  // intermediate_size over hidden_size of a config.json that does not say; 0: it must
+  const char* hf_layers = "model.layers.";
+  const char* hf_optional_prefix = "";        // of all names, which older files lack
+  std::span<const char* const> hf_ignored{};  // buffers of a layer in old files, beside rotary inv_freq
+  bool hf_transposed_products = false;        // as TensorNames::transposed_products
 };
 
 const std::vector<const Family*>& families();
@@ -52,8 +60,10 @@ std::vector<bool> all_but_every(std::int64_t interval, std::int64_t num_layers);
 void check_config(const ModelConfig& config, const std::string& path);
 
 // Names of the tensors; `interleaved` as TensorNames::interleaved_rope_rows.
-TensorNames hf_tensor_names(const ModelConfig& config,
-                            std::span<const std::pair<const char*, const char*>> renames = {});
+TensorNames hf_tensor_names(const ModelConfig& config);  // by the common names
+TensorNames hf_tensor_names(const ModelConfig& config, const Family& family);
+// The names without this prefix of each.
+TensorNames without_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix);
 TensorNames gguf_tensor_names(const ModelConfig& config, bool interleaved);
 
 struct ExpectedTensor {

@@ -156,13 +156,20 @@ std::vector<std::string> HfConfig::texts(const std::string& key) const {
   return out;
 }
 
-std::vector<bool> HfConfig::flags(const std::string& key) const {
-  std::vector<bool> out;
+std::vector<std::int64_t> HfConfig::integers(const std::string& key, std::int64_t least, std::int64_t most) const {
+  std::vector<std::int64_t> out;
   if (!has(key)) return out;
   const nlohmann::json& value = (*root_)[key];
-  MAGISTER_CHECK(value.is_array(), ExitCode::kData, "{}: {} is {} (a list of 0 and 1 is needed); fix the config",
-                 printable(path_), key, json_shown(value));
-  for (const auto& item : value) out.push_back(json_integer(item, path_, key, 0, 1) == 1);
+  MAGISTER_CHECK(value.is_array(), ExitCode::kData,
+                 "{}: {} is {} (a list of whole numbers from {} to {} is needed); fix the config", printable(path_),
+                 key, json_shown(value), least, most);
+  for (const auto& item : value) out.push_back(json_integer(item, path_, key, least, most));
+  return out;
+}
+
+std::vector<bool> HfConfig::flags(const std::string& key) const {
+  std::vector<bool> out;
+  for (const std::int64_t item : integers(key, 0, 1)) out.push_back(item == 1);
   return out;
 }
 
@@ -196,6 +203,18 @@ std::vector<std::string> HfConfig::labels() const {
   return names;
 }
 
+void HfConfig::call(std::span<const std::pair<const char*, const char*>> keys) {
+  for (const auto& [common, theirs] : keys) {
+    const auto found = root_->find(theirs);
+    if (found == root_->end()) {
+      root_->erase(common);  // transformers does not look at it either
+    } else {
+      nlohmann::json value = *found;
+      (*root_)[common] = std::move(value);
+    }
+  }
+}
+
 void HfConfig::accept_quantization() {
   root_->erase("quantization_config");
   root_->erase("compression_config");
@@ -216,7 +235,8 @@ void HfConfig::refuse_unsupported(std::span<const char* const> computes) {
 Activation HfConfig::activation() const {
   const std::string name = text_or("hidden_act", "silu");
   if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") return Activation::kGeluTanh;
+  if (name == "gelu" && is_named(computes_, "gelu by the normal distribution")) return Activation::kGelu;
   if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
   fail(ExitCode::kData,
        "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed, and results would be wrong); use "

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "magister/model/model_config.h"
@@ -31,7 +32,9 @@ class HfConfig {
   double number_or(const std::string& key, double fallback, double least, double most) const;
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
-  std::vector<std::string> texts(const std::string& key) const;                // absent: empty
+  std::vector<std::string> texts(const std::string& key) const;  // absent: empty
+  std::vector<std::int64_t> integers(const std::string& key, std::int64_t least,
+                                     std::int64_t most) const;                 // absent: empty
   std::vector<bool> flags(const std::string& key) const;                       // a list of 0 and 1; absent: empty
   std::int64_t token_or(const std::string& key, std::int64_t fallback) const;  // a number, or the first of a list
 
@@ -48,6 +51,8 @@ class HfConfig {
   Activation activation() const;  // hidden_act; absent: silu
   // Which layers slide, by layer_types.
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;
+  // Common names for the keys of {common name, the file's name}, of which the file's alone counts.
+  void call(std::span<const std::pair<const char*, const char*>> keys);
   // The tensor file has read and applied quantization_config: it is no longer a fault.
   void accept_quantization();
   // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and

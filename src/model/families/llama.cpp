@@ -2,7 +2,7 @@
 // GGUF's converter turns the rows of q and k into interleaved rotary pairs for this architecture.
 // Sources: transformers LlamaConfig; ggml GGUF specification.
 #include "magister/core/error.h"
-#include "model/families/family.h"
+#include "model/families/expert_fields.h"
 
 namespace magister {
 namespace {
@@ -26,11 +26,17 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.sliding_window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
+  if (source.integer_or("expert_count", 0, 0, 1 << 12) == 0) return;
+  read_experts(source, config, "feed_forward_length");  // Mixtral
+  config.norm_topk_prob = true;
 }
+
+// In GGUF files; config.json has another name for it, which stays refused.
+constexpr const char* kComputes[] = {"expert_count"};
 
 }  // namespace
 
 extern const Family kLlamaFamily;
-const Family kLlamaFamily{"llama", "llama", "LlamaForCausalLM", "llama", true, read_hf, read_gguf};
+const Family kLlamaFamily{"llama", "llama", "LlamaForCausalLM", "llama", true, read_hf, read_gguf, kComputes};
 
 }  // namespace magister

@@ -10,15 +10,16 @@ namespace magister {
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
     kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family,
-    kCohereFamily, kCohere2Family;
+    kCohereFamily, kCohere2Family, kMixtralFamily, kQwen3MoeFamily, kOlmoeFamily, kGptNeoxFamily, kGpt2Family;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
-  static std::vector<const Family*> all = {&kLlamaFamily, &kMistralFamily, &kQwen2Family,   &kQwen3Family,
-                                           &kGemmaFamily, &kGemma2Family,  &kGemma3Family,  &kPhi3Family,
-                                           &kOlmo2Family, &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
-                                           &kGlmFamily,   &kGlm4Family,    &kCohereFamily,  &kCohere2Family};
+  static std::vector<const Family*> all = {
+      &kLlamaFamily,  &kMistralFamily, &kQwen2Family,  &kQwen3Family,   &kGemmaFamily,   &kGemma2Family,
+      &kGemma3Family, &kPhi3Family,    &kOlmo2Family,  &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
+      &kGlmFamily,    &kGlm4Family,    &kCohereFamily, &kCohere2Family, &kMixtralFamily, &kQwen3MoeFamily,
+      &kOlmoeFamily,  &kGptNeoxFamily, &kGpt2Family};
   return all;
 }
 
@@ -40,10 +41,10 @@ std::string known_names(const char* Family::* field) {
 // transformers' name for the same layers with a head of labels; "": it has none.
 std::string classifier_of(const Family& family) {
   if (family.classifier != nullptr) return family.classifier;
-  constexpr std::string_view kLanguageModel = "ForCausalLM";
   std::string name = family.architecture;
-  if (name.ends_with(kLanguageModel))
-    name.replace(name.size() - kLanguageModel.size(), kLanguageModel.size(), "ForSequenceClassification");
+  for (const std::string_view ending : {"ForCausalLM", "LMHeadModel"}) {
+    if (name.ends_with(ending)) return name.substr(0, name.size() - ending.size()) + "ForSequenceClassification";
+  }
   return name;
 }
 
@@ -91,12 +92,16 @@ const Family& family_of(const GgufConfig& source) {
 }
 
 ModelConfig read_config(HfConfig& source, const Family& family) {
+  source.call(family.hf_keys);
   source.refuse_unsupported(family.computes);
   ModelConfig config;
   config.family = family.name;
   config.vocab_size = source.integer("vocab_size", 1, kMaxVocab);
   config.hidden_size = source.integer("hidden_size", 1, kMaxHidden);
-  config.intermediate_size = source.integer("intermediate_size", 1, kMaxMlp);
+  config.intermediate_size =
+      family.default_mlp_widths > 0
+          ? source.integer_or("intermediate_size", family.default_mlp_widths * config.hidden_size, 1, kMaxMlp)
+          : source.integer("intermediate_size", 1, kMaxMlp);
   config.num_hidden_layers = source.integer("num_hidden_layers", 1, kMaxLayers);
   config.num_attention_heads = source.integer("num_attention_heads", 1, kMaxHeads);
   config.num_key_value_heads = source.integer_or("num_key_value_heads", config.num_attention_heads, 1, kMaxHeads);
@@ -183,6 +188,12 @@ void check_config(const ModelConfig& config, const std::string& path) {
   refuse_unless(!config.sliding_rope || (config.sliding_rope->kind != RopeConfig::Kind::kDynamic &&
                                          config.sliding_rope->kind != RopeConfig::Kind::kLongRope),
                 "the rotary embedding of sliding layers depends on the length of a sequence");
+  refuse_unless(!config.fused_qkv_by_head || K == H, "q, k and v of each head stand together, and heads share keys");
+  refuse_unless(
+      config.num_experts == 0 || (config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts),
+      fmt::format("{} experts a token are more than the {} there are", config.num_experts_per_tok, config.num_experts));
+  refuse_unless(config.num_experts == 0 || (!config.mlp_bias && !config.parallel_residual),
+                "experts with biases or beside attention");
   refuse_unless(config.layer_has_rope.empty() ||
                     static_cast<std::int64_t>(config.layer_has_rope.size()) == config.num_hidden_layers,
                 fmt::format("{} layers have {} entries for their rotary embedding", config.num_hidden_layers,

@@ -13,36 +13,62 @@ using Spelling = const char* LayerParameter::*;
 
 TensorNames::Layer layer_names(const std::vector<LayerParameter>& table, const std::string& prefix, Spelling spelling) {
   TensorNames::Layer layer;
-  for (const LayerParameter& row : table) layer.*row.name = prefix + row.*spelling;
+  for (const LayerParameter& row : table) {
+    std::string name = prefix + row.*spelling;
+    const std::size_t number = name.find("{}");
+    if (number != std::string::npos) name.replace(number, 2, std::to_string(row.expert));
+    if (row.expert >= static_cast<std::int64_t>(layer.experts.size()))
+      layer.experts.resize(static_cast<std::size_t>(row.expert) + 1);
+    row.name_in(layer) = name;
+  }
   return layer;
 }
 
 }  // namespace
 
-TensorNames hf_tensor_names(const ModelConfig& config, std::span<const std::pair<const char*, const char*>> renames) {
+TensorNames hf_tensor_names(const ModelConfig& config) { return hf_tensor_names(config, Family{}); }
+
+TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
   TensorNames names;
-  for (const ModelParameter& row : model_parameters(config)) names.*row.name = row.hf;
-  std::vector<LayerParameter> table = layer_parameters(config);
-  for (LayerParameter& row : table) {
-    for (const auto& [ours, theirs] : renames) {
-      if (std::strcmp(row.hf, ours) != 0) continue;
-      row.hf = theirs;
-      break;  // a family may exchange two names
+  const auto spelled = [&](const char* ours) {
+    for (const auto& [common, theirs] : family.hf_renames) {
+      if (std::strcmp(ours, common) == 0) return theirs;  // a family may exchange two names
     }
-  }
+    return ours;
+  };
+  for (const ModelParameter& row : model_parameters(config)) names.*row.name = spelled(row.hf);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::string prefix = fmt::format("model.layers.{}.", i);
+    std::vector<LayerParameter> table = layer_parameters(config, i);
+    for (LayerParameter& row : table) row.hf = spelled(row.hf);
+    const std::string prefix = fmt::format("{}{}.", family.hf_layers, i);
     names.layers.push_back(layer_names(table, prefix, &LayerParameter::hf));
     names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files keep this buffer
+    for (const char* buffer : family.hf_ignored) names.ignored.push_back(prefix + buffer);
   }
+  names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
+  names.transposed_products = family.hf_transposed_products;
+  return names;
+}
+
+TensorNames without_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix) {
+  const auto strip = [&](std::string& name) {
+    if (name.starts_with(prefix)) name.erase(0, prefix.size());
+  };
+  for (const ModelParameter& row : model_parameters(config)) strip(names.*row.name);
+  for (std::size_t i = 0; i < names.layers.size(); ++i) {
+    for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
+      strip(row.name_in(names.layers[i]));
+    }
+  }
+  for (std::string& name : names.ignored) strip(name);
   return names;
 }
 
 TensorNames gguf_tensor_names(const ModelConfig& config, bool interleaved) {
   TensorNames names;
   for (const ModelParameter& row : model_parameters(config)) names.*row.name = row.gguf;
-  const std::vector<LayerParameter> table = layer_parameters(config);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const std::vector<LayerParameter> table = layer_parameters(config, i);
     names.layers.push_back(layer_names(table, fmt::format("blk.{}.", i), &LayerParameter::gguf));
   }
   names.ignored = {"rope_freqs.weight"};  // read with the config
@@ -55,10 +81,12 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
   for (const ModelParameter& row : model_parameters(config)) {
     if (!(names.*row.name).empty()) all.push_back({names.*row.name, row.shape});
   }
-  const std::vector<LayerParameter> table = layer_parameters(config);
-  for (const TensorNames::Layer& layer : names.layers) {
-    for (const LayerParameter& row : table) {
-      if (row.first_row == 0) all.push_back({layer.*row.name, row.stored.empty() ? row.shape : row.stored});
+  for (std::size_t i = 0; i < names.layers.size(); ++i) {
+    for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
+      if (row.first_row != 0) continue;
+      std::vector<std::int64_t> shape = row.stored.empty() ? row.shape : row.stored;
+      if (names.transposed_products && row.product != FusedProduct::kNone) std::swap(shape[0], shape[1]);
+      all.push_back({row.name_in(names.layers[i]), std::move(shape)});
     }
   }
   return all;

@@ -11,7 +11,7 @@ namespace gpu {
 
 GpuBackend::GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue)
     : at_the_end_{queue},
-      config_(config),
+      config_((check_gpu_computes(config), config)),
       partition_(partition_for(config, group.tp_rank(), group.tp_size())),
       model_(config_, partition_, dtype, queue, group) {}
 
@@ -58,6 +58,25 @@ std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads,
 }
 
 }  // namespace
+
+std::string missing_on_gpus(const ModelConfig& config) {
+  if (config.num_experts > 0) return "a mixture of experts";
+  if (config.clip_qkv > 0) return "clipped q, k and v";
+  if (config.learned_positions) return "a vector for each position";
+  if (config.norm_bias) return "a norm with a bias";
+  if (config.parallel_norms) return "a norm for each of two blocks side by side";
+  if (!config.gated_mlp) return "an MLP without a gate";
+  if (config.activation == Activation::kGelu) return "GELU by the normal distribution";
+  return "";
+}
+
+void check_gpu_computes(const ModelConfig& config) {
+  const std::string missing = missing_on_gpus(config);
+  MAGISTER_CHECK(missing.empty(), ExitCode::kConfig,
+                 "a model of the family {} on a GPU ({} is computed on CPUs alone, and results without it would be "
+                 "wrong); set layout.devices: cpu",
+                 config.family, missing);
+}
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {

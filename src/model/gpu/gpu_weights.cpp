@@ -56,7 +56,7 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     layer.down_proj = product_of(source.load_down_proj(i));
     layers.push_back(std::move(layer));
   }
-  norm_D = vector_of(source.load_norm());
+  norm_D = vector_of(source.load_norm().input_D);
   head.weight_NK = tied ? embedding_vD : source.load_lm_head(table_vD).to(device);
   head.inputs = config.hidden_size;
   head.outputs = head.weight_NK.size(0);

@@ -93,6 +93,9 @@ struct CpuKernels {
   // By Activation: out[r, f] = act(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
   void (*activate[kNumActivations])(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
                                     std::int64_t rows, std::int64_t columns);
+  // By Activation: out[r, f] = act(up[r, f]), of an MLP without a gate; both row strides given.
+  void (*activate_alone[kNumActivations])(const float* up, std::int64_t stride, float* out, std::int64_t out_stride,
+                                          std::int64_t rows, std::int64_t columns);
   // Adds bias to every row.
   void (*add_bias)(float* x, std::int64_t stride, const float* bias, std::int64_t rows, std::int64_t columns);
   // One step of online softmax on a row of attention scores: s = s * scale on [begin, end), the rest of [0, n) is masked.

@@ -1,0 +1,147 @@
+// The fast path of a mixture of experts, in three steps over the whole batch: every tile's tokens choose, every expert multiplies the
+// tokens that chose it, every token adds up what its experts gave.
+#include "model/cpu/experts.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "magister/model/cpu/cpu_kernels.h"
+#include "model/cpu/block_norms.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+
+// The experts of one token, ascending, and their weights; logits: [X].
+void choose(const float* logits, std::int64_t num_experts, std::int64_t k, bool normed, std::int32_t* experts,
+            float* weights) {
+  for (std::int64_t i = 0; i < k; ++i) {
+    std::int32_t best = -1;
+    for (std::int32_t x = 0; x < num_experts; ++x) {
+      if (std::find(experts, experts + i, x) != experts + i) continue;
+      if (best < 0 || logits[x] > logits[best]) best = x;
+    }
+    experts[i] = best;
+  }
+  std::sort(experts, experts + k);
+  // In f64, so that no library's vectors have a say in the sum.
+  const double maximum = *std::max_element(logits, logits + num_experts);
+  const auto weight = [&](std::int64_t x) { return std::exp(static_cast<double>(logits[x]) - maximum); };
+  double sum = 0;
+  for (std::int64_t x = 0; x < num_experts; ++x) {
+    if (!normed || std::binary_search(experts, experts + k, static_cast<std::int32_t>(x)) || std::isnan(logits[x]))
+      sum += weight(x);
+  }
+  for (std::int64_t i = 0; i < k; ++i) weights[i] = static_cast<float>(weight(experts[i]) / sum);
+}
+
+// Tokens by expert: entries [first[x], first[x + 1]) of `entry` chose expert x, as places in [T, k], ascending.
+struct Grouping {
+  std::vector<std::int64_t> first;   // [X + 1]
+  std::vector<std::int32_t> entry;   // [T k]
+  std::vector<std::int32_t> row_of;  // [T k], the inverse
+};
+
+Grouping group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts) {
+  Grouping out;
+  const std::int64_t N = experts_Tk.numel();
+  const auto* experts = experts_Tk.const_data_ptr<std::int32_t>();
+  out.first.assign(static_cast<std::size_t>(num_experts) + 1, 0);
+  for (std::int64_t i = 0; i < N; ++i) ++out.first[static_cast<std::size_t>(experts[i]) + 1];
+  for (std::size_t x = 1; x < out.first.size(); ++x) out.first[x] += out.first[x - 1];
+  std::vector<std::int64_t> next(out.first.begin(), out.first.end() - 1);
+  out.entry.resize(static_cast<std::size_t>(N));
+  out.row_of.resize(static_cast<std::size_t>(N));
+  for (std::int64_t i = 0; i < N; ++i) {
+    const std::int64_t row = next[static_cast<std::size_t>(experts[i])]++;
+    out.entry[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(i);
+    out.row_of[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(row);
+  }
+  return out;
+}
+
+// At most kRows rows of one expert.
+struct Chunk {
+  std::int64_t expert, begin, end;
+};
+
+}  // namespace
+
+Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed) {
+  const std::int64_t T = logits_TX.size(0), X = logits_TX.size(1);
+  Routes routes{at::empty({T, k}, at::kInt), at::empty({T, k}, at::kFloat)};
+  for (std::int64_t t = 0; t < T; ++t) {
+    choose(logits_TX.const_data_ptr<float>() + t * X, X, k, normed, routes.experts_Tk.data_ptr<std::int32_t>() + t * k,
+           routes.weights_Tk.data_ptr<float>() + t * k);
+  }
+  return routes;
+}
+
+void Experts::route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, ThreadPool& pool) const {
+  const std::int64_t D = shape_.hidden_size, X = shape_.num_experts, k = shape_.experts_per_token;
+  pool.run((num_tokens + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
+    const std::int64_t begin = tile * kRows, rows = std::min(kRows, num_tokens - begin);
+    float* normed_RD = buffers.scratch_of(thread);
+    float* logits_RX = normed_RD + rows * D;
+    const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
+    linear_tile(input_RD, D, rows, weights_.router, logits_RX, X, false);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      choose(logits_RX + r * X, X, k, shape_.norm_topk_prob,
+             buffers.experts_Tk.data_ptr<std::int32_t>() + (begin + r) * k,
+             buffers.expert_weights_Tk.data_ptr<float>() + (begin + r) * k);
+    }
+  });
+}
+
+void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, float* out_TD,
+                  bool accumulate, ThreadPool& pool) const {
+  const std::int64_t D = shape_.hidden_size, k = shape_.experts_per_token;
+  route(hidden_TD, num_tokens, buffers, pool);
+  const Grouping grouping = group_by_expert(buffers.experts_Tk, shape_.num_experts);
+  std::vector<Chunk> chunks;
+  for (std::int64_t x = 0; x < shape_.num_experts; ++x) {
+    const std::int64_t stop = grouping.first[static_cast<std::size_t>(x) + 1];
+    for (std::int64_t row = grouping.first[static_cast<std::size_t>(x)]; row < stop; row += kRows)
+      chunks.push_back({x, row, std::min(row + kRows, stop)});
+  }
+  float* rows_ND = buffers.expert_rows_ND.data_ptr<float>();
+  const auto multiply = [&](const Chunk& chunk, int thread, ThreadPool* shared) {
+    const std::int64_t rows = chunk.end - chunk.begin;
+    float* gathered_RD = buffers.gathered_of(thread);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t token = grouping.entry[static_cast<std::size_t>(chunk.begin + r)] / k;
+      std::memcpy(gathered_RD + r * D, hidden_TD + token * D, static_cast<std::size_t>(D) * sizeof(float));
+    }
+    // A norm again is D operations a row beside the expert's 6 D F.
+    block_input(weights_.norms, shape_.rms_norm_eps, gathered_RD, gathered_RD, rows, D);
+    weights_.experts[static_cast<std::size_t>(chunk.expert)].run(gathered_RD, 0, rows, buffers, thread,
+                                                                 rows_ND + chunk.begin * D, false, shared);
+  };
+  const auto num_chunks = static_cast<std::int64_t>(chunks.size());
+  if (num_chunks < pool.num_threads()) {  // few tokens: the threads share each product, the bits are the same
+    for (const Chunk& chunk : chunks) multiply(chunk, 0, &pool);
+  } else {
+    pool.run(num_chunks, [&](std::int64_t index, int thread) {
+      multiply(chunks[static_cast<std::size_t>(index)], thread, nullptr);
+    });
+  }
+  pool.run((num_tokens + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
+    float* sum_D = buffers.scratch_of(thread);
+    for (std::int64_t t = tile * kRows; t < std::min((tile + 1) * kRows, num_tokens); ++t) {
+      std::fill(sum_D, sum_D + D, 0.0f);
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+        const float weight = buffers.expert_weights_Tk.const_data_ptr<float>()[i];
+        const float* row = rows_ND + grouping.row_of[static_cast<std::size_t>(i)] * D;
+        for (std::int64_t d = 0; d < D; ++d) sum_D[d] += weight * row[d];
+      }
+      float* out = out_TD + t * D;
+      for (std::int64_t d = 0; d < D; ++d) out[d] = accumulate ? out[d] + sum_D[d] : sum_D[d];
+    }
+  });
+}
+
+}  // namespace magister

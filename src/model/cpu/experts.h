@@ -1,0 +1,55 @@
+// Experts: the second block of a sparse decoder layer on one shard: a router chooses a few of many gated MLPs for each token, and their
+// outputs are added up, weighted by the router's probabilities. Source: Shazeer et al., arXiv 1701.06538; transformers' Mixtral, Qwen3-MoE.
+// Legend: T packed tokens, D hidden, F an expert's columns of this shard, X experts, k experts a token.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "model/cpu/feed_forward.h"
+
+namespace magister {
+
+struct ExpertsWeights {
+  BlockNorms norms;
+  Linear router;                     // [X, D] f32, replicated: every shard makes the same choice from the same rows
+  std::vector<FeedForward> experts;  // [X], each sliced as an MLP is and without norms; their products are partial
+};
+
+// The k experts of each token in ascending order, and their weights. A choice is a function of the token's own logits: of equal ones the
+// lower number wins. A logit that is not a number makes the token's weights so.
+struct Routes {
+  at::Tensor experts_Tk;  // i32
+  at::Tensor weights_Tk;  // f32
+};
+// logits_TX: f32, contiguous, CPU. normed: the chosen probabilities are divided by their sum.
+Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed);
+
+class Experts {
+ public:
+  Experts(LayerShape shape, ExpertsWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
+
+  // Whole batches: out (+)= experts(norm(hidden)). Tokens are sorted by expert, and each expert multiplies its own at once; a token's
+  // sum runs over its experts in ascending order, so its bits depend on nothing but its row. accumulate: out is the residual stream
+  // itself, which is hidden. Only outside ThreadPool::run.
+  void run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, float* out_TD, bool accumulate,
+           ThreadPool& pool) const;
+
+  // The router's logits of whole batches by plain ATen code: [T, X].
+  at::Tensor reference_logits(const at::Tensor& hidden_TD) const;
+  // As Attention::reference, of these routes.
+  at::Tensor reference(const at::Tensor& hidden_TD, const Routes& routes) const;
+  at::Tensor reference(const at::Tensor& hidden_TD) const;
+
+  const ExpertsWeights& weights() const { return weights_; }
+
+ private:
+  void route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, ThreadPool& pool) const;
+
+  LayerShape shape_;
+  ExpertsWeights weights_;
+};
+
+}  // namespace magister

@@ -1,0 +1,27 @@
+// Reads of the experts' numbers, and the rules between them (in check_config).
+#include "model/families/expert_fields.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kMostExperts = 1 << 12, kMostColumns = 1 << 22;
+
+}  // namespace
+
+void read_experts(const HfConfig& source, ModelConfig& config, const char* columns_key, std::int64_t absent_experts,
+                  std::int64_t absent_per_token) {
+  // Two names of one number; published configs have one of them.
+  const char* key = source.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  config.num_experts = source.integer_or(key, absent_experts, 1, kMostExperts);
+  config.num_experts_per_tok = source.integer_or("num_experts_per_tok", absent_per_token, 1, kMostExperts);
+  config.moe_intermediate_size = source.integer(columns_key, 1, kMostColumns);
+}
+
+void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key) {
+  config.num_experts = source.integer("expert_count", 1, kMostExperts);
+  config.num_experts_per_tok = source.integer("expert_used_count", 1, kMostExperts);
+  config.moe_intermediate_size = source.integer(columns_key, 1, kMostColumns);
+  config.stacked_experts = true;
+}
+
+}  // namespace magister

@@ -1,0 +1,83 @@
+// GPT-2: a vector for each position in the place of a rotary embedding, an MLP without a gate, layer norms with biases, biases everywhere;
+// weights stand as [in, out], q, k and v in one; the head is the embeddings. The files published first lack the prefix "transformer.".
+// Source: transformers GPT2Config, GPT2Block and Conv1D.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+constexpr std::pair<const char*, const char*> kKeys[] = {{"hidden_size", "n_embd"},
+                                                         {"num_hidden_layers", "n_layer"},
+                                                         {"num_attention_heads", "n_head"},
+                                                         {"intermediate_size", "n_inner"},
+                                                         {"max_position_embeddings", "n_positions"},
+                                                         {"hidden_act", "activation_function"}};
+constexpr const char* kComputes[] = {"gelu by the normal distribution"};
+constexpr std::pair<const char*, const char*> kRenames[] = {{"model.embed_tokens.weight", "transformer.wte.weight"},
+                                                            {"model.embed_positions.weight", "transformer.wpe.weight"},
+                                                            {"model.norm.weight", "transformer.ln_f.weight"},
+                                                            {"model.norm.bias", "transformer.ln_f.bias"},
+                                                            {"input_layernorm.weight", "ln_1.weight"},
+                                                            {"input_layernorm.bias", "ln_1.bias"},
+                                                            {"post_attention_layernorm.weight", "ln_2.weight"},
+                                                            {"post_attention_layernorm.bias", "ln_2.bias"},
+                                                            {"self_attn.qkv_proj.weight", "attn.c_attn.weight"},
+                                                            {"self_attn.qkv_proj.bias", "attn.c_attn.bias"},
+                                                            {"self_attn.o_proj.weight", "attn.c_proj.weight"},
+                                                            {"self_attn.o_proj.bias", "attn.c_proj.bias"},
+                                                            {"mlp.up_proj.weight", "mlp.c_fc.weight"},
+                                                            {"mlp.up_proj.bias", "mlp.c_fc.bias"},
+                                                            {"mlp.down_proj.weight", "mlp.c_proj.weight"},
+                                                            {"mlp.down_proj.bias", "mlp.c_proj.bias"}};
+constexpr const char* kIgnored[] = {"attn.bias", "attn.masked_bias"};  // the causal mask
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  const auto refuse_unless = [&](const char* key, bool absent, bool computed) {
+    MAGISTER_CHECK(source.boolean_or(key, absent) == computed, ExitCode::kData,
+                   "{}: {} is {} (attention of this kind is not supported, and results would be wrong); use another "
+                   "model",
+                   printable(source.path()), key, !computed);
+  };
+  refuse_unless("scale_attn_weights", true, true);
+  refuse_unless("scale_attn_by_inverse_layer_idx", false, false);
+  refuse_unless("add_cross_attention", false, false);
+  config.norm_kind = NormKind::kLayer;
+  config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
+  config.rms_norm_eps = source.number_or("layer_norm_epsilon", 1e-5, 1e-12, 1.0);
+  config.learned_positions = true;
+  config.layer_has_rope.assign(static_cast<std::size_t>(config.num_hidden_layers), false);
+  config.rope = {};
+  config.rotary_dim = 0;
+  config.gated_mlp = false;
+  if (!source.has("hidden_act")) config.activation = Activation::kGeluTanh;
+  config.fused_qkv_proj = true;
+  config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
+  const std::int64_t H = config.num_attention_heads;
+  config.num_key_value_heads = H;
+  MAGISTER_CHECK(config.hidden_size % H == 0, ExitCode::kData,
+                 "{}: n_embd is {} and n_head {} (heads are equal parts of it); fetch the config again",
+                 printable(source.path()), config.hidden_size, H);
+  config.head_dim = config.hidden_size / H;
+}
+
+}  // namespace
+
+extern const Family kGpt2Family;
+const Family kGpt2Family{.name = "gpt2",
+                         .model_type = "gpt2",
+                         .architecture = "GPT2LMHeadModel",
+                         .gguf_architecture = "",
+                         .gguf_interleaved_rope_rows = false,
+                         .read_hf = read_hf,
+                         .read_gguf = nullptr,
+                         .computes = kComputes,
+                         .hf_renames = kRenames,
+                         .hf_keys = kKeys,
+                         .default_mlp_widths = 4,
+                         .hf_layers = "transformer.h.",
+                         .hf_optional_prefix = "transformer.",
+                         .hf_ignored = kIgnored,
+                         .hf_transposed_products = true};
+
+}  // namespace magister

@@ -1,0 +1,62 @@
+// GPT-NeoX and Pythia: attention and an MLP without a gate, side by side or one after the other, each by a layer norm of its own; biases
+// everywhere; q, k and v of each head follow each other in one tensor; a part of the head turns.
+// Source: transformers GPTNeoXConfig, GPTNeoXLayer and GPTNeoXAttention.
+#include "magister/core/error.h"
+#include "model/families/family.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kComputes[] = {"partial_rotary_factor", "rotary_pct", "use_parallel_residual",
+                                     "gelu by the normal distribution"};
+constexpr std::pair<const char*, const char*> kRenames[] = {
+    {"model.embed_tokens.weight", "gpt_neox.embed_in.weight"},
+    {"model.norm.weight", "gpt_neox.final_layer_norm.weight"},
+    {"model.norm.bias", "gpt_neox.final_layer_norm.bias"},
+    {"lm_head.weight", "embed_out.weight"},
+    {"self_attn.qkv_proj.weight", "attention.query_key_value.weight"},
+    {"self_attn.qkv_proj.bias", "attention.query_key_value.bias"},
+    {"self_attn.o_proj.weight", "attention.dense.weight"},
+    {"self_attn.o_proj.bias", "attention.dense.bias"},
+    {"mlp.up_proj.weight", "mlp.dense_h_to_4h.weight"},
+    {"mlp.up_proj.bias", "mlp.dense_h_to_4h.bias"},
+    {"mlp.down_proj.weight", "mlp.dense_4h_to_h.weight"},
+    {"mlp.down_proj.bias", "mlp.dense_4h_to_h.bias"}};
+constexpr const char* kIgnored[] = {"attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq"};
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  config.norm_kind = NormKind::kLayer;
+  config.norm_bias = config.mlp_bias = true;
+  config.rms_norm_eps = source.number_or("layer_norm_eps", 1e-5, 1e-12, 1.0);
+  config.parallel_residual = config.parallel_norms = source.boolean_or("use_parallel_residual", true);
+  config.gated_mlp = false;
+  if (!source.has("hidden_act")) config.activation = Activation::kGelu;
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", true);
+  config.fused_qkv_proj = config.fused_qkv_by_head = true;
+  config.num_key_value_heads = config.num_attention_heads;  // whatever the config says: the class has no others
+  MAGISTER_CHECK(config.head_dim * config.num_attention_heads == config.hidden_size, ExitCode::kData,
+                 "{}: head_dim is {} (this family's is hidden_size / num_attention_heads = {} / {}); fetch the config "
+                 "again",
+                 printable(source.path()), config.head_dim, config.hidden_size, config.num_attention_heads);
+  config.rotary_dim = source.rotary_dim(config.head_dim, source.number_or("rotary_pct", 0.25, 0.0, 1.0));
+  // Older files' name, where neither of the newer ones stands.
+  if (!source.has("rope_theta") && !source.has("rope_parameters"))
+    config.rope.theta = source.number_or("rotary_emb_base", 10000.0, 1e-3, 1e15);
+}
+
+}  // namespace
+
+extern const Family kGptNeoxFamily;
+const Family kGptNeoxFamily{.name = "gpt_neox",
+                            .model_type = "gpt_neox",
+                            .architecture = "GPTNeoXForCausalLM",
+                            .gguf_architecture = "",
+                            .gguf_interleaved_rope_rows = false,
+                            .read_hf = read_hf,
+                            .read_gguf = nullptr,
+                            .computes = kComputes,
+                            .hf_renames = kRenames,
+                            .hf_layers = "gpt_neox.layers.",
+                            .hf_ignored = kIgnored};
+
+}  // namespace magister

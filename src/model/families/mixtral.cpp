@@ -1,0 +1,28 @@
+// Mixtral: Mistral's layers with experts in the place of the MLP; the chosen experts' probabilities are divided by their sum.
+// GGUF files of it call themselves llama. Source: transformers MixtralConfig and MixtralSparseMoeBlock (arXiv 2401.04088).
+#include "model/families/expert_fields.h"
+
+namespace magister {
+namespace {
+
+constexpr std::pair<const char*, const char*> kRenames[] = {
+    {"mlp.gate.weight", "block_sparse_moe.gate.weight"},
+    {"mlp.experts.{}.gate_proj.weight", "block_sparse_moe.experts.{}.w1.weight"},
+    {"mlp.experts.{}.down_proj.weight", "block_sparse_moe.experts.{}.w2.weight"},
+    {"mlp.experts.{}.up_proj.weight", "block_sparse_moe.experts.{}.w3.weight"}};
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads")) config.num_key_value_heads = 8;
+  config.sliding_window = source.integer_or("sliding_window", 0, 1, INT32_MAX);
+  read_experts(source, config, "intermediate_size", 8, 2);
+  config.norm_topk_prob = true;
+}
+
+}  // namespace
+
+extern const Family kMixtralFamily;
+const Family kMixtralFamily{
+    "mixtral", "mixtral", "MixtralForCausalLM", "", false, read_hf, nullptr, kExpertKeys, kRenames, false, 1e6};
+
+}  // namespace magister

@@ -1,0 +1,37 @@
+// OLMoE: Llama's layers with experts, norms on q and k over all heads at once, and q, k and v cut to a range where the config says so.
+// Source: transformers OlmoeConfig, OlmoeAttention and OlmoeTopKRouter (arXiv 2409.02060).
+#include "magister/core/error.h"
+#include "model/families/expert_fields.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kComputes[] = {"num_experts", "num_local_experts", "expert_count", "clip_qkv"};
+
+void set_layers(ModelConfig& config) { config.qk_norm = config.qk_norm_of_all_heads = true; }
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  set_layers(config);
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  config.clip_qkv = source.number_or("clip_qkv", 0.0, 0.0, 1e30);
+  MAGISTER_CHECK(!source.has("clip_qkv") || config.clip_qkv > 0, ExitCode::kData,
+                 "{}: clip_qkv is 0 (all attention would be over zeros); make it null for none",
+                 printable(source.path()));
+  read_experts(source, config, "intermediate_size", 64, 8);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
+}
+
+// llama.cpp does not divide the probabilities by their sum here.
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  set_layers(config);
+  read_experts(source, config, "feed_forward_length");
+}
+
+}  // namespace
+
+extern const Family kOlmoeFamily;
+const Family kOlmoeFamily{
+    "olmoe", "olmoe", "OlmoeForCausalLM", "olmoe", false, read_hf, read_gguf, kComputes, {}, false, 10000.0, ""};
+
+}  // namespace magister

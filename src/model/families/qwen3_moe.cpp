@@ -1,0 +1,38 @@
+// Qwen3-MoE: Qwen3's attention with experts in every layer, or in every decoder_sparse_step-th of those that mlp_only_layers does not
+// name; the others have a plain MLP. Source: transformers Qwen3MoeConfig and Qwen3MoeDecoderLayer.
+#include "magister/core/error.h"
+#include "model/families/expert_fields.h"
+
+namespace magister {
+namespace {
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  if (!source.has("num_key_value_heads") && !source.is_null("num_key_value_heads")) config.num_key_value_heads = 4;
+  config.qk_norm = true;
+  config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", false);
+  if (source.boolean_or("use_sliding_window", false)) {  // in all layers, unlike Qwen3's
+    const std::int64_t absent = source.is_null("sliding_window") ? 0 : 4096;
+    config.sliding_window = source.integer_or("sliding_window", absent, 1, INT32_MAX);
+  }
+  read_experts(source, config, "moe_intermediate_size", 128, 8);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", false);
+  const std::int64_t step = source.integer_or("decoder_sparse_step", 1, 1, 1 << 12);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_is_sparse.push_back((i + 1) % step == 0);
+  for (const std::int64_t layer : source.integers("mlp_only_layers", 0, config.num_hidden_layers - 1))
+    config.layer_is_sparse[static_cast<std::size_t>(layer)] = false;
+}
+
+// llama.cpp computes experts in every layer, and divides their probabilities by the sum.
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  config.qk_norm = true;
+  read_experts(source, config, "expert_feed_forward_length");
+  config.norm_topk_prob = true;
+}
+
+}  // namespace
+
+extern const Family kQwen3MoeFamily;
+const Family kQwen3MoeFamily{"qwen3_moe", "qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", false, read_hf,
+                             read_gguf,   kExpertKeys};
+
+}  // namespace magister
