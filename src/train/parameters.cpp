@@ -21,12 +21,21 @@ std::size_t ParameterLayout::add(const std::string& name, const std::vector<std:
 }
 
 ParameterLayout::ParameterLayout(const ModelDescription& description)
-    : description_(description), table_(layer_parameters(description.config)) {
+    : description_(description), table_(layer_parameters(description.config, 0)) {
   const ModelConfig& config = description.config;
   MAGISTER_CHECK(!config.is_classifier(), ExitCode::kConfig,
                  "the model is a classifier of {} labels (only language models are trained yet); name a language model",
                  config.labels.size());
   const TensorNames& names = description.names;
+  // What the trunk does not compute.
+  const bool has_other_blocks = config.num_experts > 0 || !config.gated_mlp || config.norm_bias ||
+                                config.learned_positions || config.parallel_norms || config.fused_qkv_by_head ||
+                                config.clip_qkv > 0 || names.transposed_products ||
+                                config.activation == Activation::kGelu;
+  MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
+                 "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
+                 "another family, README lists them",
+                 config.family);
   for (const ModelParameter& row : model_parameters(config)) {
     if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(names.*row.name, row.shape);
   }
