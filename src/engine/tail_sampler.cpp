@@ -1,5 +1,5 @@
 // Blocks of the vocabulary are summed by the kernels of the log-sum-exp; only blocks with a kept entry or a draw are gone through token by
-// token. Measured: 9 % of the product beside it at 49,152 entries.
+// token. The head's product is made twice: the draws need its log-sum-exp.
 #include "magister/engine/tail_sampler.h"
 
 #include <ATen/ATen.h>

@@ -132,11 +132,13 @@ class DataFormats(unittest.TestCase):
         folder = self.folder / "kind"
         folder.mkdir()
         (folder / "train.txt").write_text('{"text": "one"}\n')
-        change = (f"tasks.0.dataset.path={folder}", "tasks.0.dataset.key=")
-        first = self.world.run("kind", 1, *change)
+        text, self.world.text = self.world.text, self.world.text.replace(", key: id", "")
+        self.addCleanup(setattr, self.world, "text", text)
+        change = f"tasks.0.dataset.path={folder}"
+        first = self.world.run("kind", 1, change)
         self.assertEqual(first.returncode, 0, first.stderr)
         (folder / "train.txt").rename(folder / "train.jsonl")
-        again = self.world.run("kind", 1, *change)
+        again = self.world.run("kind", 1, change)
         self.assertEqual(again.returncode, 78, again.stderr)
         self.assertIn("dataset_format", again.stderr)
 

@@ -20,10 +20,17 @@ class Memory(unittest.TestCase):
         cls.scratch.cleanup()
 
     def growth(self, measure):
-        """Bytes a record that the largest rank has more."""
-        few, many = max(measure(FEW)), max(measure(MANY))
-        print(f"{few} bytes at {FEW} records, {many} at {MANY}: {(many - few) / (MANY - FEW):.1f} a record")
-        return (many - few) / (MANY - FEW)
+        """Bytes a record that the largest rank has more. What a library loads late is there in one run and not yet in the next (12 MB were
+        seen): so up to three times each, the most of the few against the least of the many; what grows with the records, does every time."""
+        few, many = [], []
+        for _ in range(3):
+            few.append(max(measure(FEW)))
+            many.append(max(measure(MANY)))
+            grown = (min(many) - max(few)) / (MANY - FEW)
+            print(f"{few[-1]} bytes at {FEW} records, {many[-1]} at {MANY}: {grown:.1f} a record")
+            if grown < BYTES_A_RECORD:
+                break
+        return grown
 
     def test_planning(self):
         for ranks in (1, 2):

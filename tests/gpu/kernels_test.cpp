@@ -92,7 +92,7 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
                               at::zeros({7, D}, kType<A>)};
       const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
         const A* delta = with_delta ? data<A>(t[1]) : nullptr;
-        const AddRmsNorm<A> kernel{data<float>(t[0]), delta, data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
+        const AddNorm<A, false> kernel{data<float>(t[0]), delta, data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
         launch(kernel, kernel.shape(7), queue);
         const NormRows<A> on_delta{data<A>(t[1]), data<float>(t[2]), D, 1e-5f};
         launch(on_delta, on_delta.shape(7), queue);
@@ -110,7 +110,7 @@ TYPED_TEST(Elementwise, AddLayerNorm) {
     const Tensors inputs = {at::randn({7, D}) + 1, at::randn({7, D}).to(kType<A>), at::rand({D}) + 0.5,
                             at::zeros({7, D}, kType<A>)};
     const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
-      const AddLayerNorm<A> kernel{data<float>(t[0]), data<A>(t[1]), data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
+      const AddNorm<A, true> kernel{data<float>(t[0]), data<A>(t[1]), data<float>(t[2]), data<A>(t[3]), D, 1e-5f};
       launch(kernel, kernel.shape(7), queue);
     });
     EXPECT_TRUE(at::equal(both.device[0], both.host[0])) << D << ": the residual stream is one addition";

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
+os.environ["OMPI_MCA_ess_singleton_isolated"] = "1"  # no daemon for a process alone: half of its start-up
 PROBE = os.environ.get("IO_PROBE") or str(pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/io/io_probe")
 
 

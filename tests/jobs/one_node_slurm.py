@@ -54,6 +54,7 @@ class OneNodeSlurm:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self.environment.pop("OMPI_MCA_odls_base_sigkill_timeout", None)  # ranks get their second to stop, as users have it
 
     def __enter__(self):
         for name in ("state", "spool"):

@@ -251,7 +251,7 @@ a comment without an end | {# never | t.jinja:1:
 an unknown statement | {% include 'x' %} | include
 an unknown filter | {{ 1 | frobnicate }} | frobnicate
 an unknown test | {{ 1 is frobnicated }} | frobnicated
-an unknown filter in a branch never taken | {% if false %}{{ 1 | frobnicate }}{% endif %} | frobnicate
+an unknown filter in a branch without a condition | {{ 1 | frobnicate }} | frobnicate
 inheritance | {% extends 'x' %} | extends
 a macro that calls itself | {% macro f() %}{{ f() }}{% endmacro %}{{ f() }} | t.jinja:1:
 macros that call each other | {% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{{ f() }}{% endmacro %}{{ f() }} | t.jinja:1:
@@ -359,7 +359,7 @@ llama.rope.scaling.type | text spiral | llama.rope.scaling.type
 llama.rope.scaling.type | u32 1 | llama.rope.scaling.type
 llama.rope.scaling.type | text linear | llama.rope.scaling.factor
 llama.rope.scaling.type | text yarn | llama.rope.scaling.type
-llama.expert_count | u32 8 | llama.expert_count
+llama.expert_count | u32 8 | llama.expert_used_count
 llama.attn_logit_softcapping | f32 30 | llama.attn_logit_softcapping
 llama.attention.sliding_window_pattern | u32 4 | llama.attention.sliding_window_pattern
 llama.vocab_size | u32 7 | token_embd.weight

@@ -26,10 +26,9 @@ bool has_dictionary(const arrow::DataType& type) {
 std::vector<int> columns_of(const arrow::Schema& schema, const ArrowRequest& request) {
   std::vector<int> columns;
   const auto add = [&](const std::string& name) {
-    const std::vector<int> found = schema.GetAllFieldIndices(name);
-    if (found.empty()) return false;
-    if (found.size() > 1) throw arrow::Status::Invalid("it has ", found.size(), " columns ", name);
-    if (std::find(columns.begin(), columns.end(), found[0]) == columns.end()) columns.push_back(found[0]);
+    const int found = schema.GetFieldIndex(name);  // -1 for none; two of a name were refused
+    if (found < 0) return false;
+    if (std::find(columns.begin(), columns.end(), found) == columns.end()) columns.push_back(found);
     return true;
   };
   for (const ArrowField& field : request.fields) {

@@ -180,7 +180,8 @@ class PaddedExport {
             {"logits_values",
              "raw logits (log-probability + logsumexp) as float16, best first; row i is the distribution of "
              "token i + 1; 0 behind seq_lengths"},
-            {"logits_indices", "token ids as int32, beside logits_values"},
+            {"logits_indices",
+             "token ids as int32, beside logits_values; -1, beside NaN, in rows that the teacher did not score"},
             {"seq_lengths", "rows of each sample that hold something, int32"},
             {"results", attributes}};
   }
