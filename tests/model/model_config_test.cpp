@@ -59,6 +59,15 @@ TEST_F(Config, RopeInItsThreeSpellings) {
   }
 }
 
+TEST_F(Config, RotaryBaseThatIsNotSaidIsItsClassesOwn) {
+  for (const auto& [type, theta] : {std::pair("cohere", 500000.0), std::pair("cohere2", 10000.0),
+                                    std::pair("smollm3", 2000000.0), std::pair("llama", 10000.0)}) {
+    json source = base_config(type);
+    source.erase("rope_theta");
+    EXPECT_EQ(describe(source).rope.theta, theta) << type;
+  }
+}
+
 TEST_F(Config, MistralWindow) {
   json source = base_config("mistral");
   EXPECT_EQ(describe(source).sliding_window, 4096);  // transformers' default

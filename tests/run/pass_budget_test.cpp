@@ -1,9 +1,11 @@
-// The line through two peaks of memory.
+// The line through two peaks of memory; and the positions that a model has.
 #include "magister/run/pass_budget.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "magister/core/error.h"
+#include "magister/run/generator_shard.h"
 #include "magister/run/run_context.h"
 
 namespace magister {
@@ -46,6 +48,24 @@ TEST(PassLimits, WhatIsNotSaidIsTheDevicesThenTheTasks) {
   EXPECT_EQ(of({0, 0}, kGpuPassLimits), Limits(256, 8192));
   EXPECT_EQ(of({7, 0}, kGpuPassLimits), Limits(7, 8192));
   EXPECT_EQ(of({0, 9}, {}), Limits(32, 9));
+}
+
+// Refused when a job is opened, not at the first long record.
+TEST(Positions, EndWhereTheModelOrItsRotaryFrequenciesDo) {
+  ModelConfig model;
+  model.max_position_embeddings = 96;
+  EXPECT_NO_THROW(check_positions(model, "x.yaml:1:1: max_prompt_length", 90, 6));
+  EXPECT_THROW(check_positions(model, "x.yaml:1:1: max_prompt_length", 90, 7), Error);
+  model.rope.kind = RopeConfig::Kind::kLongRope;
+  model.rope.original_max_position_embeddings = 24;
+  EXPECT_NO_THROW(check_positions(model, "x.yaml:1:1: max_prompt_length", 20, 4));
+  try {
+    check_positions(model, "x.yaml:1:1: max_prompt_length", 20, 5);
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("from 24 positions on"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
