@@ -8,18 +8,12 @@
 #include <numeric>
 
 #include "magister/core/error.h"
+#include "magister/core/splitmix64.h"
 #include "magister/engine/logits_processor.h"
 #include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
 namespace {
-
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 double log_sum_exp(std::span<const float> logits) {
   SoftmaxState state;
@@ -73,8 +67,8 @@ void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::
 }
 
 double keyed_uniform(const DrawKey& key) {
-  std::uint64_t state = mixed(key.seed);
-  for (const std::uint64_t word : {key.record, key.sample, key.position}) state = mixed(state ^ word);
+  std::uint64_t state = splitmix64(key.seed);
+  for (const std::uint64_t word : {key.record, key.sample, key.position}) state = splitmix64(state ^ word);
   return static_cast<double>(state >> 11) * 0x1.0p-53;
 }
 

@@ -1,4 +1,4 @@
-// The order of an epoch is a Fisher-Yates shuffle by numbers of splitmix64 (Steele, Lea & Flood 2014), keyed by seed and epoch.
+// The order of an epoch is a Fisher-Yates shuffle by numbers of splitmix64, keyed by seed and epoch.
 #include "magister/train/batch_plan.h"
 
 #include <algorithm>
@@ -6,20 +6,14 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/splitmix64.h"
 
 namespace magister {
 namespace {
 
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15ull;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
-}
-
 void shuffle(Samples& samples, std::uint64_t key) {
   for (std::uint64_t i = samples.size(); i > 1; --i) {
-    const auto wide = static_cast<unsigned __int128>(mixed(key + i)) * i;  // the high half is in [0, i)
+    const auto wide = static_cast<unsigned __int128>(splitmix64(key + i)) * i;  // the high half is in [0, i)
     std::swap(samples[i - 1], samples[static_cast<std::size_t>(wide >> 64)]);
   }
 }
@@ -67,7 +61,7 @@ std::vector<Samples> BatchPlan::sequences_of(std::uint64_t epoch) const {
   for (std::uint64_t i = 0; i < lengths_.size(); ++i) {
     if (lengths_[i] > 0) order.push_back(i);
   }
-  if (options_.shuffle) shuffle(order, mixed(mixed(options_.seed) ^ epoch));
+  if (options_.shuffle) shuffle(order, splitmix64(splitmix64(options_.seed) ^ epoch));
   std::vector<Samples> sequences;
   std::uint64_t filled = 0;
   for (const std::uint64_t sample : order) {

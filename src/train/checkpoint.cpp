@@ -11,6 +11,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/core/sha256.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/whole_file.h"
@@ -60,6 +61,10 @@ void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
   tensors.push_back({"train.grad_norm", at::from_blob(curves.grad_norm.data(), {length}, at::kFloat)});
 }
 
+std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates) {
+  return sha256_hex(fmt::format("{} {} {}\n", tensors_sha256(tensors), step, updates));
+}
+
 // A state that was opened and is this experiment's.
 class StateFile {
  public:
@@ -87,9 +92,16 @@ class StateFile {
     const at::Tensor out = into.tensor.view({rows, into.tensor.numel() / rows});
     file_->read(into.name, 0, rows, 0, out.size(1), out);
   }
+  // That there are as many numbers as the metadata says, before memory is taken for them.
+  void require_length(const char* name, std::uint64_t length) const {
+    const TensorInfo* info = file_->find(name);
+    require(info != nullptr && info->shape == std::vector<std::int64_t>{static_cast<std::int64_t>(length)},
+            "does not hold what its metadata says");
+  }
   // Of everything that the file holds, after it was read.
-  void verify(const std::vector<NamedTensor>& all) {
-    require(tensors_sha256(all) == texts_["sha256"], "was changed since it was written (its sha256 differs)");
+  void verify(const std::vector<NamedTensor>& all, std::uint64_t step, std::uint64_t updates) {
+    require(state_sha256(all, step, updates) == texts_["sha256"],
+            "was changed since it was written (its sha256 differs)");
   }
   void require(bool holds, const char* what) const {
     MAGISTER_CHECK(
@@ -122,6 +134,7 @@ TrainingCurves load(const std::string& path, const ParameterLayout& layout, at::
   curves.step = file.number("step");
   updates = file.number("updates");
   file.require(curves.step > 0 && updates <= curves.step && curves.step < (1ull << 28), "has no sound metadata");
+  for (const char* const name : {"train.loss", "train.grad_norm"}) file.require_length(name, curves.step);
   curves.loss.resize(curves.step);
   curves.grad_norm.resize(curves.step);
   std::vector<NamedTensor> tensors;
@@ -130,7 +143,7 @@ TrainingCurves load(const std::string& path, const ParameterLayout& layout, at::
   add_parameters(tensors, "exp_avg_sq.", layout, square);
   add_curves(tensors, curves);
   for (const NamedTensor& tensor : tensors) file.read(tensor);
-  file.verify(tensors);
+  file.verify(tensors, curves.step, updates);
   return curves;
 }
 
@@ -171,7 +184,7 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
                      {"step", std::to_string(curves.step)},
                      {"updates", std::to_string(trainer.optimizer().updates)},
                      {"identity", identity},
-                     {"sha256", tensors_sha256(tensors)}});
+                     {"sha256", state_sha256(tensors, curves.step, trainer.optimizer().updates)}});
   fail_point("train.save.done");
   const std::vector<fs::path> states = states_in(folder);
   for (std::size_t i = 0; i + keep < states.size(); ++i) {

@@ -81,6 +81,13 @@ class Quantization(unittest.TestCase):
         for variant, kind in (("gguf_llama_q4_0", "int4"), ("gguf_llama_q4_1", "int4"), ("gguf_llama_q8_0", "int8"), ("gguf_qwen2", "int8")):
             with self.subTest(variant):
                 self.assert_kept(tiny_models.make(self.folder, variant), kind)
+        # Eight experts of two layers, all of a weight as one tensor: two products of each expert and of attention.
+        self.assert_kept(tiny_models.make(self.folder, "gguf_olmoe"), "int8", kept=36, sizes=(1,))
+
+    def test_a_bf16_head_beside_quantised_layers(self):
+        """The start's test of fast paths knows how exact each is, where CPUs multiply bf16."""
+        self.run_it("head", tiny_models.make(self.folder, "llama_bf16"), "dtype: bf16, quantization: int8")
+        self.assertEqual(self.start_event("head")["products_made"], 8)
 
     def test_other_bits_and_groups_are_made(self):
         model = tiny_models.make(self.folder, "gguf_llama_q4_1")

@@ -187,7 +187,11 @@ class Train(unittest.TestCase):
         changed = bytearray(whole)
         changed[-100] ^= 4
         newer = whole.replace(b'"version":"1"', b'"version":"7"')
-        for content, words in ((whole[:-8], "cut short or damaged"), (bytes(changed), "sha256 differs"), (newer, "newer version"), (b"", "cut short")):
+        fewer = whole.replace(b'"updates":"3"', b'"updates":"2"')
+        later = whole.replace(b'"step":"3"', b'"step":"9"')
+        self.assertEqual(len({whole, newer, fewer, later}), 4)
+        for content, words in ((whole[:-8], "cut short or damaged"), (bytes(changed), "sha256 differs"), (newer, "newer version"), (b"", "cut short"),
+                               (fewer, "sha256 differs"), (later, "what its metadata says")):
             state.write_bytes(content)
             self.refused("states", 65, words, str(state))
         state.write_bytes(whole)

@@ -303,7 +303,8 @@ class Gguf : public Folder {
     config.head_dim = 6;
     config.tie_word_embeddings = true;
     config.qkv_bias = architecture == "qwen2";
-    config.qk_norm = architecture == "qwen3";
+    config.qk_norm = architecture == "qwen3" || architecture == "gemma3";
+    if (architecture == "gemma3") config.norm_placement = NormPlacement::kBoth;
     for (const auto& t : expected_tensors(config, gguf_tensor_names(config, false))) file.add(t.name, t.shape);
     if (change) change(meta);
   }
@@ -329,6 +330,20 @@ TEST_F(Gguf, Architectures) {
     EXPECT_EQ(description.names.interleaved_rope_rows, architecture == std::string("llama"));
     file.add("output.weight", {64, 24});
     EXPECT_EQ(describe_model("model.gguf", file).names.lm_head, "output.weight");
+  }
+}
+
+// As llama.cpp: a file without a window, or with one of 0, has no layer that slides, and one rotary base.
+TEST_F(Gguf, Gemma3Windows) {
+  for (const std::uint64_t window : {0, 1, 8}) {  // 1: the key is not there
+    MemoryTensorFile file;
+    make("gemma3", file, [&](Metadata& m) {
+      if (window != 1) m["gemma3.attention.sliding_window"] = window;
+    });
+    const ModelConfig config = describe_model("model.gguf", file).config;
+    EXPECT_EQ(config.sliding_window, window == 8 ? 8 : 0);
+    EXPECT_EQ(config.slides(0), window == 8);
+    EXPECT_EQ(config.sliding_rope.has_value(), window == 8);
   }
 }
 
@@ -359,6 +374,8 @@ TEST_F(Gguf, RefusedByNameAndValue) {
   refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{0}; }, {"llama.block_count is 0"});
   refused([](auto&, auto& m) { m["llama.attention.causal"] = false; },
           {"llama.attention.causal is false", "looks ahead"});
+  refused([](auto&, auto& m) { m["granite.rope.scaling.finetuned"] = false; },
+          {"granite.rope.scaling.finetuned is false", "without rotary"}, "granite");
   refused([](auto&, auto& m) { m["llama.block_count"] = UINT64_MAX; }, {"llama.block_count is 18446744073709551615"});
   refused([](auto&, auto& m) { m["llama.block_count"] = 2.0; }, {"llama.block_count is 2"});
   refused([](auto&, auto& m) { m["llama.block_count"] = std::uint64_t{3}; }, {"blk.2.attn_norm.weight is missing"});

@@ -239,7 +239,8 @@ Activation HfConfig::activation() const {
   if (name == "gelu" && is_named(computes_, "gelu by the normal distribution")) return Activation::kGelu;
   if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
   fail(ExitCode::kData,
-       "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed, and results would be wrong); use "
+       "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed in this family, and results would be "
+       "wrong); use "
        "another model",
        printable(path_), printable(name));
 }

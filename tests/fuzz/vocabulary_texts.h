@@ -1,5 +1,4 @@
-// The streaming decoder's promise on any tokenizer: its parts are the whole text, unless a decoder takes back what it said (a Replace
-// over several tokens, say), which no stream can.
+// Texts through a tokenizer of whatever bytes: ids inside the vocabulary, guarded texts, and the streaming decoder's promise.
 #pragma once
 
 #include <span>
@@ -11,6 +10,7 @@
 
 namespace magister::fuzz {
 
+// The parts are the whole text, unless a decoder takes back what it said (a Replace over several tokens, say), which no stream can.
 inline void check_streaming(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   StreamingDecoder decoder(tokenizer);
   std::string parts, said;
@@ -24,6 +24,17 @@ inline void check_streaming(const Tokenizer& tokenizer, const std::vector<TokenI
   }
   const std::string whole = tokenizer.decode(ids);
   require(takes_back || parts + decoder.finish() == whole, "parts that are not the whole text");
+}
+
+inline void check_texts(const Tokenizer& tokenizer) {
+  for (const char* line :
+       {"", "The plan of  unit 12,\n\tdéjà vu", "数据 \u200d👍🏽 <s>a</s> ﬁ Å", "aaaaaaaaaaaaaaaaaaaaaaaa"}) {
+    const std::vector<TokenId> ids = tokenizer.encode(line);
+    for (const TokenId id : ids) require(id >= 0 && id < tokenizer.vocab_size(), "an id beyond the vocabulary");
+    check_streaming(tokenizer, ids);
+    tokenizer.decode(ids, true);
+    tokenizer.encode(tokenizer.guard_special_tokens(line), {true, true, true});
+  }
 }
 
 }  // namespace magister::fuzz
