@@ -33,6 +33,8 @@ ExitCode export_command(Invocation& call);     // export
 ExitCode merge_command(Invocation& call);      // merge
 ExitCode bench_command(Invocation& call);      // bench
 ExitCode summarize_command(Invocation& call);  // summarize
+ExitCode history_command(Invocation& call);    // history
+ExitCode status_command(Invocation& call);     // status
 
 // --version
 std::string version_text(bool json);

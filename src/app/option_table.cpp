@@ -48,6 +48,9 @@ constexpr OptionEntry kExportOptions[] = {
      "trainers read; padded-hdf5: logits_values, logits_indices, seq_lengths"},
     {"--out", "FILE", "write there instead of to standard output"},
 };
+constexpr PositionalEntry kRuns[] = {{"DIR", Count::kOne, "a folder of runs (output.directory), or one run's folder"}};
+constexpr OptionEntry kHistoryOptions[] = {{"--json", nullptr, "one JSON object instead of text"}};
+constexpr PositionalEntry kRun[] = {{"RUN", Count::kOne, "a run's folder: output.directory/name"}};
 constexpr PositionalEntry kMerge[] = {
     {"OUT.h5", Count::kOne, "the file to make; it must not exist"},
     {"PART.h5", Count::kMany, "finished files of the slices of one data set, in any order"},
@@ -102,6 +105,9 @@ constexpr CommandEntry kCommands[] = {
     {"check", check_command, "verify a results file: structure, offsets, checksums, completeness", kResults, {}},
     {"export", export_command, "convert a results file", kResults, kExportOptions},
     {"merge", merge_command, "join the finished files of an array job into one", kMerge, {}},
+    {"status", status_command, "the tasks of a run, at work or not: state, units, tokens/s, time left", kRun, {}},
+    {"history", history_command, "every start of the runs in a folder: state, tokens, loss, time", kRuns,
+     kHistoryOptions},
     {"doctor",
      doctor_command,
      "ranks, hosts, devices, links, library versions, lock and write test: run it first on a cluster",

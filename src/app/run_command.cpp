@@ -142,24 +142,30 @@ ExitCode run_command(Invocation& call) {
   const auto log =
       world.rank() == 0 ? std::make_unique<RunLog>(config.folder() + "/run.jsonl") : std::make_unique<RunLog>();
   const nlohmann::ordered_json hosts = hosts_of(world);
+  nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+    const Task& task = *experiment.tasks()[i];
+    tasks.push_back({{"task", task.name()}, {"kind", task.kind()}, {"results", experiment.results_path(i)}});
+  }
   log->event("run", {{"name", config.name},
                      {"version", MAGISTER_VERSION},
                      {"ranks", world.size()},
                      {"hosts", hosts},
                      {"working_directory", std::filesystem::current_path().string()},
+                     {"tasks", tasks},
                      {"experiment", experiment.resolved_yaml()}});
   ExitCode code = ExitCode::kDone;
   try {
     code = run_tasks(call, experiment, *log, starts_fresh(call));
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) {
-      log->event("error", {{"message", error.what()}});
+      log->event("error", {{"message", error.what()}, {"exit_code", static_cast<int>(error.code())}});
       throw;
     }
     code = ExitCode::kStopped;
     log_info("{}: stopped cleanly before the first unit; run the same command again", config.name);
   } catch (const std::exception& error) {
-    log->event("error", {{"message", error.what()}});
+    log->event("error", {{"message", error.what()}, {"exit_code", static_cast<int>(ExitCode::kInternal)}});
     throw;
   }
   if (code == ExitCode::kStopped && call.stop.raised()) log_info("{}: stopped by {}", config.name, call.stop.reason());

@@ -53,7 +53,8 @@ Progress::Progress(std::string task, Total total, Total before, RunLog& log, boo
       speaks_(speaks),
       live_(live),
       begin_(Clock::now()),
-      last_line_(begin_) {}
+      last_line_(begin_),
+      last_event_(begin_) {}
 
 Progress::~Progress() { end(); }
 
@@ -94,9 +95,11 @@ void Progress::update(Total done, const InFlight& in_flight, std::optional<Slowe
   const std::string text = line(done, seconds_between(begin_, now), in_flight, slowest);
   if (live_) {
     show_live_line(text);
-    return;
+    if (now - last_event_ < kPlainInterval) return;
+  } else {
+    log_info("{}", text);
   }
-  log_info("{}", text);
+  last_event_ = now;
   nlohmann::ordered_json fields = {
       {"task", task_},
       {"units_done", done.units},

@@ -15,6 +15,11 @@
 namespace magister {
 namespace fs = std::filesystem;
 
+std::string packed_later_path(const std::string& results_path) {
+  const std::filesystem::path results(results_path);
+  return (results.parent_path() / results.stem()).string() + ".running.h5";
+}
+
 void make_folder(const Communicator& world, const std::string& folder) {
   if (world.rank() == 0) make_folders(folder);
   world.barrier();

@@ -128,8 +128,7 @@ void TaskRunner::check_first_record() {
 }
 
 std::string TaskRunner::working_path() const {
-  const fs::path results(context_.results_path);
-  return job_->packs() ? (results.parent_path() / results.stem()).string() + ".running.h5" : context_.results_path;
+  return job_->packs() ? packed_later_path(context_.results_path) : context_.results_path;
 }
 
 // What must be equal for two runs to belong to one results file. Collective over the world.

@@ -58,7 +58,7 @@ class Progress {
   Total total_, before_;
   RunLog& log_;
   bool speaks_, live_;
-  std::chrono::steady_clock::time_point begin_, last_line_;
+  std::chrono::steady_clock::time_point begin_, last_line_, last_event_;
 };
 
 // Seconds by phase of this rank, in the order of the first use. Thread-safe.

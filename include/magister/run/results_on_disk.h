@@ -11,6 +11,8 @@
 
 namespace magister {
 
+// Where a task works whose final file is packed from it at the end: <name>.running.h5.
+std::string packed_later_path(const std::string& results_path);
 // Makes the folder and its parents. Collective over world.
 void make_folder(const Communicator& world, const std::string& folder);
 // --fresh: X.h5 and X.h5.partial become X.h5.previous-N, X.h5.partial.previous-N with the first free N >= 1.

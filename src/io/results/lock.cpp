@@ -209,6 +209,16 @@ void share(int descriptor, const std::string& path) {
 
 }  // namespace
 
+std::optional<LockHolder> lock_holder(const std::string& final_path) {
+  const int descriptor = ::open((final_path + ".lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return std::nullopt;
+  const Holder holder = read_holder(descriptor);
+  ::close(descriptor);
+  LockHolder found{holder.text(), std::nullopt};
+  if (holder.known() && holder.host == host_name()) found.alive = !holder.orphaned();
+  return found;
+}
+
 ResultsLock::ResultsLock(const Communicator& world, const std::string& final_path) : path_(final_path + ".lock") {
   if (world.rank() == 0) {
     descriptor_ = take_first(path_);

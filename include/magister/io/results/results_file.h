@@ -75,6 +75,14 @@ class ResultsLock {
   int descriptor_ = -1;
 };
 
+// Who wrote itself into the lock file of these results; none without a lock file. The lock itself is not touched, so that a look at a
+// run never gets in its way. Local.
+struct LockHolder {
+  std::string text;           // "process 4711 on node3 since 2026-11-22T09:01:02Z, job 17"
+  std::optional<bool> alive;  // where it is a process of this host
+};
+std::optional<LockHolder> lock_holder(const std::string& final_path);
+
 struct UnitCounts {
   std::uint64_t units = 0, done = 0;
 };

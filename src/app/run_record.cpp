@@ -1,0 +1,149 @@
+// Reads run.jsonl line by line: a run of weeks writes a line every half minute.
+#include "app/run_record.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "magister/core/error.h"
+#include "magister/run/run_log.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::json;
+
+// A member of this kind, or the fallback: a log is for people, and a line that is odd is no reason to show nothing.
+template <typename T>
+T member(const json& event, const char* key, T fallback) {
+  const auto found = event.find(key);
+  if (found == event.end()) return fallback;
+  if constexpr (std::is_same_v<T, std::string>) {
+    return found->is_string() ? found->get<std::string>() : fallback;
+  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
+    return found->is_number_unsigned() ? found->get<std::uint64_t>() : fallback;
+  } else {
+    return found->is_number() ? found->get<T>() : fallback;
+  }
+}
+
+StartRecord begun(const json& event) {
+  StartRecord start;
+  start.name = member(event, "name", std::string());
+  start.begin = member(event, "time", std::string());
+  start.ranks = member(event, "ranks", 0);
+  const auto tasks = event.find("tasks");
+  if (tasks == event.end() || !tasks->is_array()) return start;
+  for (const json& task : *tasks) {
+    if (!task.is_object()) continue;
+    TaskRecord& record = start.tasks.emplace_back();
+    record.name = member(task, "task", std::string());
+    record.kind = member(task, "kind", std::string());
+    record.results = member(task, "results", std::string());
+  }
+  return start;
+}
+
+TaskRecord& task_of(StartRecord& start, const json& event) {
+  const std::string name = member(event, "task", std::string());
+  const auto found =
+      std::find_if(start.tasks.begin(), start.tasks.end(), [&](const TaskRecord& task) { return task.name == name; });
+  if (found != start.tasks.end()) return *found;
+  start.tasks.emplace_back().name = name;  // of a log without the list of tasks
+  return start.tasks.back();
+}
+
+void add_task_event(StartRecord& start, const std::string& kind, const json& event) {
+  TaskRecord& task = task_of(start, event);
+  if (kind == "task") {
+    task.kind = member(event, "kind", task.kind);
+    task.results = member(event, "results", task.results);
+  } else if (kind == "plan") {
+    task.samples = member(event, "samples", task.samples);
+    task.units = member(event, "units", task.units);
+  } else if (kind == "start") {
+    task.begin = member(event, "time", std::string());
+    task.units = member(event, "units", task.units);
+    task.done = task.done_before = task.units - std::min(task.units, member(event, "pending_units", task.units));
+  } else if (kind == "progress") {
+    task.done = member(event, "units_done", task.done);
+    task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
+  } else if (kind == "step") {
+    task.done = member(event, "step", task.done);
+    task.loss = member(event, "loss", task.loss.value_or(0.0));
+  } else if (kind == "phases") {
+    task.tokens = member(event, "tokens", task.tokens);
+    task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
+  } else if (kind == "task_end") {
+    task.exit_code = member(event, "exit_code", 0);
+    task.seconds = member(event, "seconds", 0.0);
+    if (*task.exit_code == 0) task.done = task.units;
+  }
+}
+
+void add_event(std::vector<StartRecord>& starts, const json& event) {
+  const std::string kind = member(event, "event", std::string());
+  if (kind == "run") {
+    starts.push_back(begun(event));
+  } else if (starts.empty()) {
+    return;  // the log's begin was cut off
+  } else if (kind == "end") {
+    starts.back().exit_code = member(event, "exit_code", 0);
+    starts.back().stopped_by = member(event, "stopped_by", std::string());
+    starts.back().seconds = member(event, "seconds", 0.0);
+  } else if (kind == "error") {
+    starts.back().error = member(event, "message", std::string("unknown"));
+    starts.back().exit_code = member(event, "exit_code", static_cast<int>(ExitCode::kInternal));
+  } else if (event.contains("task")) {
+    add_task_event(starts.back(), kind, event);
+  }
+  starts.back().last_sign = member(event, "time", starts.back().last_sign);
+}
+
+}  // namespace
+
+std::uint64_t StartRecord::tokens() const {
+  return std::accumulate(tasks.begin(), tasks.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const TaskRecord& task) { return sum + task.tokens; });
+}
+
+std::vector<StartRecord> read_run_log(const std::string& path) {
+  std::ifstream file(path);
+  MAGISTER_CHECK(file.is_open(), ExitCode::kInputOutput,
+                 "{}: cannot be read: {} (it tells of the run); name a run's folder", printable(path),
+                 std::strerror(errno));
+  std::vector<StartRecord> starts;
+  for (std::string line; std::getline(file, line);) {
+    const json event = json::parse(line, nullptr, false);
+    if (!event.is_object()) continue;
+    const int schema = member(event, "schema", RunLog::kSchema);
+    MAGISTER_CHECK(schema <= RunLog::kSchema, ExitCode::kData,
+                   "{}: events of version {} (this program knows {}); use the program that wrote them", printable(path),
+                   schema, RunLog::kSchema);
+    add_event(starts, event);
+  }
+  MAGISTER_CHECK(!file.bad(), ExitCode::kInputOutput,
+                 "{}: reading ended early: {} (the table would be of a part); try again", printable(path),
+                 std::strerror(errno));
+  return starts;
+}
+
+std::string shown_time(const std::string& time) {
+  std::string shown = time.substr(0, 19);
+  if (shown.size() > 10 && shown[10] == 'T') shown[10] = ' ';
+  return shown;
+}
+
+double seconds_since_time(const std::string& time) {
+  std::tm utc{};
+  if (::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S", &utc) == nullptr) return 0;
+  const auto then = std::chrono::system_clock::from_time_t(::timegm(&utc));
+  return std::max(0.0, std::chrono::duration<double>(std::chrono::system_clock::now() - then).count());
+}
+
+}  // namespace magister

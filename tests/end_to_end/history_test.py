@@ -1,0 +1,103 @@
+"""status and history of runs that are at work, killed, stopped, failed and done, against what the files hold and what the test did."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from tiny_world import CHAIN, PROGRAM, World, ranks_of, wait_until
+
+LONG = ("tasks.0.max_new_tokens=1000", "tasks.0.n=40", "tasks.0.ignore_eos=true")
+
+
+class History(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.world = World(cls.scratch.name, records=20, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+        cls.runs = cls.world.folder / "runs"
+
+    def ask(self, *arguments, expect=0):
+        done = subprocess.run([PROGRAM, *map(str, arguments)], env=self.world.environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def status(self, name):
+        """-> (first line, {task: (kind, state, units)})."""
+        first, header, *rows = self.ask("status", self.runs / name).splitlines()
+        self.assertEqual(header.split()[:4], ["TASK", "KIND", "STATE", "UNITS"])
+        return first, {row.split()[0]: row for row in rows}
+
+    def history(self, name=""):
+        return json.loads(self.ask("history", self.runs / name, "--json"))["starts"]
+
+    def test_a_run_at_work_and_killed(self):
+        process = self.world.start("x", 2, *LONG)
+        wait_until(lambda: (self.runs / "x/answers.running.h5.partial").exists())
+        first, tasks = self.status("x")
+        self.assertRegex(first, r"^x: running, start 1 of 1, 2 ranks since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC \(process \d+ on ")
+        self.assertRegex(tasks["answers"], r"^answers +generate +running +\d/5 ")
+        self.assertRegex(tasks["verdicts"], r"^verdicts +judge +waiting ")
+        self.assertEqual(self.history("x")[-1]["state"], "running")
+        for pid in ranks_of(process):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=600)
+        first, tasks = self.status("x")
+        self.assertRegex(first, "^x: killed, start 1 of 1")
+        self.assertRegex(tasks["answers"], r"^answers +generate +to go on +\d/5 ")
+        self.assertIn("waiting", tasks["verdicts"])
+
+    def test_killed_and_done(self):
+        self.assertNotEqual(self.world.run("y", 2, MAGISTER_FAIL_POINT="judge.unit.done@3:kill").returncode, 0)
+        first, tasks = self.status("y")
+        self.assertRegex(first, "^y: killed, start 1 of 1")
+        self.assertRegex(tasks["answers"], r"done +5/5 \(100\.0 %\)")
+        self.assertRegex(tasks["verdicts"], r"to go on +\d/\d+ ")
+        self.world.complete("y", 2)
+        first, tasks = self.status("y")
+        self.assertRegex(first, "^y: done, start 2 of 2")
+        self.assertRegex(tasks["verdicts"], r"done +10/10 \(100\.0 %\)")
+        killed, done = self.history("y")
+        self.assertEqual((killed["state"], killed["tasks_done"], done["state"], done["tasks_done"], done["tasks"]), ("killed", 1, "done", 2, 2))
+        computed = sum(json.loads(line)["tokens"] for line in (self.runs / "y/run.jsonl").read_text().splitlines() if '"event":"phases"' in line)
+        self.assertEqual(killed["tokens"] + done["tokens"], computed)
+        self.assertGreater(computed, 0)
+
+    def test_stopped_failed_and_done_in_one_table(self):
+        self.assertEqual(self.world.run("stop", 2, "--max-wall", "00:00:01", *LONG).returncode, 75)
+        self.assertEqual(self.world.run("fail", 1, "tasks.0.dataset.text=absent").returncode, 65)
+        self.world.complete("good", 1)
+        states = {row["name"]: row for row in self.history() if row["name"] in ("stop", "fail", "good")}
+        self.assertEqual({name: row["state"].split(" (")[0] for name, row in states.items()}, {"stop": "stopped", "fail": "failed", "good": "done"})
+        self.assertEqual(states["fail"]["state"], "failed (65)")
+        self.assertIn("absent", states["fail"]["error"])
+        self.assertIn("absent", self.ask("status", self.runs / "fail"))
+        header, *rows = self.ask("history", self.runs).splitlines()
+        self.assertTrue(header.startswith("STARTED (UTC)"))
+        self.assertEqual(rows, sorted(rows), "the earliest first")
+        # A moved run and a line that a kill cut in two.
+        moved = self.world.folder / "moved"
+        shutil.copytree(self.runs / "good", moved)
+        with open(moved / "run.jsonl", "a", encoding="utf-8") as log:
+            log.write('{"schema":1,"time":"2026-')
+        self.assertRegex(self.ask("status", moved), r"answers +generate +done +5/5")
+
+    def test_what_is_no_run(self):
+        empty = self.world.folder / "empty"
+        empty.mkdir()
+        self.assertIn("no run.jsonl in it", self.ask("history", empty, expect=74))
+        self.assertIn("run.jsonl: cannot be read", self.ask("status", empty, expect=74))
+        (empty / "run.jsonl").write_text('{"schema":2,"event":"run"}\n')
+        self.assertIn("events of version 2", self.ask("history", empty, expect=65))
+        (empty / "run.jsonl").write_text("[]\n{}\nnonsense\n")
+        self.assertIn("no start of a run", self.ask("status", empty, expect=65))
+        (empty / "run.jsonl").write_text('{"schema":1,"event":"run","name":7,"tasks":[3,{"task":"a\\u001b[31m"}]}\n{"event":"start","units":-1}\n')
+        self.assertNotIn("\x1b", self.ask("status", empty))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
