@@ -37,6 +37,7 @@ SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/colu
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
+DISTILL = "tests/end_to_end/distill_test.py Distill."
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
 MUTATIONS = [
@@ -52,6 +53,15 @@ MUTATIONS = [
              "tests/end_to_end/teacher_encodings_test.py TeacherEncodings.test_draws_are_unbiased"),
     Mutation("shifted-rows-taken", ROWS, "const bool fits =\n        t + 1 < L &&", "const bool fits =\n        true ||", "tests/train/teacher_rows_test.py"),
     Mutation("crc-not-looked-at", "src/io/results/checked_units.cpp", "      stored == found, ExitCode::kData,", "      true || stored == found, ExitCode::kData,", "tests/train/teacher_rows_test.py"),
+    # A distillation, and what earlier tasks make.
+    Mutation("teacher-s-rows-shifted", "src/tasks/train/data.cpp", "std::copy_n(rows.top_logprobs.begin(), length * W,", "std::copy_n(rows.top_logprobs.begin() + W, (length - 1) * W,",
+             DISTILL + "test_every_loss_and_tail_against_torch"),
+    Mutation("tail-mass-not-given", "src/tasks/train/data.cpp", "std::copy_n(rows.tail_mass.begin(), length,", "std::fill_n(targets.teacher_tail_T.data_ptr<float>() + row, length, NAN);\n    std::copy_n(rows.tail_mass.begin(), 0,",
+             DISTILL + "test_every_loss_and_tail_against_torch"),
+    Mutation("temperature-ignored", "src/tasks/train/config.cpp", "options.temperature = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
+    Mutation("lm-weight-ignored", "src/tasks/train/config.cpp", "options.lm_weight = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
+    Mutation("rows-without-score-learnt", "src/tasks/train/task.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
+    Mutation("stand-in-stays", "src/app/run_command.cpp", "if (runners[i]->awaits_earlier()) {", "if (false) {", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
     # Products, attention, norms.
     Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
     Mutation("q-zeroed", LAYER, "    float* keys = row + shape_.heads * E;\n", "    float* keys = row + shape_.heads * E;\n    std::fill(row, keys, 0.0f);\n",

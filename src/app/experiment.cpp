@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "app/on_rank_zero.h"
@@ -42,18 +43,56 @@ std::unique_ptr<ConfigDocument> Experiment::rules(TaskKinds kinds) {
   return std::move(experiment.document_);
 }
 
+namespace {
+
+bool trains(const Task& task, TaskKinds kinds) {
+  return std::any_of(kinds.begin(), kinds.end(),
+                     [&](const TaskKind& kind) { return kind.trains && task.kind() == kind.name; });
+}
+
+// Why `model: {task: ...}` of tasks[index] names no task that trains a model before it.
+void reject_model_task(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index,
+                       TaskKinds kinds) {
+  const std::string& wanted = tasks[index]->model_section().task;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (i < index && trains(*tasks[i], kinds)) names.push_back(tasks[i]->name());
+    if (tasks[i]->name() != wanted) continue;
+    if (!trains(*tasks[i], kinds))
+      return node.reject("task", "{} is a {} task (the weights of a train task are needed); name one of those",
+                         printable(wanted), tasks[i]->kind());
+    return node.reject("task", "{} {} (its weights are needed when this task begins); put it before this one",
+                       printable(wanted), i == index ? "is this task itself" : "comes after this task");
+  }
+  const std::string nearest = nearest_name(wanted, names);
+  node.reject("task", "no train task before this one is named {} (its weights are needed); {}", printable(wanted),
+              nearest.empty() ? "put that task before this one, or name a folder with path"
+                              : fmt::format("did you mean {}?", printable(nearest)));
+}
+
+}  // namespace
+
 void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   config_ = read_experiment_config(root);
   std::map<std::string, std::string> paths;  // task name -> key path of its first use
+  std::vector<ConfigNode> nodes;             // of tasks_
   for (ConfigNode& node : root.sections("tasks")) {
     std::unique_ptr<Task> task = read_task(kinds, node, config_);
     if (task == nullptr) continue;
+    if (trains(*task, kinds)) config_.trained.emplace_back(task->name(), task->model_section());
     const auto [first, is_new] = paths.emplace(task->name(), node.path());
     if (!is_new) {
       node.reject("name", "the name {} is taken by {} (both would write {}.h5); give each task a name of its own",
                   printable(task->name()), first->second, printable(task->name()));
     }
     tasks_.push_back(std::move(task));
+    nodes.push_back(node);
+  }
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    const ModelSection& model = tasks_[i]->model_section();
+    if (model.task.empty() || !model.begins_as.empty()) continue;
+    ConfigNode section = nodes[i].section("model");
+    reject_model_task(section, tasks_, i, kinds);
   }
 }
 

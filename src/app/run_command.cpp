@@ -64,7 +64,7 @@ bool starts_fresh(const Invocation& call) {
 }
 
 RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log,
-                      bool fresh) {
+                      bool fresh, RunContext::Earlier earlier) {
   RunContext context{call.world,
                      experiment.config(),
                      experiment.results_path(task_index),
@@ -73,20 +73,21 @@ RunContext context_of(const Invocation& call, const Experiment& experiment, std:
                      fresh,
                      call.stop,
                      log,
-                     {}};
-  for (std::size_t i = 0; i < task_index; ++i) {
-    context.earlier_tasks.emplace_back(experiment.tasks()[i]->name(), experiment.tasks()[i]->kind());
-  }
+                     {},
+                     earlier};
+  for (std::size_t i = 0; i < task_index; ++i) context.earlier_tasks.push_back(experiment.tasks()[i].get());
   return context;
 }
 
 // Every task is opened and checked whole before the first one computes.
 std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, const Experiment& experiment, RunLog& log,
                                                     bool fresh, std::optional<int> plan_ranks) {
+  using Earlier = RunContext::Earlier;
+  const Earlier earlier = plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited;
   std::vector<std::unique_ptr<TaskRunner>> runners;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    runners.push_back(
-        std::make_unique<TaskRunner>(*experiment.tasks()[i], context_of(call, experiment, i, log, fresh), plan_ranks));
+    runners.push_back(std::make_unique<TaskRunner>(*experiment.tasks()[i],
+                                                   context_of(call, experiment, i, log, fresh, earlier), plan_ranks));
   }
   return runners;
 }
@@ -100,6 +101,11 @@ ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog&
     log.event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", experiment.results_path(i)}});
     ExitCode code = ExitCode::kDone;
     try {
+      if (runners[i]->awaits_earlier()) {
+        runners[i].reset();
+        runners[i] =
+            std::make_unique<TaskRunner>(task, context_of(call, experiment, i, log, fresh, RunContext::Earlier::kMade));
+      }
       code = runners[i]->run();
     } catch (const Error& error) {  // thrown by all ranks together where a task was asked to stop outside of its loop
       if (error.code() != ExitCode::kStopped) throw;
@@ -214,7 +220,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
   return on_rank_zero(world, [&] {
     const ExperimentConfig& config = experiment.config();
     for (const auto& task : experiment.tasks()) {
-      const ModelSection& model = task->model_section();
+      const ModelSection model = task->model_section().stand_in();
       say(fmt::format(
           "task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
           plan_from_config(model, task->pass_shape({}), config.layout.gpus_per_group, config.plan.device_memory)));

@@ -76,8 +76,9 @@ Json schema_of(const ConfigRule& rule) {
 // A map must be there where one of its keys must.
 bool is_required(const ConfigKey& key) {
   if (!key.required || key.maps.empty() || key.is_list) return key.required;
-  const auto& keys = key.maps.front()->keys;
-  return std::any_of(keys.begin(), keys.end(), [](const auto& inner) { return is_required(*inner); });
+  const ConfigRules& inside = *key.maps.front();
+  return !inside.one_of.empty() ||
+         std::any_of(inside.keys.begin(), inside.keys.end(), [](const auto& inner) { return is_required(*inner); });
 }
 
 class SchemaWriter {
@@ -130,6 +131,11 @@ class SchemaWriter {
       schema["properties"][key->name] = value(*key, prefix + key->name);
     }
     if (!required.empty()) schema["required"] = required;
+    for (const std::vector<std::string>& choice : rules.one_of) {
+      Json ways = Json::array();
+      for (const std::string& name : choice) ways.push_back({{"required", {name}}});
+      schema["allOf"].push_back({{"oneOf", ways}});
+    }
     return schema;
   }
 

@@ -76,6 +76,12 @@ ConfigNode ConfigNode::only_if(bool applies, std::string refusal) const {
   return node;
 }
 
+void ConfigNode::one_of(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) rules_->key(key).required = false;
+  if (std::find(rules_->one_of.begin(), rules_->one_of.end(), keys) == rules_->one_of.end())
+    rules_->one_of.push_back(keys);
+}
+
 void ConfigNode::also_called(std::string_view key, const std::vector<std::string>& other_names) {
   // A key of another map is no key of this one: its other names are kept beside the keys.
   std::vector<std::string>& names = rules_->key(key).other_names;
@@ -100,7 +106,7 @@ void ConfigNode::add_fault(std::string_view key, std::string message) {
 }
 
 void ConfigNode::missing(std::string_view key, std::string_view expected) {
-  if (broken_) return;
+  if (broken_ || !refusal_.empty()) return;
   add_fault(key, fmt::format("the key is missing (there is no default for it); add it with {}", expected));
 }
 
@@ -196,7 +202,7 @@ ConfigNode ConfigNode::section(std::string_view key) {
   Value* value = find_known(key);
   Resolved& resolved = resolved_->member(key);
   resolved.kind = Resolved::Kind::kMap;
-  bool broken = broken_;
+  bool broken = broken_ || !refusal_.empty();  // of what does not belong here nothing is missing
   if (value != nullptr && value->kind != Kind::kMap) {
     if (value->kind == Kind::kEmpty) {
       add_fault(key,

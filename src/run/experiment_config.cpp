@@ -199,9 +199,27 @@ namespace {
 
 constexpr const char* kPlainName = "^[A-Za-z0-9_-]{1,100}$";
 
-ModelSection read_model(ConfigNode section) {
+// Of a task's own section: the model that an earlier task trains, or a path.
+void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
+  model.task = section.optional_text("task").value_or("");
+  ConfigNode named = section.only_if(
+      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  model.path = find_model(named.text("path"));
+  section.one_of({"path", "task"});
+  for (const auto& [name, start] : experiment.trained) {
+    if (name == model.task) model.begins_as = start.task.empty() ? start.path : start.begins_as;
+  }
+  if (!model.task.empty()) model.path = experiment.folder() + "/" + model.task;
+}
+
+// experiment: of a task's own section.
+ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) {
   ModelSection model;
-  model.path = find_model(section.text("path"));
+  if (experiment != nullptr) {
+    read_source(section, *experiment, model);
+  } else {
+    model.path = find_model(section.text("path"));
+  }
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {
@@ -236,9 +254,15 @@ ModelSection read_model(ConfigNode section) {
 
 }  // namespace
 
+ModelSection ModelSection::stand_in() const {
+  ModelSection section = *this;
+  if (!task.empty()) section.path = begins_as;
+  return section;
+}
+
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment) {
-  if (std::optional<ConfigNode> own = task.optional_section("model")) return read_model(*own);
-  return experiment.has_model ? experiment.model : read_model(task.section("model"));
+  if (std::optional<ConfigNode> own = task.optional_section("model")) return read_model(*own, &experiment);
+  return experiment.has_model ? experiment.model : read_model(task.section("model"), &experiment);
 }
 
 std::string read_task_name(ConfigNode& task, const std::string& fallback) {
@@ -283,7 +307,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
   read_output(root, experiment);
   if (std::optional<ConfigNode> model = root.optional_section("model")) {
     experiment.has_model = true;
-    experiment.model = read_model(*model);
+    experiment.model = read_model(*model, nullptr);
   }
   experiment.layout = read_layout(root);
   experiment.run = read_run(root);

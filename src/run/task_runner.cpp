@@ -15,6 +15,7 @@
 #include "magister/core/sha256.h"
 #include "magister/model/partition.h"
 #include "magister/run/device_group.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
@@ -92,18 +93,31 @@ void check_head(const Task& task, const Checkpoint& checkpoint) {
       task.name(), printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
 }
 
+// A model that an earlier task trains, or until then what that task starts from.
+ModelSection model_of(const Task& task, const RunContext& context, bool& stands_in) {
+  const ModelSection& section = task.model_section();
+  stands_in = !section.task.empty() && !is_made(context, section.path);
+  if (stands_in) return section.stand_in();
+  MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
+                 "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "
+                 "the folder); put it back, or train again with --fresh",
+                 printable(section.path, 4096), section.task);
+  return section;
+}
+
 }  // namespace
 
 TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks)
     : task_(task),
       context_(std::move(context)),
-      checkpoint_(task.model_section()),
+      checkpoint_(model_of(task, context_, model_stands_in_)),
       // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
       layout_(sized_layout(context_, checkpoint_, task.pass_shape({}), plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
-      dataset_(Dataset::open(context_.world, task.dataset(), context_.stop_poll())) {
+      data_(task.data(context_)),
+      dataset_(Dataset::open(context_.world, data_.config, context_.stop_poll())) {
   check_head(task_, checkpoint_);
   if (group_) {
     tp_size_ = group_->tp_size();
@@ -115,7 +129,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0,
                 tp_size_);  // refuses what cannot be divided
   check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(model_.pass_limits()), 0));
-  job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_});
+  job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_, data_.stands_in});
   check_first_record();
 }
 
@@ -317,8 +331,13 @@ PlanReport TaskRunner::plan() {
     report.notes = {{"lengths", "unknown until the tasks before this one have run"}};
   } else {
     job_->open_results();
-    if (!plan_from_file(report)) plan_samples(report);
+    // Whose results a file of this name holds is not known without the model.
+    if (model_stands_in_ || !plan_from_file(report)) plan_samples(report);
     longest = report.longest_sample;
+  }
+  if (model_stands_in_) {
+    report.notes.emplace_back("weights", fmt::format("not there yet; planned with {}, from which {} starts",
+                                                     printable(checkpoint_.path(), 4096), task_.model_section().task));
   }
   report.device_parts =
       memory({report.num_samples, report.num_tokens, report.num_units, 1, longest}, job_->cache_pages(longest));

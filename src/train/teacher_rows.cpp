@@ -21,24 +21,29 @@ void require_teacher(const ResultsReader& file) {
                  printable(file.path()), printable(format));
 }
 
+// Older files do not say how large the vocabulary is: there ids outside are refused row by row.
 void require_vocabulary(const ResultsReader& file, const StudentVocabulary& student) {
-  if (file.attribute("vocab_size") != nullptr) {
-    const std::uint64_t vocab_size = file.number("vocab_size");
-    MAGISTER_CHECK(vocab_size == static_cast<std::uint64_t>(student.vocab_size), ExitCode::kData,
-                   "{}: the teacher's vocabulary has {} entries, the student's {} (a token would be another one); "
-                   "choose a student with the teacher's vocabulary",
-                   printable(file.path()), vocab_size, student.vocab_size);
-  }
-  // "none": the data set gave ids, and nobody says what they mean.
-  const std::string& tokenizer = file.text("tokenizer_sha256");
-  MAGISTER_CHECK(tokenizer == "none" || student.tokenizer_sha256.empty() || tokenizer == student.tokenizer_sha256,
-                 ExitCode::kData,
-                 "{}: tokenizer_sha256 is {}, the student's tokenizer has {} (its tokens mean other texts); choose a "
-                 "student with the teacher's tokenizer",
-                 printable(file.path()), printable(tokenizer), printable(student.tokenizer_sha256));
+  const bool says = file.attribute("vocab_size") != nullptr;
+  require_same_vocabulary(file.path(),
+                          says ? file.number("vocab_size") : static_cast<std::uint64_t>(student.vocab_size),
+                          file.text("tokenizer_sha256"), student);
 }
 
 }  // namespace
+
+void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_size, const std::string& tokenizer_sha256,
+                             const StudentVocabulary& student) {
+  MAGISTER_CHECK(vocab_size == static_cast<std::uint64_t>(student.vocab_size), ExitCode::kData,
+                 "{}: the teacher's vocabulary has {} entries, the student's {} (a token would be another one); "
+                 "choose a student with the teacher's vocabulary",
+                 printable(teacher, 4096), vocab_size, student.vocab_size);
+  MAGISTER_CHECK(
+      tokenizer_sha256 == "none" || student.tokenizer_sha256.empty() || tokenizer_sha256 == student.tokenizer_sha256,
+      ExitCode::kData,
+      "{}: tokenizer_sha256 is {}, the student's tokenizer has {} (its tokens mean other texts); choose a "
+      "student with the teacher's tokenizer",
+      printable(teacher, 4096), printable(tokenizer_sha256), printable(student.tokenizer_sha256));
+}
 
 struct TeacherFile::Parts {
   Parts(const std::string& path, const StudentVocabulary& student)
@@ -106,7 +111,9 @@ std::uint64_t TeacherFile::num_samples() const { return parts_->file.num_samples
 std::uint64_t TeacherFile::num_tokens() const { return parts_->num_tokens; }
 std::int64_t TeacherFile::width() const { return static_cast<std::int64_t>(parts_->rows.width()); }
 bool TeacherFile::sampled() const { return parts_->rows.encoding().kind == TeacherEncoding::Kind::kSampled; }
+const std::string& TeacherFile::path() const { return parts_->file.path(); }
 const std::string& TeacherFile::model_sha256() const { return parts_->file.text("model_sha256"); }
+std::string TeacherFile::encoding() const { return encoding_name(parts_->rows.encoding().kind); }
 std::uint64_t TeacherFile::length(std::uint64_t sample) const { return parts_->range(sample).size(); }
 
 std::string TeacherFile::key(std::uint64_t sample) const {

@@ -30,8 +30,11 @@ Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, at::Tensor&
   head.distill = options_.distill;
   head.scaling = {config.logit_scale, config.final_logit_softcapping};
   at::Tensor head_gradient = layout_.view(flat_gradient, layout_.head());
+  HeadLossTargets targets = batch.targets;
+  if (batch.read_teacher) batch.read_teacher(targets);
   const HeadLossResult result =
-      head_loss(pass.hidden_TD(), layout_.view(weights_, layout_.head()), batch.targets, head, scale, head_gradient);
+      head_loss(pass.hidden_TD(), layout_.view(weights_, layout_.head()), targets, head, scale, head_gradient);
+  targets = {};
   if (!std::isfinite(result.loss)) return {result.loss, 0.0};
   pass.backward(result.hidden_gradient_TD, flat_gradient);
   return {result.loss, std::isfinite(flat_gradient.sum().item<double>()) ? 1.0 : 0.0};

@@ -276,6 +276,42 @@ TEST(Experiment, NamesPlacesInTheFile) {
   EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 5) << many;
 }
 
+// `model: {task: ...}` and a distillation's keys, with their places.
+TEST(Experiment, ModelsOfEarlierTasks) {
+  const std::string train = "  - {task: train, dataset: {path: d}}\n";
+  const auto uses = [](const std::string& model) {
+    return "  - {task: generate, model: {" + model + "}, dataset: {path: d}}\n";
+  };
+  const auto model_of = [](const std::string& text, std::size_t task) {
+    return Experiment(text, "e.yaml", {}, built_in_tasks()).tasks()[task]->model_section();
+  };
+  const std::string second = "  - {task: train, name: second, model: {task: student}, dataset: {path: d}}\n";
+  const ModelSection section = model_of(kGood + train + second + uses("task: second, dtype: f32"), 3);
+  EXPECT_EQ(section.path, "runs/quick/second");
+  EXPECT_EQ(section.begins_as, "m.gguf");
+  EXPECT_EQ(section.stand_in().path, "m.gguf");
+  EXPECT_EQ(section.dtype, "f32");
+  struct Case {
+    std::string tasks, what;
+  };
+  const std::string nobody = "(its weights are needed); put that task before this one, or name a folder with path";
+  for (const Case& one : std::vector<Case>{
+           {train + uses("task: studnt"), "named studnt (its weights are needed); did you mean student?"},
+           {uses("task: student"), "no train task before this one is named student " + nobody},
+           {uses("task: student") + train,
+            "student comes after this task (its weights are needed when this task begins)"},
+           {train + uses("task: teacher"), "teacher is a teacher_logits task (the weights of a train task are needed)"},
+           {"  - {task: train, model: {task: student}, dataset: {path: d}}\n", "student is this task itself"}}) {
+    const std::string message = refusal(kGood + one.tasks);
+    EXPECT_NE(message.find("model.task: "), std::string::npos) << message;
+    EXPECT_NE(message.find(one.what), std::string::npos) << message;
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0) << message;
+  }
+  const std::string both = refusal(kGood + train + uses("task: student, path: m"));
+  EXPECT_NE(both.find("tasks.2.model.path: is given beside `task`"), std::string::npos) << both;
+  EXPECT_NE(refusal("name: a\nmodel: {task: student}\ntasks:\n" + train).find("model.task"), std::string::npos);
+}
+
 TEST(Experiment, WallTimes) {
   EXPECT_EQ(parse_wall_time("00:00:01"), 1.0);
   EXPECT_EQ(parse_wall_time("1:02:03"), 3723.0);

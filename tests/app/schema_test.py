@@ -50,6 +50,9 @@ GOOD = {
          "train": {"epochs": 1.5, "steps": 9, "global_batch": 4, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
                    "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1}},
+        {"task": "train", "name": "d", "model": {"task": "s"}, "objective": "distill", "teacher": {"task": "t"},
+         "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}},
+        {"task": "generate", "name": "u", "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -73,7 +76,9 @@ BAD = [
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
     ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.max_length", 1),
     ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
-    ("tasks.7.train.adapter", {"rank": 8}),
+    ("tasks.7.train.adapter", {"rank": 8}), ("tasks.7.dataset", REMOVED), ("tasks.8.model", {"task": "s", "path": "m"}), ("tasks.8.model.task", []), ("tasks.8.teacher", REMOVED),
+    ("tasks.8.teacher", {}), ("tasks.8.teacher.path", "x.h5"), ("tasks.8.distill.loss", "kl"), ("tasks.8.distill.tail", "ghost"), ("tasks.8.distill.beta", 2),
+    ("tasks.8.distill.temperature", 0), ("tasks.8.distill.lm_weight", -1), ("tasks.9.model.path", "m"),
 ]
 
 
@@ -178,9 +183,9 @@ class Schema(unittest.TestCase):
         found = self.keys({"properties": top})
         for kind in ("teacher_logits", "generate", "judge", "score", "train"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
-                if key.startswith("model."):
+                if key.startswith("model.") and key != "model.task":
                     continue  # the same section as above
-                shared = kind == "teacher_logits" or key in ("task", "name", "slice") or key.startswith("dataset.")
+                shared = kind == "teacher_logits" or key in ("task", "name", "slice", "model.task") or key.startswith("dataset.")
                 key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}

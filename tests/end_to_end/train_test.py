@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 import tiny_world
+from by_torch import adamw_steps
 
 EXPERIMENT = tiny_world.EXPERIMENT.split("  - task:")[0] + """  - task: train
     dataset: {{path: {data}, key: id}}
@@ -64,28 +65,17 @@ class Train(unittest.TestCase):
 
     def by_torch(self, sequences, labels, global_batch, epochs, weight_decay=0.1):
         """Sequences in order, each alone; -> the model, and a row a step."""
-        model = transformers.AutoModelForCausalLM.from_pretrained(self.model, attn_implementation="eager").float()
-        decays = set(transformers.Trainer.get_decay_parameter_names(None, model))
-        groups = [{"params": [p for n, p in model.named_parameters() if (n in decays) == decay], "weight_decay": weight_decay * decay}
-                  for decay in (True, False)]
-        optimizer = torch.optim.AdamW(groups, lr=2e-3)
-        begins = [begin for _ in range(epochs) for begin in range(0, len(sequences), global_batch)]
-        scheduler = transformers.get_scheduler("cosine", optimizer, 2, len(begins))
-        rows = []
-        for begin in begins:
-            optimizer.zero_grad()
-            batch = [(ids, learnt) for ids, learnt in zip(sequences[begin:begin + global_batch], labels[begin:begin + global_batch])]
+        steps = [begin for _ in range(epochs) for begin in range(0, len(sequences), global_batch)]
+
+        def loss_of(model, begin):
+            batch = list(zip(sequences[begin:begin + global_batch], labels[begin:begin + global_batch]))
             tokens = sum(sum(learnt[1:]) for _, learnt in batch)
             loss = 0
             for ids, learnt in batch:
                 targets = torch.tensor([token if use else -100 for token, use in zip(ids[1:], learnt[1:])])
                 loss = loss + torch.nn.functional.cross_entropy(model(torch.tensor([ids])).logits[0, :-1], targets, reduction="sum") / tokens
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            rows.append([loss.item(), scheduler.get_last_lr()[0], norm.item(), tokens])
-            optimizer.step()
-            scheduler.step()
-        return model, numpy.array(rows)
+            return loss, tokens
+        return adamw_steps(self.model, steps, loss_of, weight_decay=weight_decay)
 
     def compare(self, name, found, model, expected):
         self.assertEqual(found["step"].tolist(), list(range(1, len(expected) + 1)))
@@ -263,7 +253,7 @@ class Train(unittest.TestCase):
                 (78, "known: linear, cosine, constant", o + "schedule=polynomial"), (78, "neither a part", o + "warmup=1.5"),
                 (78, "out of range", o + "beta2=1"), (78, "out of range", o + "weight_decay=-1"), (78, "out of range", o + "clip=-1"),
                 (78, "stage 3 of ZeRO", "tasks.0.train.zero=3"), (78, "known: auto, f32", "tasks.0.train.precision=bf16"),
-                (78, "known: lm", "tasks.0.objective=dpo"), (78, "known: lm", "tasks.0.objective=distill"), (78, "adapter", "tasks.0.train.adapter={rank: 8}"),
+                (78, "known: lm, distill", "tasks.0.objective=dpo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "adapter", "tasks.0.train.adapter={rank: 8}"),
                 (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
                 (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "without chats", "tasks.0.assistant_only_loss=true"),

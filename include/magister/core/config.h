@@ -80,6 +80,9 @@ class ConfigNode {
   // The same map for keys that belong there under a condition alone. Where it does not hold, a key that is given is a fault
   // with this text, reads give their defaults, and nothing of it is resolved.
   ConfigNode only_if(bool applies, std::string refusal) const;
+  // Exactly one of these keys, read before, must be there: for the schema, which then demands none of them alone. What is missing or one too
+  // many the reader itself tells.
+  void one_of(const std::vector<std::string>& keys);
   // What other programs call a key ("max_tokens" for max_new_tokens), for "did you mean". The key may stand elsewhere
   // ("layout.gpus_per_group").
   void also_called(std::string_view key, const std::vector<std::string>& other_names);

@@ -38,6 +38,7 @@ struct ConfigKey {
 // The keys of one map, in the order of the reads.
 struct ConfigRules {
   std::vector<std::unique_ptr<ConfigKey>> keys;
+  std::vector<std::vector<std::string>> one_of;  // of each of these lists exactly one key is there
 
   const ConfigKey* find(std::string_view name) const;
   ConfigKey& key(std::string_view name);  // added where it is new

@@ -17,6 +17,9 @@ namespace magister {
 
 struct ModelSection {
   std::string path;
+  // Of a model that an earlier task of the experiment trains: that task, whose folder `path` is, and the model that it starts from, which
+  // has the same config and tokenizer; begins_as is empty where no such task comes before.
+  std::string task, begins_as;
   std::string dtype = "auto";  // auto | f32 | bf16 | f16
   std::string quantization =
       "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
@@ -27,6 +30,9 @@ struct ModelSection {
   // Variables of the chat template beyond the chat itself (enable_thinking: false), and where they stand, for messages.
   std::vector<std::pair<std::string, ConfigValue>> chat_template_kwargs;
   std::string chat_template_kwargs_place;
+
+  // What can be opened before that task has run.
+  ModelSection stand_in() const;
 };
 
 // How a run goes, not what it computes: never part of the results file: it is the same for any of these.
@@ -51,12 +57,15 @@ struct ExperimentConfig {
   LayoutConfig layout;
   RunSection run;
   PlanSection plan;
+  // The tasks that were read so far and write a model: name, and what each starts from.
+  std::vector<std::pair<std::string, ModelSection>> trained;
 
   // <output.directory>/<name>
   std::string folder() const { return output_directory + "/" + name; }
 };
 
-// A task's own `model:`, or the experiment's; a fault when neither is there.
+// A task's own `model:`, or the experiment's; a fault when neither is there. A task that `model.task` names and that is not among
+// experiment.trained is a fault that Experiment tells, who knows all tasks.
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment);
 // A task's `name:`, made sure to be fit for a file name.
 std::string read_task_name(ConfigNode& task, const std::string& fallback);

@@ -16,6 +16,7 @@
 namespace magister {
 
 class RunLog;
+class Task;
 
 // Why a run should stop cleanly; set from signal handlers, so only lock-free atomics.
 struct StopSign {
@@ -43,7 +44,10 @@ struct RunContext {
   bool fresh = false;       // --fresh: put an earlier result aside
   const StopSign& stop;
   RunLog& log;
-  std::vector<std::pair<std::string, std::string>> earlier_tasks;  // of this experiment, in order: name and kind
+  std::vector<const Task*> earlier_tasks;  // of this experiment, in order
+  // What they make: on disk as it stands (`plan`); awaited, for a run opens every task before the first one computes, and what stands there
+  // may be made anew; made by now.
+  enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };
   }

@@ -30,6 +30,14 @@ struct TaskInputs {
   const OpenModel& model;
   const Dataset& dataset;
   int tp_size = 1;
+  bool data_stands_in = false;  // see TaskData
+};
+
+// Where a task's records come from. stands_in: from a task before it that has not run: these are that task's own records, of which only the
+// number may mean something.
+struct TaskData {
+  DatasetConfig config;
+  bool stands_in = false;
 };
 
 // The plan in numbers: from SamplePlan, or on a restart from the attributes of the file that it made.
@@ -98,7 +106,9 @@ class Task {
   const std::string& name() const { return name_; }  // names the results file
 
   const ModelSection& model_section() const { return model_; }
-  const DatasetConfig& dataset() const { return dataset_; }
+  const DatasetConfig& dataset() const { return dataset_; }  // of its own keys
+  // Throws Error(kConfig) for an earlier task that is not there. Local.
+  virtual TaskData data(const RunContext& context) const { return {dataset_}; }
   // Whether it wants a head of labels (a classifier, a reward model) where other tasks want one over the vocabulary.
   virtual bool reads_labels() const { return false; }
   // device: what `auto` stands for where it says something.

@@ -19,6 +19,8 @@ struct TaskKind {
   // An entry of `tasks:` becomes a task. Faults go to the node.
   std::unique_ptr<Task> (*read)(ConfigNode& node, const ExperimentConfig& experiment);
   const ResultsSchema* schema = nullptr;  // of its results; null: `check` does not know them
+  // It writes <folder>/<task name>, a model of the config and tokenizer of its own one, which `model: {task: ...}` of later tasks names.
+  bool trains = false;
 };
 using TaskKinds = std::span<const TaskKind>;
 

@@ -27,6 +27,8 @@ class TaskRunner {
   TaskRunner(const TaskRunner&) = delete;
   TaskRunner& operator=(const TaskRunner&) = delete;
 
+  // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
+  bool awaits_earlier() const { return model_stands_in_ || data_.stands_in; }
   // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
   ExitCode run();
   // Everything but compute. Writes nothing. Complete on rank 0. Collective over context.world.
@@ -49,11 +51,13 @@ class TaskRunner {
 
   const Task& task_;
   RunContext context_;
+  bool model_stands_in_;
   Checkpoint checkpoint_;
   LayoutConfig layout_;
   int num_ranks_;
   std::optional<GpuGroup> group_;  // of a run
   OpenModel model_;
+  TaskData data_;
   Dataset dataset_;
   int tp_size_ = 1;
   std::unique_ptr<TaskJob> job_;

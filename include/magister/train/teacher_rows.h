@@ -23,6 +23,11 @@ struct StudentVocabulary {
   std::string tokenizer_sha256;
 };
 
+// Error(kData) where a teacher's tokens would be others to the student. teacher: its file or model, for the message; tokenizer_sha256: "none"
+// where a data set gave the teacher ids, and nobody says what they mean. Local.
+void require_same_vocabulary(const std::string& teacher, std::uint64_t vocab_size, const std::string& tokenizer_sha256,
+                             const StudentVocabulary& student);
+
 struct TeacherSample {
   std::vector<TokenId> ids;           // [L]
   std::vector<std::uint8_t> valid;    // [L]: 1: the row was scored and a token follows it
@@ -42,7 +47,9 @@ class TeacherFile {
   std::uint64_t num_tokens() const;
   std::int64_t width() const;  // W
   bool sampled() const;        // entries are an unbiased sample: HeadLossTargets::sampled
+  const std::string& path() const;
   const std::string& model_sha256() const;
+  std::string encoding() const;  // plain | compact | sampled
   // Tokens of a sample, from the offsets alone.
   std::uint64_t length(std::uint64_t sample) const;
   std::string key(std::uint64_t sample) const;

@@ -24,6 +24,8 @@ namespace magister {
 struct MicroBatch {
   TrainBatch tokens;
   HeadLossTargets targets;
+  // Fills in the teacher's rows, which are large, when the micro-batch is computed; empty: there are none. Any thread.
+  std::function<void(HeadLossTargets&)> read_teacher{};
 };
 
 struct TrainerOptions {

@@ -20,7 +20,8 @@ enum class DataKind : char {
   kCsv = 'c',
   kTsv = 'T',
   kParquet = 'p',
-  kArrow = 'a'
+  kArrow = 'a',
+  kResults = 'h'
 };
 enum class Compression : char { kNone = '-', kGzip = 'g', kZstd = 'z' };
 
@@ -73,7 +74,7 @@ ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_si
 // The files of a folder that stands in dataset.path: what `datasets` has saved, or a split as the Hugging Face hub has it; else
 // the folder itself, which no reader takes. Throws Error(kData) for folders that lack files. Local.
 std::vector<std::string> files_of_folder(const std::string& folder, const std::string& split);
-// Whether a file of this name is read as a data set.
+// Whether a file of this name is read as part of a folder: results are named one by one.
 bool is_data_file(const std::string& name);
 // "jsonl", "csv.gz", ...
 std::string format_name(const DataFile& file);

@@ -44,11 +44,12 @@ std::vector<std::string> expand(const std::string& given, const std::string& spl
 }
 
 constexpr const char* kKnown =
-    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow";
+    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow, .h5 of teacher_logits";
 
-constexpr std::pair<const char*, DataKind> kKinds[] = {
-    {".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},   {".csv", DataKind::kCsv}, {".tsv", DataKind::kTsv},
-    {".parquet", DataKind::kParquet}, {".arrow", DataKind::kArrow}, {".txt", DataKind::kText}};
+constexpr std::pair<const char*, DataKind> kKinds[] = {{".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},
+                                                       {".csv", DataKind::kCsv},         {".tsv", DataKind::kTsv},
+                                                       {".parquet", DataKind::kParquet}, {".arrow", DataKind::kArrow},
+                                                       {".txt", DataKind::kText},        {".h5", DataKind::kResults}};
 
 // What a file is, by the end of its name; nullopt: nothing that is read.
 std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path) {
@@ -59,9 +60,9 @@ std::optional<std::pair<DataKind, Compression>> kind_of(const std::string& path)
   if (name.ends_with(".zst")) compression = Compression::kZstd;
   if (compression != Compression::kNone) name.resize(name.rfind('.'));
   for (const auto& [end, kind] : kKinds) {
-    const bool table = kind == DataKind::kParquet || kind == DataKind::kArrow;
-    // These compress their own columns; behind another compression their parts could not be found.
-    if (name.ends_with(end) && (!table || compression == Compression::kNone)) return {{kind, compression}};
+    const bool random_access = kind == DataKind::kParquet || kind == DataKind::kArrow || kind == DataKind::kResults;
+    // These compress their own columns or none; behind another compression their parts could not be found.
+    if (name.ends_with(end) && (!random_access || compression == Compression::kNone)) return {{kind, compression}};
   }
   return std::nullopt;
 }
@@ -122,7 +123,10 @@ void warn_of_repeats(const std::vector<DataFile>& files) {
 
 }  // namespace
 
-bool is_data_file(const std::string& name) { return kind_of(name).has_value(); }
+bool is_data_file(const std::string& name) {
+  const auto kind = kind_of(name);
+  return kind && kind->first != DataKind::kResults;
+}
 
 std::string format_name(const DataFile& file) {
   const auto* const found =

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/io/results/tools.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
@@ -47,12 +48,9 @@ class JudgeJob final : public TaskJob {
   bool report(const ResultsFile& file, const PlanNumbers& plan) override;
 
  private:
-  std::string path_of(const std::string& task) const {
-    return (fs::path(inputs_.context.results_path).parent_path() / (task + ".h5")).string();
-  }
+  std::string path_of(const std::string& task) const { return results_path_of(inputs_.context, task); }
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
-  void check_earlier(const std::string& key, const std::string& task, const std::string& kind) const;
   void add_digests(const std::string& of, const std::string& suffix, const std::string& task,
                    Attributes& attributes) const;
 
@@ -79,31 +77,13 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
   check_positions(model, config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   if (config_.max_new_tokens > 0) ends_ = inputs.checkpoint.end_tokens();
   std::sort(ends_.begin(), ends_.end());
-  if (!config_.answers.empty()) check_earlier("answers", config_.answers, "generate");
-  for (const std::string& name : config_.panel) check_earlier("panel", name, "judge");
+  const auto require = [&](const char* key, const std::string& task, const char* kind) {
+    require_results(inputs.context, config_.name, key, task, kind);
+  };
+  if (!config_.answers.empty()) require("answers", config_.answers, "generate");
+  for (const std::string& name : config_.panel) require("panel", name, "judge");
   prompts_.check_fields(inputs.dataset, !config_.answers.empty());
   JudgeLabels(config_, classes_).check(inputs.context.world, inputs.dataset);
-}
-
-// Another task's results are made by an earlier task of this experiment, or stand on disk already.
-void JudgeJob::check_earlier(const std::string& key, const std::string& task, const std::string& kind) const {
-  std::vector<std::string> names;
-  for (const auto& [name, its_kind] : inputs_.context.earlier_tasks) {
-    if (its_kind == kind) names.push_back(name);
-    MAGISTER_CHECK(name != task || its_kind == kind, ExitCode::kConfig,
-                   "tasks: {}: {} names {}, which is a {} task (the results of a {} "
-                   "task are needed); name one of those",
-                   config_.name, key, printable(task), its_kind, kind);
-    if (name == task) return;
-  }
-  if (fs::exists(path_of(task))) return;
-  const std::string nearest = nearest_name(task, names);
-  fail(ExitCode::kConfig,
-       "tasks: {}: {} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
-       "are needed); {}",
-       config_.name, key, printable(task), kind, printable(path_of(task)),
-       nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own", kind)
-                       : fmt::format("did you mean {}?", printable(nearest)));
 }
 
 std::vector<std::string> JudgeJob::panel_paths() const {

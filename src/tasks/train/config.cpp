@@ -12,6 +12,52 @@ std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, st
   return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
 }
 
+// The teacher's file, and what is made of its rows. Names of the losses as in the literature; TRL's GKD calls js generalised JS.
+void read_distillation(ConfigNode& node, TrainConfig& config) {
+  ConfigNode of_distill = node.only_if(
+      config.distills,
+      "is given with another objective (only a distillation has a teacher); set objective: distill, or remove it");
+  ConfigNode teacher = of_distill.section("teacher");
+  config.teacher = {teacher.optional_text("results").value_or(""), teacher.optional_text("task").value_or("")};
+  teacher.one_of({"results", "task"});
+  if (config.distills && config.teacher.results.empty() == config.teacher.task.empty()) {
+    teacher.reject(
+        "", "{} (the student learns from one file of teacher logits); give one of them",
+        config.teacher.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there");
+  }
+  using Loss = DistillOptions::Loss;
+  using Tail = DistillOptions::Tail;
+  DistillOptions& options = config.trainer.distill;
+  ConfigNode section = of_distill.section("distill");
+  const std::string loss = section.choice("loss", {"forward_kl", "reverse_kl", "js", "total_variation"}, "forward_kl");
+  options.loss = loss == "reverse_kl"        ? Loss::kReverseKl
+                 : loss == "js"              ? Loss::kJs
+                 : loss == "total_variation" ? Loss::kTotalVariation
+                                             : Loss::kForwardKl;
+  const std::string tail =
+      section.choice("tail", {"bucket", "none", "renormalised", "renormalised_both", "gold"}, "bucket");
+  options.tail = tail == "none"                ? Tail::kNone
+                 : tail == "renormalised"      ? Tail::kRenormalised
+                 : tail == "renormalised_both" ? Tail::kRenormalisedBoth
+                 : tail == "gold"              ? Tail::kGold
+                                               : Tail::kBucket;
+  ConfigNode of_js = section.only_if(
+      loss == "js", "is given without `loss: js` (only that mixes two distributions); set the loss or remove it");
+  options.beta = of_js.number("beta", 0.5, 0, 1);
+  options.temperature = section.number("temperature", 1.0, 0.01, 100);
+  options.weight = section.number("weight", 1.0, 0, 1e6);
+  options.lm_weight = section.number("lm_weight", 0.0, 0, 1e6);
+  if (config.distills && options.weight == 0 && options.lm_weight == 0)
+    section.reject("weight", "0, and so is lm_weight (nothing would be learnt); raise one of them");
+  section.also_called("lm_weight", {"ce_weight", "cross_entropy_weight"});
+  section.also_called("tail", {"missing_probability_handling"});
+  if (!config.distills) {
+    options = {};
+    options.weight = 0;
+    options.lm_weight = 1;
+  }
+}
+
 void read_batches(ConfigNode& node, TrainConfig& config) {
   BatchOptions& batches = config.batches;
   batches.epochs = node.number("epochs", 3.0, 1e-6, 1e6);
@@ -23,7 +69,10 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   config.length_place = node.place("max_length");
   batches.packing = node.boolean("packing", false);
   batches.shuffle = node.boolean("shuffle", true);
-  config.append_eos = node.boolean("append_eos", true);
+  ConfigNode of_texts =
+      node.only_if(!config.distills,
+                   "is given with objective: distill (the teacher's file holds the tokens as they are); remove it");
+  config.append_eos = of_texts.boolean("append_eos", true);
   node.also_called("epochs", {"num_train_epochs"});
   node.also_called("steps", {"max_steps"});
   node.also_called("global_batch", {"train_batch_size", "batch_size", "gradient_accumulation_steps"});
@@ -77,11 +126,14 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.name = read_task_name(node, "student");
   config.model = read_task_model(node, experiment);
   config.batches.seed = experiment.seed;
-  node.choice("objective", {"lm"}, "lm");
-  config.trainer.distill.weight = 0;
-  config.trainer.distill.lm_weight = 1;
-  config.dataset = read_dataset(node);
-  ConfigNode of_chats = node.only_if(
+  config.distills = node.choice("objective", {"lm", "distill"}, "lm") == "distill";
+  ConfigNode of_lm = node.only_if(
+      !config.distills,
+      "is given with objective: distill (the teacher's file holds the tokens that it has read); remove it");
+  config.dataset = read_dataset(of_lm);
+  read_distillation(node, config);
+  node.one_of({"dataset", "teacher"});
+  ConfigNode of_chats = of_lm.only_if(
       !config.dataset.messages_field.empty(),
       "is given without chats (only in a chat something is the assistant's); name the chats with dataset.messages");
   config.assistant_only = of_chats.boolean("assistant_only_loss", false);

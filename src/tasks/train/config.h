@@ -14,10 +14,17 @@
 
 namespace magister {
 
+// The results of a teacher_logits task: a path, or an earlier task of the experiment.
+struct TeacherSource {
+  std::string results, task;  // one of them
+};
+
 struct TrainConfig {
   std::string name = "student";
   ModelSection model;
-  DatasetConfig dataset;
+  DatasetConfig dataset;        // of `lm`
+  bool distills = false;        // learns from a teacher's results, which hold the tokens: there is no data set
+  TeacherSource teacher;        // of `distill`
   bool assistant_only = false;  // of chats: learn the assistant's tokens alone
   bool append_eos = true;       // to texts
   BatchOptions batches;
@@ -27,6 +34,8 @@ struct TrainConfig {
   std::uint64_t save_every = 500, keep = 2;
   std::string length_place;  // file:line:column and key
 
+  // Whether the working file marks the tokens that are learnt.
+  bool marks() const { return assistant_only || distills; }
   std::uint64_t warmup_steps(std::uint64_t total_steps) const;
 };
 

@@ -1,8 +1,10 @@
-// See data.h. Token i has a label when token i + 1 is learnt: of the assistant, where only those are.
+// See data.h. Token i has a label when token i + 1 is learnt: of the assistant where only those are, of a distillation where the teacher's
+// row i was scored.
 #include "tasks/train/data.h"
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <span>
 
 #include "magister/core/error.h"
@@ -19,9 +21,10 @@ std::vector<T> rows(const ResultsFile& file, const char* column, std::uint64_t f
 
 }  // namespace
 
-TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, bool assistant_only)
+TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, bool marked, TeacherFile* teacher)
     : file_(file),
-      assistant_only_(assistant_only),
+      marked_(marked),
+      teacher_(teacher),
       offset_(rows<std::uint64_t>(file, "/samples/offset", 0, num_samples + 1)) {
   for (std::uint64_t i = 0; i < num_samples; ++i) {
     MAGISTER_CHECK(offset_[i] <= offset_[i + 1] && offset_[i + 1] - offset_[i] < (1u << 30), ExitCode::kData,
@@ -30,7 +33,7 @@ TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, b
                    i, offset_[i], offset_[i + 1]);
     const auto length = static_cast<std::uint32_t>(offset_[i + 1] - offset_[i]);
     std::uint32_t labels = length > 0 ? length - 1 : 0;
-    if (assistant_only_ && length > 0) {
+    if (marked_ && length > 0) {
       labels = 0;
       const auto marks = rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length);
       for (std::uint32_t t = 1; t < length; ++t) labels += marks[t] != 0 ? 1 : 0;
@@ -59,15 +62,37 @@ MicroBatch TrainingData::micro_batch(const Samples& samples) const {
   for (const std::uint64_t sample : samples) {
     const std::uint32_t length = lengths_[sample];
     const auto tokens = rows<TokenId>(file_, "/tokens/id", offset_[sample], length);
-    const auto marks = assistant_only_ ? rows<std::uint8_t>(file_, "/tokens/assistant", offset_[sample], length)
-                                       : std::vector<std::uint8_t>();
+    const auto marks =
+        marked_ ? rows<std::uint8_t>(file_, "/tokens/assistant", offset_[sample], length) : std::vector<std::uint8_t>();
     for (std::uint32_t t = 0; t < length; ++t) {
       *ids++ = tokens[t];
       if (t + 1 < length && (marks.empty() || marks[t + 1] != 0)) *labels = tokens[t + 1];
       ++labels;
     }
   }
+  if (teacher_ != nullptr) {
+    batch.read_teacher = [this, samples](HeadLossTargets& targets) { read_teacher(samples, targets); };
+  }
   return batch;
+}
+
+void TrainingData::read_teacher(const Samples& samples, HeadLossTargets& targets) const {
+  const std::int64_t T = targets.labels_T.size(0), W = teacher_->width();
+  targets.sampled = teacher_->sampled();
+  targets.teacher_ids_TK = at::empty({T, W}, at::kInt);
+  targets.teacher_logprobs_TK = at::empty({T, W}, at::kFloat);
+  targets.teacher_tail_T = at::empty({T}, at::kFloat);
+  targets.teacher_entropy_T = at::empty({T}, at::kFloat);
+  std::int64_t row = 0;
+  for (const std::uint64_t sample : samples) {
+    const TeacherSample rows = teacher_->sample(sample);
+    const auto length = static_cast<std::int64_t>(lengths_[sample]);
+    std::copy_n(rows.top_ids.begin(), length * W, targets.teacher_ids_TK.data_ptr<std::int32_t>() + row * W);
+    std::copy_n(rows.top_logprobs.begin(), length * W, targets.teacher_logprobs_TK.data_ptr<float>() + row * W);
+    std::copy_n(rows.tail_mass.begin(), length, targets.teacher_tail_T.data_ptr<float>() + row);
+    std::copy_n(rows.entropy.begin(), length, targets.teacher_entropy_T.data_ptr<float>() + row);
+    row += length;
+  }
 }
 
 std::string TrainingData::key(std::uint64_t sample) const {

@@ -29,9 +29,16 @@ class Training {
       : run_(run),
         work_(work),
         world_(work.context.world),
-        data_(run.file, numbers.num_samples, work.config.assistant_only),
+        data_(run.file, numbers.num_samples, work.config.marks(),
+              work.config.trainer.distill.weight > 0 ? work.teacher : nullptr),
         plan_(data_.lengths(), work.config.batches),
         trainer_(load()) {
+    MAGISTER_CHECK(
+        plan_.num_samples() > 0 || !work.config.distills, ExitCode::kData,
+        "{}: none of the {} samples of {} has a row to learn from (the teacher scored none that a token "
+        "follows{}); check the teacher's file with `magister info`",
+        work.config.name, numbers.num_samples, printable(work.teacher->path(), 4096),
+        work.config.batches.max_length < numbers.longest_sample ? ", or train.max_length cuts them off" : "");
     MAGISTER_CHECK(plan_.num_samples() > 0, ExitCode::kData,
                    "{}: none of the {} records has a token to learn from (one that follows another{}); check the data "
                    "set{}",

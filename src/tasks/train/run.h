@@ -7,6 +7,7 @@
 #include "magister/run/shard_model.h"
 #include "magister/run/task.h"
 #include "magister/train/parameters.h"
+#include "magister/train/teacher_rows.h"
 #include "tasks/train/config.h"
 
 namespace magister {
@@ -16,6 +17,7 @@ struct TrainingWork {
   const TrainConfig& config;
   const ParameterLayout& layout;
   const TensorFile& weights;  // to begin with
+  TeacherFile* teacher;       // of a distillation; else null
   std::string states;         // folder of the states
   std::string identity;       // of the experiment
 };

@@ -1,5 +1,5 @@
-// Task train: data set -> tokens -> steps over micro-batches -> a model folder and its curves. The tokens stand in the working file
-// <name>.running.h5, states of the training in <name>.checkpoints/.
+// Task train: data set, or a teacher's file -> tokens -> steps over micro-batches -> a model folder and its curves. The tokens stand in the
+// working file <name>.running.h5, states of the training in <name>.checkpoints/; a teacher's rows are read where they are.
 #include "magister/run/task.h"
 
 #include <algorithm>
@@ -11,10 +11,12 @@
 #include "magister/core/sha256.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/chat_prompts.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
 #include "magister/train/checkpoint.h"
+#include "magister/train/teacher_rows.h"
 #include "tasks/train/columns.h"
 #include "tasks/train/config.h"
 #include "tasks/train/data.h"
@@ -26,17 +28,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string teacher_path(const TeacherSource& teacher, const RunContext& context) {
+  return teacher.task.empty() ? teacher.results : results_path_of(context, teacher.task);
+}
+
 class TrainJob final : public TaskJob {
  public:
   TrainJob(const TrainConfig& config, const TaskInputs& inputs);
 
+  bool inputs_exist() const override { return !config_.distills || teacher_ != nullptr; }
+  Attributes identity() override;
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
   void put_aside() override;
   void work(const ModelRun& run, const PlanNumbers& plan) override {
-    run_training(run, {context_, config_, layout_, checkpoint_.file(), states(), state_identity()}, plan);
+    run_training(run, {context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()},
+                 plan);
   }
   bool packs() const override { return true; }
   bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
@@ -47,6 +56,8 @@ class TrainJob final : public TaskJob {
   std::string folder() const { return fs::path(context_.results_path).replace_extension().string(); }
   std::string states() const { return folder() + ".checkpoints"; }
   std::string state_identity() const;
+  void open_texts();
+  void open_teacher(const TaskInputs& inputs);
   std::vector<SampleTokens> encode(const Record& record) const;
   std::uint64_t steps(const PlanNumbers& plan) const;
 
@@ -55,6 +66,7 @@ class TrainJob final : public TaskJob {
   Checkpoint& checkpoint_;
   const OpenModel& model_;
   ParameterLayout layout_;
+  std::unique_ptr<TeacherFile> teacher_;  // of a distillation, once it is there
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;       // where the records hold chats
   TokenId eos_ = -1;                      // that ends a text; -1: none is appended
@@ -85,6 +97,14 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
                  "at most {}",
                  config_.length_place, config_.batches.max_length, model.max_position_embeddings,
                  model.max_position_embeddings);
+  if (config_.distills) {
+    open_teacher(inputs);
+  } else {
+    open_texts();
+  }
+}
+
+void TrainJob::open_texts() {
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &checkpoint_.tokenizer();
   if (!config_.dataset.messages_field.empty()) {
     chat_.emplace(checkpoint_, config_.dataset);
@@ -98,6 +118,38 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
   }
 }
 
+// Before the teacher's task has run its model tells whether the student fits.
+void TrainJob::open_teacher(const TaskInputs& inputs) {
+  const auto student = [this](bool has_text) {
+    return StudentVocabulary{checkpoint_.config().vocab_size, has_text ? checkpoint_.tokenizer().sha256() : ""};
+  };
+  if (inputs.data_stands_in) {
+    const Task& task = *require_results(context_, config_.name, "teacher.task", config_.teacher.task, "teacher_logits");
+    Checkpoint teacher(task.model_section().stand_in());
+    const bool has_text = task.dataset().tokens_field.empty();
+    require_same_vocabulary(teacher.path(), static_cast<std::uint64_t>(teacher.config().vocab_size),
+                            has_text ? teacher.tokenizer().sha256() : "none", student(has_text));
+    return;
+  }
+  const std::string path = teacher_path(config_.teacher, context_);
+  teacher_ = std::make_unique<TeacherFile>(path, student(ResultsReader(path).text("tokenizer_sha256") != "none"));
+  MAGISTER_CHECK(
+      !teacher_->sampled() || config_.trainer.distill.tail == DistillOptions::Tail::kBucket, ExitCode::kConfig,
+      "{}: distill.tail is set, and the rows of {} are samples (they have no tail: each draw stands for a part "
+      "of it); remove distill.tail",
+      config_.name, printable(path, 4096));
+  if (config_.trainer.distill.weight > 0)
+    DistillRow(config_.trainer.distill, checkpoint_.config().vocab_size, teacher_->sampled());  // refuses biased losses
+}
+
+// The file itself is the data set, whose sha256 stands in the identity of every task.
+Attributes TrainJob::identity() {
+  if (!config_.distills) return {};
+  return {{"objective", std::string("distill")},
+          {"teacher_model_sha256", teacher_->model_sha256()},
+          {"teacher_encoding", teacher_->encoding()}};
+}
+
 // What a state must share with this run: the identity of the working file, which holds the plan, too.
 std::string TrainJob::state_identity() const {
   const std::string running = folder() + ".running.h5.partial";
@@ -107,7 +159,14 @@ std::string TrainJob::state_identity() const {
   return sha256_hex(all);
 }
 
+// Every row of a teacher's file is checked here, before the first step.
 std::vector<SampleTokens> TrainJob::encode(const Record& record) const {
+  if (teacher_ != nullptr) {
+    TeacherSample sample = teacher_->sample(record.source_index);
+    std::vector<std::uint8_t> learnt(sample.ids.size(), 0);
+    for (std::size_t t = 0; t + 1 < learnt.size(); ++t) learnt[t + 1] = sample.valid[t];
+    return {{std::move(sample.ids), std::move(learnt)}};
+  }
   if (!chat_) {
     std::vector<TokenId> ids;
     tokenizer_->encode(record.text, EncodeOptions{}, ids);
@@ -128,8 +187,8 @@ SampleRules TrainJob::rules() {
   rules.vocab_size = checkpoint_.config().vocab_size;
   rules.tokenizer = tokenizer_;
   rules.length_key = "train.max_length";
-  rules.marks_assistant = config_.assistant_only;
-  if (chat_ || eos_ >= 0) rules.encode = [this](const Record& record) { return encode(record); };
+  rules.marks_assistant = config_.marks();
+  if (chat_ || eos_ >= 0 || teacher_ != nullptr) rules.encode = [this](const Record& record) { return encode(record); };
   return rules;
 }
 
@@ -147,9 +206,11 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   results.columns =
       sample_columns(plan.num_samples, plan.num_tokens, plan.key_bytes,
                      "tokens of sample i are offset[i] .. offset[i+1] of /tokens", "the tokens that are learnt from");
-  if (config_.assistant_only) {
+  if (config_.marks()) {
     results.columns.push_back({"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0,
-                               "1: written by the assistant of the chat, and learnt", "", ColumnSpec::Extent::kRows});
+                               config_.distills ? "1: the teacher has scored the row before it, which is learnt"
+                                                : "1: written by the assistant of the chat, and learnt",
+                               "", ColumnSpec::Extent::kRows});
   }
   // Of this the states take most: weights and two moments each.
   const std::uint64_t weights = 4 * static_cast<std::uint64_t>(layout_.num_parameters());
@@ -164,8 +225,15 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
   const std::uint64_t tokens =
       batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
   const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
-  return training_bytes(checkpoint_.config(), config_.trainer.recompute, static_cast<std::int64_t>(tokens),
-                        static_cast<std::int64_t>(longest), batches.global_batch, threads);
+  auto parts = training_bytes(checkpoint_.config(), config_.trainer.recompute, static_cast<std::int64_t>(tokens),
+                              static_cast<std::int64_t>(longest), batches.global_batch, threads);
+  // An id and a number an entry, in the batch and in the sample that is being read.
+  if (teacher_ != nullptr) {
+    const std::uint64_t at_once = std::min<std::uint64_t>(batches.global_batch, static_cast<std::uint64_t>(threads));
+    parts.emplace_back("teacher's rows",
+                       at_once * (tokens + longest) * static_cast<std::uint64_t>(teacher_->width()) * 8);
+  }
+  return parts;
 }
 
 std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbers& plan) const {
@@ -185,7 +253,7 @@ void TrainJob::put_aside() {
 
 bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
                     const Attributes& root) {
-  const TrainingData data(running, plan.num_samples, config_.assistant_only);
+  const TrainingData data(running, plan.num_samples, config_.marks(), nullptr);
   BatchPlan batches(data.lengths(), config_.batches);
   const std::optional<std::string> state = newest_training_state(states());
   at::Tensor weights;
@@ -216,6 +284,7 @@ class Train final : public Task {
       : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
+  TaskData data(const RunContext& context) const override;
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<TrainJob>(config_, inputs);
   }
@@ -224,6 +293,25 @@ class Train final : public Task {
   TrainConfig config_;
 };
 
+// Of a distillation the teacher's file, whose samples are records.
+TaskData Train::data(const RunContext& context) const {
+  if (!config_.distills) return Task::data(context);
+  const std::string path = teacher_path(config_.teacher, context);
+  const Task* const maker = config_.teacher.task.empty() ? nullptr
+                                                         : require_results(context, name(), "teacher.task",
+                                                                           config_.teacher.task, "teacher_logits");
+  if (maker != nullptr && !is_made(context, path)) return {maker->dataset(), true};
+  MAGISTER_CHECK(fs::exists(path) || !fs::exists(path + ".partial"), ExitCode::kData,
+                 "{}: is not complete ({}.partial stands there, and rows would be missing); finish the teacher's run "
+                 "first",
+                 printable(path, 4096), printable(fs::path(path).filename().string()));
+  DatasetConfig dataset;
+  dataset.paths = {path};
+  dataset.tokens_field = "tokens";
+  dataset.key_field = "key";
+  return {dataset};
+}
+
 }  // namespace
 
 TaskKind train_task() {
@@ -231,7 +319,7 @@ TaskKind train_task() {
           [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Train>(read_train_config(node, experiment));
           },
-          &kTrainSchema};
+          &kTrainSchema, true};
 }
 
 }  // namespace magister

@@ -1,0 +1,21 @@
+// What a task takes from tasks before it: their results, or the model that one of them has trained. Local.
+#pragma once
+
+#include <string>
+
+#include "magister/run/run_context.h"
+
+namespace magister {
+
+// <folder>/<task>.h5 of this experiment.
+std::string results_path_of(const RunContext& context, const std::string& task);
+
+// The earlier task of this name and kind; null: there is none in the experiment, and results of that name stand on disk. Else
+// Error(kConfig) that names the nearest. by, key: the task and the key of it that names the other.
+const Task* require_results(const RunContext& context, const std::string& by, const std::string& key,
+                            const std::string& task, const std::string& kind);
+
+// Whether what an earlier task makes at this path can be opened by now.
+bool is_made(const RunContext& context, const std::string& path);
+
+}  // namespace magister

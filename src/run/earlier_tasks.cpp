@@ -1,0 +1,45 @@
+// See earlier_tasks.h.
+#include "magister/run/earlier_tasks.h"
+
+#include <filesystem>
+
+#include "magister/core/error.h"
+#include "magister/run/task.h"
+
+namespace magister {
+
+namespace fs = std::filesystem;
+
+std::string results_path_of(const RunContext& context, const std::string& task) {
+  return (fs::path(context.results_path).parent_path() / (task + ".h5")).string();
+}
+
+const Task* require_results(const RunContext& context, const std::string& by, const std::string& key,
+                            const std::string& task, const std::string& kind) {
+  std::vector<std::string> names;
+  for (const Task* const earlier : context.earlier_tasks) {
+    if (earlier->kind() == kind) names.push_back(earlier->name());
+    if (earlier->name() != task) continue;
+    MAGISTER_CHECK(
+        earlier->kind() == kind, ExitCode::kConfig,
+        "tasks: {}: {} names {}, which is a {} task (the results of a {} task are needed); name one of those", by, key,
+        printable(task), earlier->kind(), kind);
+    return earlier;
+  }
+  const std::string path = results_path_of(context, task);
+  if (fs::exists(path)) return nullptr;
+  const std::string nearest = nearest_name(task, names);
+  fail(ExitCode::kConfig,
+       "tasks: {}: {} names {}, but no {} task of that name comes before this one, and {} does not exist (its results "
+       "are needed); {}",
+       by, key, printable(task), kind, printable(path),
+       nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own", kind)
+                       : fmt::format("did you mean {}?", printable(nearest)));
+}
+
+bool is_made(const RunContext& context, const std::string& path) {
+  using Earlier = RunContext::Earlier;
+  return context.earlier == Earlier::kMade || (context.earlier == Earlier::kOnDisk && fs::exists(path));
+}
+
+}  // namespace magister
