@@ -29,7 +29,7 @@ for tag, pattern, first in (("bool", "true|false", "tf"), ("null", "null|~", "n~
 
 GOOD = {
     "name": "a", "seed": 1, "output": {"directory": "runs", "driver": "mpio", "hints": {"striping_factor": 8, "cb_nodes": "2"}},
-    "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x"},
+    "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x", "adapter": "a"},
     "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "shards_per_rank": 1},
     "run": {"max_wall": "01:30:00", "schedule": "static", "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
     "tasks": [
@@ -56,7 +56,7 @@ GOOD = {
 REMOVED = object()
 BAD = [
     ("name", REMOVED), ("name", "a b"), ("name", ""), ("tasks", REMOVED), ("tasks", []), ("tasks", {}), ("seeds", 1), ("seed", -1), ("seed", 1.5), ("seed", "many"), ("seed", True),
-    ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.dtype", "fp32"), ("model.quantization", "int5"),
+    ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.adapter", ["a"]), ("model.lora", "a"), ("model.dtype", "fp32"), ("model.quantization", "int5"),
     ("model.quantization_grup", 32), ("model.quantization_group", 48), ("model.quantization_group", "all"), ("model.quantization_loss", -1), ("layout.gpus_per_group", 0),
     ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
     ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),

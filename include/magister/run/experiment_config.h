@@ -17,6 +17,7 @@ namespace magister {
 
 struct ModelSection {
   std::string path;
+  std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string dtype = "auto";  // auto | f32 | bf16 | f16
   std::string quantization =
       "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
