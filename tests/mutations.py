@@ -36,6 +36,7 @@ LAYER, GPU, SAMPLER = "src/model/cpu/attention.cpp", "src/model/gpu/gpu_model.cp
 SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/columns.cpp"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ADAPTER, MERGING = "src/io/checkpoint/lora_adapter.cpp", "tests/end_to_end/adapter_test.py Adapter."
+LORA = "tests/end_to_end/lora_test.py Lora."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
@@ -90,6 +91,11 @@ MUTATIONS = [
     Mutation("adapter-of-the-first-columns", ADAPTER, "'A'), 0, R, column_begin, column_end,", "'A'), 0, R, 0, column_end - column_begin,", MERGING + "test_log_probs_are_peft_s"),
     Mutation("adapter-not-in-the-identity", ADAPTER, "paths_.push_back(std::move(path))", "(void)path", MERGING + "test_another_adapter_is_another_experiment"),
     Mutation("layers-without-a-part-taken", ADAPTER, "!targets.contains(layer.substr(begin))", "true || !targets.contains(layer.substr(begin))", MERGING + "test_weights_that_are_refused"),
+    Mutation("lora-scale-left-out", "src/train/trunk.cpp", "if (lora != nullptr) scale_ = lora->scale();", "", LORA + "test_steps_are_peft_s"),
+    Mutation("lora-begins-with-b", "src/train/lora.cpp", "at::Tensor a_RK = view(flat, pair.a);", "at::Tensor a_RK = view(flat, pair.b);", LORA + "test_steps_are_peft_s"),
+    Mutation("lora-draws-alike", "src/train/lora.cpp", "^ 0x4c6f5241) + pair.a)", "^ 0x4c6f5241))", LORA + "test_steps_are_peft_s"),
+    Mutation("base-counted-as-trained", "src/train/trainer.cpp", "learnt = factors > 0 ? factors : weights;", "learnt = weights;", LORA + "test_plan_counts_the_adapter_s_memory"),
+    Mutation("adapter-on-an-adapter", "src/tasks/train/task.cpp", "checkpoint_.section().adapter.empty(),", "true || checkpoint_.section().adapter.empty(),", LORA + "test_what_is_refused"),
     # Training.
     Mutation("trunk-window-off-by-one", "src/train/trunk.cpp", "(distance < window)", "(distance <= window)", "tests/train/oracle_test.py mistral_window"),
     Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, batch_.token_ids_T,", ".index_copy_(0, batch_.token_ids_T,", "tests/train/oracle_test.py llama_tied"),

@@ -11,6 +11,7 @@
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/io/checkpoint/lora_adapter.h"
+#include "magister/io/checkpoint/model_path.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
 #include "magister/text/chat_template.h"
@@ -140,6 +141,24 @@ std::string ChatSource::sha256() const { return sha256_hex(text + '\0' + bos_tok
 
 namespace {
 
+// A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
+ModelSection with_its_base(ModelSection section) {
+  std::error_code error;
+  const fs::path folder = section.path;
+  if (fs::exists(folder / "config.json", error) || !fs::exists(folder / "adapter_config.json", error)) return section;
+  MAGISTER_CHECK(section.adapter.empty(), ExitCode::kConfig,
+                 "model.path: {} holds an adapter, and model.adapter names {} (two adapters are not merged at once); "
+                 "name the model's folder as model.path",
+                 printable(section.path), printable(section.adapter));
+  const LoraConfig config = read_lora_config(section.path);
+  MAGISTER_CHECK(!config.base_model.empty(), ExitCode::kData,
+                 "{}: base_model_name_or_path names no model (the adapter alone is none); name the model's folder as "
+                 "model.path and this one as model.adapter",
+                 printable(config.path));
+  section.adapter = std::exchange(section.path, find_model(config.base_model));
+  return section;
+}
+
 std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
   std::unique_ptr<TensorFile> file = TensorFile::open(section.path);
   if (section.adapter.empty()) return file;
@@ -157,7 +176,7 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
 }  // namespace
 
 Checkpoint::Checkpoint(const ModelSection& section)
-    : section_(section),
+    : section_(with_its_base(section)),
       file_(open_tensors(section_)),
       description_(describe_model(section_.path, *file_)) {}
 

@@ -49,7 +49,8 @@ GOOD = {
         {"task": "train", "name": "s", "model": {"path": "m", "dtype": "f32"}, "objective": "lm", "dataset": {"path": "x", "messages": "m"}, "assistant_only_loss": True,
          "train": {"epochs": 1.5, "steps": 9, "global_batch": 4, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
-                   "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1}},
+                   "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
+                   "adapter": {"rank": 4, "alpha": 16, "targets": ["q_proj", "v_proj"], "rank_stabilized": True}}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -73,7 +74,7 @@ BAD = [
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
     ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.max_length", 1),
     ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
-    ("tasks.7.train.adapter", {"rank": 8}),
+    ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
 ]
 
 
