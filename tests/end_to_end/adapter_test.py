@@ -59,9 +59,9 @@ class Adapter(unittest.TestCase):
         with h5py.File(self.world.results(name)) as file:
             return {key: column[:] for key, column in file["teacher"].items()}
 
-    def compare(self, name, adapted, tolerance, ranks, *arguments):
+    def compare(self, name, adapted, tolerance, ranks, *arguments, **environment):
         self.world.forget(name)
-        self.world.complete(name, ranks, "tasks.0.top_k=20", *arguments)
+        self.world.complete(name, ranks, "tasks.0.top_k=20", *arguments, **environment)
         with h5py.File(self.world.results(name)) as file:
             offset, columns, all_ids = file["samples/offset"][:].astype(int), {key: file[f"teacher/{key}"][:] for key in file["teacher"]}, file["tokens/id"][:]
             self.assertEqual("adapter_sha256" in file.attrs, any("model.adapter" in argument for argument in arguments))
@@ -84,6 +84,8 @@ class Adapter(unittest.TestCase):
         self.compare("linear", adapted, 1e-4, 2, f"model.adapter={linear}")
         for shards in (2, 3):
             self.compare(f"shards-{shards}", adapted, 1e-4, 0, f"model.adapter={linear}", f"layout.shards_per_rank={shards}")
+        # A GPU's code, on the host.
+        self.compare("gpu-code", adapted, 1e-4, 0, f"model.adapter={linear}", "tasks.0.dataset.limit=3", MAGISTER_GPU_CODE_ON_HOST="1")
         # Rounded and quantised are the merged weights: the same as from a file that PEFT merged.
         merged = self.folder / "merged"
         adapted.merge_and_unload().save_pretrained(merged)
