@@ -35,6 +35,8 @@ class Mutation:
 LAYER, GPU, SAMPLER = "src/model/cpu/attention.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
 SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/columns.cpp"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
+ADAPTER, MERGING = "src/io/checkpoint/lora_adapter.cpp", "tests/end_to_end/adapter_test.py Adapter."
+LORA = "tests/end_to_end/lora_test.py Lora."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
@@ -92,6 +94,18 @@ MUTATIONS = [
     Mutation("heads-of-neox-in-rows", "src/model/weights.cpp", "return (3 * head + part) * E;", "return first + head * E;", "tests/model/families_test.py gpt_neox"),
     Mutation("kv-page-shifted", "src/model/kv_pages.cpp", "const std::int64_t slot = sequence.offset + index,", "const std::int64_t slot = sequence.offset + (index < 48 ? index : index - 48),",
              "test_engine_generator Generating.*"),
+    # Adapters.
+    Mutation("adapter-s-scale-left-out", ADAPTER, "static_cast<float>(config_.scale())", "1.0f", MERGING + "test_log_probs_are_peft_s"),
+    Mutation("adapter-ignored-at-load", ADAPTER, "if (found == merged_.end() || row_begin", "if (true || row_begin", MERGING + "test_log_probs_are_peft_s"),
+    Mutation("adapter-of-the-first-rows", ADAPTER, "'B'), row_begin, row_end, 0, R,", "'B'), 0, row_end - row_begin, 0, R,", MERGING + "test_files_that_fuse_layers"),
+    Mutation("adapter-of-the-first-columns", ADAPTER, "'A'), 0, R, column_begin, column_end,", "'A'), 0, R, 0, column_end - column_begin,", MERGING + "test_log_probs_are_peft_s"),
+    Mutation("adapter-not-in-the-identity", ADAPTER, "paths_.push_back(std::move(path))", "(void)path", MERGING + "test_another_adapter_is_another_experiment"),
+    Mutation("layers-without-a-part-taken", ADAPTER, "!targets.contains(layer.substr(begin))", "true || !targets.contains(layer.substr(begin))", MERGING + "test_weights_that_are_refused"),
+    Mutation("lora-scale-left-out", "src/train/trunk.cpp", "if (lora != nullptr) scale_ = lora->scale();", "", LORA + "test_steps_are_peft_s"),
+    Mutation("lora-begins-with-b", "src/train/lora.cpp", "at::Tensor a_RK = view(flat, pair.a);", "at::Tensor a_RK = view(flat, pair.b);", LORA + "test_steps_are_peft_s"),
+    Mutation("lora-draws-alike", "src/train/lora.cpp", "^ 0x4c6f5241) + pair.a)", "^ 0x4c6f5241))", LORA + "test_steps_are_peft_s"),
+    Mutation("base-counted-as-trained", "src/train/trainer.cpp", "learnt = factors > 0 ? factors : weights;", "learnt = weights;", LORA + "test_plan_counts_the_adapter_s_memory"),
+    Mutation("adapter-on-an-adapter", "src/tasks/train/task.cpp", "checkpoint_.section().adapter.empty(),", "true || checkpoint_.section().adapter.empty(),", LORA + "test_what_is_refused"),
     # Training.
     Mutation("trunk-window-off-by-one", "src/train/trunk.cpp", "(distance < window)", "(distance <= window)", "tests/train/oracle_test.py mistral_window"),
     Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, batch_.token_ids_T,", ".index_copy_(0, batch_.token_ids_T,", "tests/train/oracle_test.py llama_tied"),

@@ -10,6 +10,8 @@
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
+#include "magister/io/checkpoint/lora_adapter.h"
+#include "magister/io/checkpoint/model_path.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
 #include "magister/text/chat_template.h"
@@ -137,8 +139,46 @@ std::vector<TokenId> read_end_tokens(const std::string& model_path, const ModelC
 
 std::string ChatSource::sha256() const { return sha256_hex(text + '\0' + bos_token + '\0' + eos_token); }
 
+namespace {
+
+// A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
+ModelSection with_its_base(ModelSection section) {
+  std::error_code error;
+  const fs::path folder = section.path;
+  if (fs::exists(folder / "config.json", error) || !fs::exists(folder / "adapter_config.json", error)) return section;
+  MAGISTER_CHECK(section.adapter.empty(), ExitCode::kConfig,
+                 "model.path: {} holds an adapter, and model.adapter names {} (two adapters are not merged at once); "
+                 "name the model's folder as model.path",
+                 printable(section.path), printable(section.adapter));
+  const LoraConfig config = read_lora_config(section.path);
+  MAGISTER_CHECK(!config.base_model.empty(), ExitCode::kData,
+                 "{}: base_model_name_or_path names no model (the adapter alone is none); name the model's folder as "
+                 "model.path and this one as model.adapter",
+                 printable(config.path));
+  section.adapter = std::exchange(section.path, find_model(config.base_model));
+  return section;
+}
+
+std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
+  std::unique_ptr<TensorFile> file = TensorFile::open(section.path);
+  if (section.adapter.empty()) return file;
+  MAGISTER_CHECK(file->metadata().empty(), ExitCode::kConfig,
+                 "model.adapter: {} is a GGUF file (its tensors have other names, and some other orders of rows, than "
+                 "the adapter's); name the folder in Hugging Face's layout that the adapter was trained on",
+                 printable(section.path));
+  MAGISTER_CHECK(section.quantization == "none" || !file->dequantizes(), ExitCode::kConfig,
+                 "model.adapter: {} holds codes, and model.quantization is {} (merged weights need codes of their own, "
+                 "rounded a second time); set quantization to none, or name the model in 16 bits",
+                 printable(section.path), section.quantization);
+  return open_merged(std::move(file), section.adapter);
+}
+
+}  // namespace
+
 Checkpoint::Checkpoint(const ModelSection& section)
-    : section_(section), file_(TensorFile::open(section.path)), description_(describe_model(section.path, *file_)) {}
+    : section_(with_its_base(section)),
+      file_(open_tensors(section_)),
+      description_(describe_model(section_.path, *file_)) {}
 
 const Tokenizer& Checkpoint::tokenizer() {
   if (!tokenizer_) tokenizer_ = std::make_unique<const Tokenizer>(load_tokenizer(path(), *file_));
@@ -163,10 +203,14 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
 
 Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll) const {
   const std::string ends = end_tokens_ ? fmt::format("{}", fmt::join(*end_tokens_, " ")) : "none";
-  return {{"model_sha256", model_sha256(world, path(), *file_, poll)},
-          {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
-          {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
-          {"end_tokens", ends.empty() ? std::string("none") : ends}};
+  Attributes all = {{"model_sha256", model_sha256(world, path(), *file_, poll)},
+                    {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
+                    {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
+                    {"end_tokens", ends.empty() ? std::string("none") : ends}};
+  // The model's hash covers it, too: nothing that compares models can take two adapters for one.
+  if (!section_.adapter.empty())
+    all.emplace_back("adapter_sha256", files_sha256(world, lora_paths(section_.adapter), poll));
+  return all;
 }
 
 }  // namespace magister

@@ -220,6 +220,7 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
   } else {
     model.path = find_model(section.text("path"));
   }
+  model.adapter = find_model(section.optional_text("adapter").value_or(""));
   model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
   model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
   if (model.quantization != "none" && model.dtype == "fp8") {
@@ -245,6 +246,8 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
   model.chat_template_kwargs = section.value_map("chat_template_kwargs");
   model.chat_template_kwargs_place = section.place("chat_template_kwargs");
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
+  section.also_called("adapter",
+                      {"lora", "peft", "lora_path", "adapter_path", "adapter_name_or_path", "peft_model_id"});
   section.also_called("dtype", {"torch_dtype"});
   section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
   section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});

@@ -34,15 +34,10 @@ std::string file_sha256(const std::string& path, const StopPoll& poll) {
   return hash.hex();
 }
 
-std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
-                         const StopPoll& poll) {
-  std::vector<std::string> paths = file.paths();
-  if (std::filesystem::is_directory(model_path)) {
-    for (const char* name : {"config.json", "tokenizer.json"}) {
-      const std::string path = (std::filesystem::path(model_path) / name).string();
-      if (std::filesystem::exists(path)) paths.push_back(path);
-    }
-  }
+namespace {
+
+// A line for each file, "sha256  name", in the order of the names. Collective over world.
+std::vector<std::string> hash_lines(const Communicator& world, std::vector<std::string> paths, const StopPoll& poll) {
   std::sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
     return std::filesystem::path(a).filename() < std::filesystem::path(b).filename();
   });
@@ -62,10 +57,32 @@ std::string model_sha256(const Communicator& world, const std::string& model_pat
     }
   }
   std::sort(all.begin(), all.end());
-  if (all.size() == 1 && !std::filesystem::is_directory(model_path)) return all.front().substr(9, 64);
+  for (std::string& line : all) line.erase(0, 9);
+  return all;
+}
+
+std::string sha256_of(const std::vector<std::string>& lines) {
   Sha256 hash;
-  for (const std::string& line : all) hash.update(std::string_view(line).substr(9));
+  for (const std::string& line : lines) hash.update(line);
   return hash.hex();
+}
+
+}  // namespace
+
+std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
+                         const StopPoll& poll) {
+  std::vector<std::string> paths = file.paths();
+  const bool folder = std::filesystem::is_directory(model_path);
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    const std::string path = (std::filesystem::path(model_path) / name).string();
+    if (folder && std::filesystem::exists(path)) paths.push_back(path);
+  }
+  const std::vector<std::string> lines = hash_lines(world, std::move(paths), poll);
+  return lines.size() == 1 && !folder ? lines.front().substr(0, 64) : sha256_of(lines);
+}
+
+std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll) {
+  return sha256_of(hash_lines(world, paths, poll));
 }
 
 }  // namespace magister

@@ -49,7 +49,7 @@ std::vector<fs::path> states_in(const std::string& folder) {
   return states;
 }
 
-void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const ParameterLayout& layout,
+void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
                     const at::Tensor& flat) {
   for (std::size_t i = 0; i < layout.all().size(); ++i)
     tensors.push_back({prefix + layout.all()[i].name, layout.view(flat, i)});
@@ -127,7 +127,7 @@ class StateFile {
   std::map<std::string, std::string> texts_;
 };
 
-TrainingCurves load(const std::string& path, const ParameterLayout& layout, at::Tensor& weights, at::Tensor& mean,
+TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, at::Tensor& mean,
                     at::Tensor& square, std::uint64_t& updates, const std::string& identity) {
   StateFile file(path, identity);
   TrainingCurves curves;
@@ -169,7 +169,7 @@ std::optional<std::string> newest_training_state(const std::string& folder) {
 
 void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
                          const std::string& identity, std::uint64_t keep) {
-  const ParameterLayout& layout = trainer.layout();
+  const FlatLayout& layout = trainer.trained();
   TrainingCurves copy = curves;
   std::vector<NamedTensor> tensors;
   add_parameters(tensors, "model.", layout, trainer.weights());
@@ -195,10 +195,10 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
 
 TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity) {
   OptimizerState& state = trainer.optimizer();
-  return load(path, trainer.layout(), trainer.weights(), state.mean, state.square, state.updates, identity);
+  return load(path, trainer.trained(), trainer.weights(), state.mean, state.square, state.updates, identity);
 }
 
-TrainingCurves load_trained_weights(const std::string& path, const ParameterLayout& layout, at::Tensor& flat_weights,
+TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
                                     const std::string& identity) {
   OptimizerState state = new_optimizer_state(layout);
   flat_weights = at::zeros({layout.flat_size()}, at::kFloat);

@@ -33,7 +33,7 @@ double lr_factor(LrSchedule schedule, std::uint64_t step, std::uint64_t warmup_s
   return 1.0;
 }
 
-OptimizerState new_optimizer_state(const ParameterLayout& layout) {
+OptimizerState new_optimizer_state(const FlatLayout& layout) {
   return {at::zeros({layout.flat_size()}, at::kFloat), at::zeros({layout.flat_size()}, at::kFloat), 0};
 }
 
@@ -72,7 +72,7 @@ void update_block(const Update& u, const float* gradient, float* weight, float* 
 
 }  // namespace
 
-void adamw_update(const ParameterLayout& layout, const OptimizerOptions& options, double lr, double scale,
+void adamw_update(const FlatLayout& layout, const OptimizerOptions& options, double lr, double scale,
                   const at::Tensor& flat_gradient, at::Tensor& flat_weights, OptimizerState& state, ThreadPool& pool) {
   const auto number = static_cast<double>(++state.updates);
   const double correction1 = 1.0 - std::pow(options.beta1, number), correction2 = 1.0 - std::pow(options.beta2, number);

@@ -13,7 +13,7 @@ constexpr std::int64_t kAlignment = 16;  // numbers
 
 }  // namespace
 
-std::size_t ParameterLayout::add(const std::string& name, const std::vector<std::int64_t>& shape) {
+std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int64_t>& shape) {
   const auto count = static_cast<std::int64_t>(num_elements(shape));
   all_.push_back({name, shape, flat_size_, count});
   flat_size_ += (count + kAlignment - 1) / kAlignment * kAlignment;
@@ -53,21 +53,21 @@ ParameterLayout::ParameterLayout(const ModelDescription& description)
   }
 }
 
-std::int64_t ParameterLayout::num_parameters() const {
+std::int64_t FlatLayout::num_parameters() const {
   std::int64_t sum = 0;
   for (const TrainParameter& parameter : all_) sum += parameter.count;
   return sum;
 }
 
-at::Tensor ParameterLayout::view(const at::Tensor& flat, std::size_t index) const {
+at::Tensor FlatLayout::view(const at::Tensor& flat, std::size_t index) const {
   const TrainParameter& parameter = all_[index];
   return flat.narrow(0, parameter.offset, parameter.count).view(parameter.shape);
 }
 
 at::Tensor ParameterLayout::read(const TensorFile& file) const {
-  at::Tensor flat = at::zeros({flat_size_}, at::kFloat);
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    const TrainParameter& parameter = all_[i];
+  at::Tensor flat = at::zeros({flat_size()}, at::kFloat);
+  for (std::size_t i = 0; i < all().size(); ++i) {
+    const TrainParameter& parameter = all()[i];
     at::Tensor out = view(flat, i);
     const std::int64_t rows = parameter.shape.size() == 1 ? 1 : parameter.shape.front();
     out = out.view({rows, parameter.count / rows});

@@ -17,23 +17,27 @@ namespace magister {
 Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const TrainerOptions& options,
                  const Communicator& world, int num_threads)
     : layout_(layout),
+      lora_(options.lora ? std::optional<LoraLayout>(std::in_place, layout_, *options.lora) : std::nullopt),
       options_(options),
       world_(world),
       pool_(num_threads),
-      weights_(layout_.read(file)),
-      state_(new_optimizer_state(layout_)) {}
+      frozen_(lora_ ? layout_.read(file) : at::Tensor()),
+      weights_(lora_ ? lora_->first_values() : layout_.read(file)),
+      state_(new_optimizer_state(trained())) {}
 
 Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const {
-  TrunkPass pass(layout_, weights_, batch.tokens, options_.recompute);
+  const at::Tensor& weights = model_weights();
+  TrunkPass pass(layout_, weights, batch.tokens, options_.recompute,
+                 lora_ ? std::optional<LoraWeights>({*lora_, weights_}) : std::nullopt);
   const ModelConfig& config = layout_.description().config;
   HeadLossOptions head;
   head.distill = options_.distill;
   head.scaling = {config.logit_scale, config.final_logit_softcapping};
-  at::Tensor head_gradient = layout_.view(flat_gradient, layout_.head());
+  at::Tensor head_gradient = lora_ ? at::Tensor() : layout_.view(flat_gradient, layout_.head());
   HeadLossTargets targets = batch.targets;
   if (batch.read_teacher) batch.read_teacher(targets);
   const HeadLossResult result =
-      head_loss(pass.hidden_TD(), layout_.view(weights_, layout_.head()), targets, head, scale, head_gradient);
+      head_loss(pass.hidden_TD(), layout_.view(weights, layout_.head()), targets, head, scale, head_gradient);
   targets = {};
   if (!std::isfinite(result.loss)) return {result.loss, 0.0};
   pass.backward(result.hidden_gradient_TD, flat_gradient);
@@ -77,7 +81,7 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   GradientTree tree(world_, num_micro_batches);
   std::vector<Outcome> outcomes(own.size());
   pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
-    at::Tensor flat_gradient = at::zeros({layout_.flat_size()}, at::kFloat);
+    at::Tensor flat_gradient = at::zeros({trained().flat_size()}, at::kFloat);
     const auto i = static_cast<std::size_t>(index);
     outcomes[i] = run(own[i], scale, flat_gradient);
     tree.add(range.begin + i, std::move(flat_gradient));
@@ -88,7 +92,7 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
     result.loss += all[i].loss;
     if (all[i].finite == 0) result.not_finite.push_back(i);
   }
-  if (result.not_finite.empty()) gradient = tree.sum(layout_.flat_size());
+  if (result.not_finite.empty()) gradient = tree.sum(trained().flat_size());
   return result;
 }
 
@@ -101,22 +105,24 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
   if (result.skipped) return result;
   const double clip = options_.optimizer.clip;
   const double scale = clip > 0 ? std::min(1.0, clip / (result.grad_norm + 1e-6)) : 1.0;
-  adamw_update(layout_, options_.optimizer, lr, scale, gradient, weights_, state_, pool_);
+  adamw_update(trained(), options_.optimizer, lr, scale, gradient, weights_, state_, pool_);
   return result;
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, bool recompute,
-                                                                  std::int64_t tokens, std::int64_t longest,
-                                                                  std::uint64_t own_micro_batches, int num_threads) {
-  const std::uint64_t weights = 4 * config.num_parameters();
+std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
+                                                                  bool recompute, std::int64_t tokens,
+                                                                  std::int64_t longest, std::uint64_t own_micro_batches,
+                                                                  int num_threads) {
+  const std::uint64_t weights = 4 * config.num_parameters(), factors = 4 * static_cast<std::uint64_t>(adapter);
+  const std::uint64_t learnt = factors > 0 ? factors : weights;
   const auto threads = static_cast<std::uint64_t>(num_threads);
   // One a thread, what waits on each level of the tree, and the sum over ranks.
   const std::uint64_t gradients = std::min(own_micro_batches, threads + std::bit_width(own_micro_batches)) + 1;
   const std::uint64_t pass = trunk_bytes(config, tokens, longest, recompute) +
                              head_loss_bytes(tokens, config.hidden_size, config.vocab_size, 1);
-  return {{"weights", weights},
-          {"gradients", gradients * weights},
-          {"optimizer", 2 * weights},
+  return {{"weights", weights + factors},
+          {"gradients", gradients * learnt},
+          {"optimizer", 2 * learnt},
           {"activations", std::min(own_micro_batches, threads) * pass}};
 }
 

@@ -73,20 +73,28 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 // The weights of a layer by their names in the table.
 class LayerWeights {
  public:
-  LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves)
+  // lora: nullptr, or the adapter whose leaves the factors are.
+  LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves,
+               const LoraLayout* lora, const std::vector<at::Tensor>& factors)
       : config_(layout.description().config), table_(layout.table()) {
     for (const ParameterLayout::Slice& slice : layout.layers()[layer].slices) {
-      const at::Tensor& leaf = leaves[slice.parameter];
-      weights_.push_back(slice.whole ? leaf : leaf.narrow(0, slice.first_row, slice.rows));
+      const auto part = [&](const at::Tensor& whole) {
+        return slice.whole ? whole : whole.narrow(0, slice.first_row, slice.rows);
+      };
+      weights_.push_back(part(leaves[slice.parameter]));
+      factors_.emplace_back();
+      for (std::size_t i = 0; i < factors.size() / 2; ++i) {
+        if (lora->pairs(layer)[i].parameter == slice.parameter)
+          factors_.back() = {factors[2 * i], part(factors[2 * i + 1])};
+      }
     }
+    if (lora != nullptr) scale_ = lora->scale();
   }
 
   // Undefined: the model has none.
   at::Tensor operator()(std::string TensorNames::Layer::* name) const {
-    for (std::size_t i = 0; i < table_.size(); ++i) {
-      if (table_[i].name == name) return weights_[i];
-    }
-    return {};
+    const std::size_t row = row_of(name);
+    return row < table_.size() ? weights_[row] : at::Tensor();
   }
   at::Tensor norm(std::string TensorNames::Layer::* name) const {
     const at::Tensor weight = (*this)(name);
@@ -95,13 +103,24 @@ class LayerWeights {
   at::Tensor linear(const at::Tensor& x, std::string TensorNames::Layer::* weight,
                     std::string TensorNames::Layer::* bias) const {
     const at::Tensor b = (*this)(bias);
-    return at::linear(x, (*this)(weight), b.defined() ? std::optional(b) : std::nullopt);
+    const std::size_t row = row_of(weight);
+    const at::Tensor out = at::linear(x, weights_[row], b.defined() ? std::optional(b) : std::nullopt);
+    const auto& [a_RK, b_NR] = factors_[row];
+    return a_RK.defined() ? out + at::linear(at::linear(x, a_RK), b_NR) * scale_ : out;
   }
 
  private:
+  std::size_t row_of(std::string TensorNames::Layer::* name) const {
+    std::size_t row = 0;
+    while (row < table_.size() && table_[row].name != name) ++row;
+    return row;
+  }
+
   const ModelConfig& config_;
   const std::vector<LayerParameter>& table_;
-  std::vector<at::Tensor> weights_;
+  std::vector<at::Tensor> weights_;                         // by row of the table
+  std::vector<std::pair<at::Tensor, at::Tensor>> factors_;  // likewise: A [R, K], B [N, R]; undefined: none
+  float scale_ = 1;
 };
 
 using Names = TensorNames::Layer;
@@ -161,8 +180,9 @@ RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::siz
 
 }  // namespace
 
-TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute)
-    : layout_(layout), flat_(flat), batch_(batch), recompute_(recompute) {
+TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute,
+                     std::optional<LoraWeights> lora)
+    : layout_(layout), flat_(flat), batch_(batch), recompute_(recompute), lora_(lora) {
   const ModelConfig& config = layout.description().config;
   for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i));
   const c10::NoGradGuard no_graph;
@@ -180,25 +200,30 @@ TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_
   const c10::AutoGradMode mode(with_graph);
   Kept kept;
   kept.input_TD = leaf_of(input_TD);
-  if (layer == layout_.layers().size()) {
-    kept.parameters.push_back(leaf_of(layout_.view(flat_, layout_.norm())));
-  } else {
-    for (const std::size_t parameter : layout_.layers()[layer].parameters)
-      kept.parameters.push_back(leaf_of(layout_.view(flat_, parameter)));
+  const bool is_norm = layer == layout_.layers().size();
+  const std::vector<std::size_t> norm = {layout_.norm()};
+  for (const std::size_t parameter : is_norm ? norm : layout_.layers()[layer].parameters)
+    kept.parameters.push_back(leaf_of(layout_.view(flat_, parameter)).requires_grad_(!lora_));
+  if (lora_ && !is_norm) {
+    for (const LoraLayout::Pair& pair : lora_->layout.pairs(layer)) {
+      for (const std::size_t factor : {pair.a, pair.b})
+        kept.factors.push_back(leaf_of(lora_->layout.view(lora_->flat, factor)));
+    }
   }
-  kept.output_TD = layer_output(layer, kept.input_TD, kept.parameters);
+  kept.output_TD = layer_output(layer, kept);
   return kept;
 }
 
 // Number layers().size() is the last norm.
-at::Tensor TrunkPass::layer_output(std::size_t layer, const at::Tensor& input_TD,
-                                   const std::vector<at::Tensor>& leaves) const {
+at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
+  const at::Tensor& input_TD = kept.input_TD;
+  const std::vector<at::Tensor>& leaves = kept.parameters;
   const ModelConfig& config = layout_.description().config;
   const bool centred = config.norm_kind == NormKind::kLayer;
   const double eps = static_cast<float>(config.rms_norm_eps);
   if (layer == layout_.layers().size())
     return Norm{config.norm_weights_plus_one ? leaves[0] + 1.0 : leaves[0], eps, centred}(input_TD);
-  const LayerWeights weights(layout_, layer, leaves);
+  const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors);
   const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
   const Norm attention_output{weights.norm(&Names::attention_output_norm), eps},
       mlp_output{weights.norm(&Names::mlp_output_norm), eps};
@@ -211,22 +236,34 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const at::Tensor& input_TD
   return hidden_TD + mlp_output(feed_forward(mlp_input_TD, weights, shape.activation));
 }
 
+void TrunkPass::add_gradients(std::size_t layer, std::span<const at::Tensor> gradients,
+                              at::Tensor& flat_gradient) const {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (lora_) {
+      const LoraLayout::Pair& pair = lora_->layout.pairs(layer)[i / 2];
+      lora_->layout.view(flat_gradient, i % 2 == 0 ? pair.a : pair.b).add_(gradients[i]);
+    } else {
+      const bool is_norm = layer == layout_.layers().size();
+      layout_.view(flat_gradient, is_norm ? layout_.norm() : layout_.layers()[layer].parameters[i]).add_(gradients[i]);
+    }
+  }
+}
+
 void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& flat_gradient) {
   at::Tensor gradient_TD = hidden_gradient_TD;
   for (std::size_t layer = kept_.size(); layer-- > 0;) {
     Kept kept = std::move(kept_[layer]);
     if (!kept.output_TD.defined()) kept = run_layer(layer, kept.input_TD, true);
-    std::vector<at::Tensor> inputs = {kept.input_TD};
-    inputs.insert(inputs.end(), kept.parameters.begin(), kept.parameters.end());
+    std::vector<at::Tensor> inputs = lora_ ? kept.factors : kept.parameters;
+    const std::size_t num_trained = inputs.size();
+    if (!lora_ || layer > 0) inputs.push_back(kept.input_TD);  // frozen embeddings need no gradient
+    if (inputs.empty()) return;
     const std::vector<at::Tensor> gradients = torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD});
-    gradient_TD = gradients[0];
+    gradient_TD = gradients.back();
     const c10::NoGradGuard no_graph;
-    for (std::size_t i = 1; i < gradients.size(); ++i) {
-      const std::size_t parameter =
-          layer == layout_.layers().size() ? layout_.norm() : layout_.layers()[layer].parameters[i - 1];
-      layout_.view(flat_gradient, parameter).add_(gradients[i]);
-    }
+    add_gradients(layer, std::span(gradients).first(num_trained), flat_gradient);
   }
+  if (lora_) return;
   const c10::NoGradGuard no_graph;
   layout_.view(flat_gradient, layout_.embeddings())
       .index_add_(0, batch_.token_ids_T, gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));

@@ -71,7 +71,7 @@ TEST(Experiment, FillsInEveryDefault) {
 TEST(Experiment, ResolvedReadsBackTheSame) {
   const std::string full =
       "name: all-of_it\nseed: 12345\noutput: {directory: \"/tmp/with space\"}\n"
-      "model: {path: ../m, dtype: bf16, quantization: int8, quantization_group: 64}\n"
+      "model: {path: ../m, adapter: ../a, dtype: bf16, quantization: int8, quantization_group: 64}\n"
       "layout: {gpus_per_group: 2, devices: [0, 3], shards_per_rank: 1}\n"
       "run: {max_wall: 01:30:00, schedule: static, watchdog_seconds: 0.5}\n"
       "tasks:\n"
@@ -208,6 +208,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
        "known here: path, split, text, tokens, messages, tools, special_tokens, key, limit"},
       {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
       {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},
+      {"model.lora_path=a", "did you mean adapter?", "quantization_loss"},
       {"model.quantization_grup=32", "did you mean quantization_group?", "quantization_loss"},
       {"model.quantisation_loss=32", "did you mean quantization_loss?", "quantization_group"},
       {"tasks.2.max_new_token=4", "did you mean max_new_tokens?", "read, combine"},

@@ -29,7 +29,7 @@ for tag, pattern, first in (("bool", "true|false", "tf"), ("null", "null|~", "n~
 
 GOOD = {
     "name": "a", "seed": 1, "output": {"directory": "runs", "driver": "mpio", "hints": {"striping_factor": 8, "cb_nodes": "2"}},
-    "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x"},
+    "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x", "adapter": "a"},
     "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "shards_per_rank": 1},
     "run": {"max_wall": "01:30:00", "schedule": "static", "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
     "tasks": [
@@ -49,7 +49,8 @@ GOOD = {
         {"task": "train", "name": "s", "model": {"path": "m", "dtype": "f32"}, "objective": "lm", "dataset": {"path": "x", "messages": "m"}, "assistant_only_loss": True,
          "train": {"epochs": 1.5, "steps": 9, "global_batch": 4, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
-                   "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1}},
+                   "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
+                   "adapter": {"rank": 4, "alpha": 16, "targets": ["q_proj", "v_proj"], "rank_stabilized": True}}},
         {"task": "train", "name": "d", "model": {"task": "s"}, "objective": "distill", "teacher": {"task": "t"},
          "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}},
         {"task": "generate", "name": "u", "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
@@ -59,7 +60,7 @@ GOOD = {
 REMOVED = object()
 BAD = [
     ("name", REMOVED), ("name", "a b"), ("name", ""), ("tasks", REMOVED), ("tasks", []), ("tasks", {}), ("seeds", 1), ("seed", -1), ("seed", 1.5), ("seed", "many"), ("seed", True),
-    ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.dtype", "fp32"), ("model.quantization", "int5"),
+    ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.adapter", ["a"]), ("model.lora", "a"), ("model.dtype", "fp32"), ("model.quantization", "int5"),
     ("model.quantization_grup", 32), ("model.quantization_group", 48), ("model.quantization_group", "all"), ("model.quantization_loss", -1), ("layout.gpus_per_group", 0),
     ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
     ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),
@@ -76,9 +77,10 @@ BAD = [
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
     ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.max_length", 1),
     ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
-    ("tasks.7.train.adapter", {"rank": 8}), ("tasks.7.dataset", REMOVED), ("tasks.8.model", {"task": "s", "path": "m"}), ("tasks.8.model.task", []), ("tasks.8.teacher", REMOVED),
+    ("tasks.7.dataset", REMOVED), ("tasks.8.model", {"task": "s", "path": "m"}), ("tasks.8.model.task", []), ("tasks.8.teacher", REMOVED),
     ("tasks.8.teacher", {}), ("tasks.8.teacher.path", "x.h5"), ("tasks.8.distill.loss", "kl"), ("tasks.8.distill.tail", "ghost"), ("tasks.8.distill.beta", 2),
     ("tasks.8.distill.temperature", 0), ("tasks.8.distill.lm_weight", -1), ("tasks.9.model.path", "m"),
+    ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
 ]
 
 

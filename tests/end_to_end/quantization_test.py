@@ -135,6 +135,42 @@ class Quantization(unittest.TestCase):
             with self.subTest(name):
                 self.assert_kept(self.checkpoint(make), kind, kept, 8 - kept)
 
+    def test_an_adapter_over_codes(self):
+        """It is merged into the numbers that the codes stand for; new codes of merged weights are refused."""
+        numbers, adapter, merged = {}, self.folder / "adapter", self.folder / "merged"
+
+        def make(format_):
+            made = format_.gptq()
+            numbers[len(numbers)] = torch.from_numpy(numpy.asarray(made[2])).float()
+            return made
+        model = self.checkpoint(make)
+        plain = pathlib.Path(tiny_models.make(self.folder, "llama"))
+        tensors, factors = safetensors.torch.load_file(plain / "model.safetensors"), {}
+        for layer in range(2):
+            for number, linear in enumerate(LINEARS):
+                name = f"model.layers.{layer}.{linear}"
+                tensors[f"{name}.weight"] = numbers[7 * layer + number]
+                if linear.endswith(("q_proj", "down_proj")):
+                    out, inputs = tensors[f"{name}.weight"].shape
+                    a, b = torch.randn(4, inputs) * 0.2, torch.randn(out, 4) * 0.2
+                    factors |= {f"base_model.model.{name}.lora_A.weight": a, f"base_model.model.{name}.lora_B.weight": b}
+                    tensors[f"{name}.weight"] = tensors[f"{name}.weight"] + 2 * b @ a
+        for folder in (adapter, merged):
+            folder.mkdir()
+        safetensors.torch.save_file(factors, adapter / "adapter_model.safetensors")
+        (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"]}))
+        safetensors.torch.save_file(tensors, merged / "model.safetensors")
+        for name in ("config.json", "tokenizer.json"):
+            (merged / name).write_text((plain / name).read_text())
+        rows = [self.run_it(name, *where, shards=shards) for name, shards, where in (
+            ("merged", 1, (merged, "dtype: f32")), ("adapter", 1, (model, f"dtype: f32, adapter: {adapter}")), ("halves", 2, (model, f"dtype: f32, adapter: {adapter}")),
+            ("without", 1, (model, "dtype: f32")))]
+        for row in rows[1:3]:
+            numpy.testing.assert_allclose(row["top_logprob"], rows[0]["top_logprob"], atol=1e-4)
+        self.assertGreater(numpy.abs(rows[3]["top_logprob"] - rows[0]["top_logprob"]).max(), 0.05)
+        refused = self.run_it("codes", model, f"quantization: int4, adapter: {adapter}", code=78)
+        self.assertIn("merged weights need codes of their own", refused)
+
     def test_the_loss_is_numpys(self):
         model = tiny_models.make(self.folder, "llama_bf16")
         for ranks, shards, tokens in ((0, 1, 4000), (2, 1, 90), (0, 2, 90)):

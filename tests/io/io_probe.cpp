@@ -10,6 +10,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
+#include "magister/io/checkpoint/lora_adapter.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/dataset/dataset.h"
 
@@ -109,6 +110,19 @@ int memory(const std::string& path, const std::string& dtype) {
   return 0;
 }
 
+// Adapters' folders on standard input -> a line each: the exit code, and the message where merging is refused.
+int merged(const std::string& path) {
+  for (std::string folder; std::getline(std::cin, folder);) {
+    try {
+      magister::open_merged(TensorFile::open(path), folder);
+      std::cout << "0 " << folder << "\n";
+    } catch (const magister::Error& error) {
+      std::cout << static_cast<int>(error.code()) << " " << error.what() << "\n";
+    }
+  }
+  return 0;
+}
+
 // A JSON object of Dataset's settings -> its size, slice and sha256, then every record of the slice, one JSON a line.
 int records(const std::string& settings_text) {
   const json settings = json::parse(settings_text);
@@ -155,10 +169,12 @@ int main(int argc, char** argv) {
     if (command == "windows") return windows(argv[2]);
     if (command == "memory" && argc > 3) return memory(argv[2], argv[3]);
     if (command == "records") return records(argv[2]);
+    if (command == "merged") return merged(argv[2]);
   } catch (const magister::Error& error) {
     std::cerr << error.what() << "\n";
     return static_cast<int>(error.code());
   }
-  std::cerr << "usage: io_probe list|open FILE | windows FILE < LINES | memory FILE DTYPE | records JSON\n";
+  std::cerr << "usage: io_probe list|open FILE | windows FILE < LINES | memory FILE DTYPE | merged MODEL < FOLDERS | "
+               "records JSON\n";
   return 64;
 }

@@ -59,7 +59,7 @@ class Configs(unittest.TestCase):
     def test_the_table_is_the_program(self):
         # Every optional key once, so that the resolved experiment shows all there are.
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
-                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "plan.device_memory=80GB")
+                                   "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train."))}
         self.assertEqual(keys | {"output.hints", "tasks.0.model.task", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", "model.chat_template_kwargs"}, own)
@@ -67,7 +67,7 @@ class Configs(unittest.TestCase):
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
-                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "dataset.messages=m"]}
+                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "train.adapter.targets=x", "dataset.messages=m"]}
         for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train")):
             found = self.resolved(example, *(f"tasks.{index}.{entry}" for entry in extra.get(kind, [])))
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps

@@ -30,7 +30,8 @@ struct ChatSource {
 
 class Checkpoint {
  public:
-  // Opens the tensors and reads the config; the rest is read when it is asked for. section is copied. Local.
+  // Opens the tensors, with the adapter merged where the section names one, and reads the config; the rest is read when it is asked for. A
+  // path that holds an adapter alone becomes that of its base model. section is copied. Local.
   explicit Checkpoint(const ModelSection& section);
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
@@ -51,7 +52,8 @@ class Checkpoint {
   const std::vector<TokenId>& end_tokens();
 
   // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
-  // not. Ends early when poll says so: the caller then leaves (leave_if_stopped). Equal on every rank. Collective over world.
+  // not; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Ends early when poll says so: the caller then
+  // leaves (leave_if_stopped). Equal on every rank. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
 
  private:

@@ -20,6 +20,7 @@ struct ModelSection {
   // Of a model that an earlier task of the experiment trains: that task, whose folder `path` is, and the model that it starts from, which
   // has the same config and tokenizer; begins_as is empty where no such task comes before.
   std::string task, begins_as;
+  std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string dtype = "auto";  // auto | f32 | bf16 | f16
   std::string quantization =
       "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading

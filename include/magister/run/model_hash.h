@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/parallel/communicator.h"
@@ -13,6 +14,9 @@ namespace magister {
 // Equal on every rank. Ends early when poll says so: what it returns then means nothing. Collective over world.
 std::string model_sha256(const Communicator& world, const std::string& model_path, const TensorFile& file,
                          const StopPoll& poll = {});
+
+// Of the lines of these files in the order of their names. Equal on every rank. Ends early likewise. Collective over world.
+std::string files_sha256(const Communicator& world, const std::vector<std::string>& paths, const StopPoll& poll = {});
 
 // sha256 of one file, in hex. Throws Error(kInputOutput). Ends early when poll says so. Local.
 std::string file_sha256(const std::string& path, const StopPoll& poll = {});

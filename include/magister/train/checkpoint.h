@@ -1,4 +1,5 @@
-// States of a training on disk: <folder>/step-00000200.safetensors holds weights, moments and curves, and says in its metadata which step
+// States of a training on disk: <folder>/step-00000200.safetensors holds the trained weights (with LoRA the
+// adapter alone), moments and curves, and says in its metadata which step
 // and which experiment it is, with a sha256 of all tensors. Any number of ranks reads it. Written whole or not at all.
 #pragma once
 
@@ -30,7 +31,7 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
 // Throws Error(kData) for a file that is cut, changed, or of a newer version, Error(kConfig) for another experiment's. Local.
 TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity);
 // The weights alone, into a flat tensor.
-TrainingCurves load_trained_weights(const std::string& path, const ParameterLayout& layout, at::Tensor& flat_weights,
+TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
                                     const std::string& identity);
 
 }  // namespace magister

@@ -30,13 +30,13 @@ struct OptimizerState {
   at::Tensor mean, square;    // exp_avg and exp_avg_sq, flat
   std::uint64_t updates = 0;  // that were made; steps that were skipped do not count
 };
-OptimizerState new_optimizer_state(const ParameterLayout& layout);
+OptimizerState new_optimizer_state(const FlatLayout& layout);
 
 // L2 norm of a flat gradient, summed in double over fixed blocks: the threads do not change it.
 double global_norm(const at::Tensor& flat_gradient, ThreadPool& pool);
 
 // One update of flat weights; the gradient is multiplied by `scale` first (clipping). Local; the bits do not depend on the threads.
-void adamw_update(const ParameterLayout& layout, const OptimizerOptions& options, double lr, double scale,
+void adamw_update(const FlatLayout& layout, const OptimizerOptions& options, double lr, double scale,
                   const at::Tensor& flat_gradient, at::Tensor& flat_weights, OptimizerState& state, ThreadPool& pool);
 
 }  // namespace magister

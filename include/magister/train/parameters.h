@@ -1,6 +1,6 @@
 // The parameters of a model in training: all of them in one flat f32 tensor, so that gradients, moments, sums over ranks and checkpoints
 // are flat tensors of the same layout. A parameter is a tensor of the model's file, under its name; what the file fuses (Phi-3's q, k and
-// v) stays fused. Each begins at a multiple of 16 numbers (64 bytes): a product's bits may depend on how its operands are aligned.
+// v) stays fused. With LoRA the trained parameters are an adapter's (train/lora.h), in a flat tensor of their own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,18 +23,30 @@ struct TrainParameter {
   bool decays() const { return shape.size() > 1; }
 };
 
-class ParameterLayout {
+// Named tensors in one flat tensor. Each begins at a multiple of 16 numbers (64 bytes): a product's bits may depend on how its operands are
+// aligned.
+class FlatLayout {
+ public:
+  const std::vector<TrainParameter>& all() const { return all_; }
+  std::int64_t flat_size() const { return flat_size_; }  // with padding, which stays 0
+  std::int64_t num_parameters() const;
+  // The parameter's part of a flat tensor, in its shape.
+  at::Tensor view(const at::Tensor& flat, std::size_t index) const;
+
+ protected:
+  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape);
+
+ private:
+  std::vector<TrainParameter> all_;
+  std::int64_t flat_size_ = 0;
+};
+
+class ParameterLayout : public FlatLayout {
  public:
   // Throws Error(kConfig) naming what is not trained yet. Local.
   explicit ParameterLayout(const ModelDescription& description);
 
   const ModelDescription& description() const { return description_; }
-  const std::vector<TrainParameter>& all() const { return all_; }
-  std::int64_t flat_size() const { return flat_size_; }  // with padding, which stays 0
-  std::int64_t num_parameters() const;
-
-  // The parameter's part of a flat tensor, in its shape.
-  at::Tensor view(const at::Tensor& flat, std::size_t index) const;
   std::size_t embeddings() const { return embeddings_; }
   std::size_t norm() const { return norm_; }
   std::size_t head() const { return head_; }  // the embeddings when tied
@@ -55,14 +67,10 @@ class ParameterLayout {
   at::Tensor read(const TensorFile& file) const;
 
  private:
-  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape);
-
   ModelDescription description_;
-  std::vector<TrainParameter> all_;
   std::vector<LayerParameter> table_;
   std::vector<Layer> layers_;
   std::size_t embeddings_ = 0, norm_ = 0, head_ = 0;
-  std::int64_t flat_size_ = 0;
 };
 
 }  // namespace magister

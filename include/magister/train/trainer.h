@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/train/head_loss.h"
+#include "magister/train/lora.h"
 #include "magister/train/optimizer.h"
 #include "magister/train/parameters.h"
 #include "magister/train/trunk.h"
@@ -30,8 +32,9 @@ struct MicroBatch {
 
 struct TrainerOptions {
   OptimizerOptions optimizer;
-  DistillOptions distill;  // of `lm`: weight 0, lm_weight 1
-  bool recompute = false;  // gradient checkpointing by layer
+  DistillOptions distill;           // of `lm`: weight 0, lm_weight 1
+  bool recompute = false;           // gradient checkpointing by layer
+  std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
 };
 
 struct StepResult {
@@ -59,6 +62,8 @@ class Trainer {
                   const std::function<void()>& alive = {});
 
   const ParameterLayout& layout() const { return layout_; }
+  // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
+  const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
   at::Tensor& weights() { return weights_; }
   OptimizerState& optimizer() { return state_; }
 
@@ -69,17 +74,23 @@ class Trainer {
   };
   Outcome run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const;
 
+  const at::Tensor& model_weights() const { return lora_ ? frozen_ : weights_; }
+
   ParameterLayout layout_;
+  std::optional<LoraLayout> lora_;
   TrainerOptions options_;
   const Communicator& world_;
   ThreadPool pool_;
+  at::Tensor frozen_;  // the model's weights beside an adapter
   at::Tensor weights_;
   OptimizerState state_;
 };
 
 // Memory of a rank by part: weights, gradients, optimizer, activations of num_threads micro-batches. tokens: of the largest micro-batch.
-std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, bool recompute,
-                                                                  std::int64_t tokens, std::int64_t longest,
-                                                                  std::uint64_t own_micro_batches, int num_threads);
+// adapter: numbers of the adapter that alone has gradients and moments; 0: the model is trained.
+std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
+                                                                  bool recompute, std::int64_t tokens,
+                                                                  std::int64_t longest, std::uint64_t own_micro_batches,
+                                                                  int num_threads);
 
 }  // namespace magister

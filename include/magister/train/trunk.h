@@ -7,9 +7,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "magister/model/rope.h"
+#include "magister/train/lora.h"
 #include "magister/train/parameters.h"
 
 namespace magister {
@@ -23,26 +26,32 @@ struct TrainBatch {
 class TrunkPass {
  public:
   // layout and flat are kept by reference until backward() is done. Products run on the calling thread's ATen threads, one for bits that
-  // do not depend on their number. Local, any thread.
-  TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute);
+  // do not depend on their number. lora: an adapter beside the model's weights, which then have no gradient. Local, any thread.
+  TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute,
+            std::optional<LoraWeights> lora = std::nullopt);
 
   // After the last norm, [T, D] f32, without a graph.
   const at::Tensor& hidden_TD() const { return hidden_TD_; }
-  // Adds the gradients of all parameters but an untied head's to flat_gradient, which has the layout of flat. Once.
+  // Adds the gradients of all parameters but an untied head's to flat_gradient, which has the layout of flat; or those of the adapter, in
+  // its layout. Once.
   void backward(const at::Tensor& hidden_gradient_TD, at::Tensor& flat_gradient);
 
  private:
   struct Kept {
     at::Tensor input_TD, output_TD;      // a leaf, and what was made of it; output undefined: to be recomputed
     std::vector<at::Tensor> parameters;  // leaves
+    std::vector<at::Tensor> factors;     // leaves, of the adapter: A and B of each pair in turn
   };
   Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const;
-  at::Tensor layer_output(std::size_t layer, const at::Tensor& input_TD, const std::vector<at::Tensor>& leaves) const;
+  at::Tensor layer_output(std::size_t layer, const Kept& kept) const;
+  // Of the trained leaves of a layer, in their order.
+  void add_gradients(std::size_t layer, std::span<const at::Tensor> gradients, at::Tensor& flat_gradient) const;
 
   const ParameterLayout& layout_;
   const at::Tensor& flat_;
   const TrainBatch& batch_;
   bool recompute_;
+  std::optional<LoraWeights> lora_;
   std::vector<RopeTable> rope_;  // [T, R/2] rows for every packed token, by number of the rotary table
   std::vector<Kept> kept_;       // by layer, and the last norm
   at::Tensor hidden_TD_;

@@ -105,6 +105,24 @@ void read_optimizer(ConfigNode node, TrainConfig& config) {
   node.also_called("epsilon", {"adam_epsilon", "eps"});
 }
 
+// PEFT's LoraConfig.
+void read_adapter(ConfigNode& train, TrainConfig& config) {
+  std::optional<ConfigNode> node = train.optional_section("adapter");
+  train.also_called("adapter", {"lora", "peft", "peft_config", "lora_config"});
+  if (!node) return;
+  LoraOptions lora;
+  lora.seed = config.batches.seed;
+  lora.config.rank = node->integer("rank", 8, 1, 1 << 16);
+  lora.config.alpha = node->number("alpha", 8, 1e-6, 1e6);
+  lora.config.targets = node->optional_texts("targets");
+  lora.config.rank_stabilized = node->boolean("rank_stabilized", false);
+  node->also_called("rank", {"r", "lora_r"});
+  node->also_called("alpha", {"lora_alpha"});
+  node->also_called("targets", {"target_modules", "lora_target_modules"});
+  node->also_called("rank_stabilized", {"use_rslora"});
+  config.trainer.lora = std::move(lora);
+}
+
 // What is known and not computed yet is refused with what there is instead.
 void refuse_what_is_not_there(ConfigNode& node) {
   if (const std::int64_t stage = node.integer("zero", 0, 0, 3); stage > 0) {
@@ -140,6 +158,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   ConfigNode section = node.section("train");
   read_batches(section, config);
   read_optimizer(section.section("optimizer"), config);
+  read_adapter(section, config);
   refuse_what_is_not_there(section);
   config.trainer.recompute = section.boolean("gradient_checkpointing", false);
   config.save_every = whole(section, "save_every", 500, 1, 1 << 28);

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // What belongs to a model beside its weights, as Hugging Face names it.
+constexpr const char* kGenerationConfig = "generation_config.json";  // of a whole model alone
 constexpr const char* kCopied[] = {"tokenizer.json",
                                    "tokenizer_config.json",
                                    "special_tokens_map.json",
@@ -31,7 +33,7 @@ constexpr const char* kCopied[] = {"tokenizer.json",
                                    "tekken.json",
                                    "chat_template.jinja",
                                    "chat_template.json",
-                                   "generation_config.json"};
+                                   kGenerationConfig};
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -87,17 +89,27 @@ void put_path_aside(const std::string& path) {
   log_info("{} put aside as {}", path, aside);
 }
 
-void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights) {
+namespace {
+
+// A folder with the weights under this name and their config.
+struct Contents {
+  const char *weights, *config;
+  std::string config_text;
+  bool is_model;
+};
+
+void write_folder(const std::string& folder, const std::string& source_folder, const Contents& contents,
+                  const FlatLayout& layout, const at::Tensor& flat_weights) {
   const std::string creating = folder + ".creating";
   std::error_code error;
   const MadeFolder made(creating);
   std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < layout.all().size(); ++i)
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
-  write_safetensors(creating + "/model.safetensors", tensors, {{"format", "pt"}});
-  write_whole_file(creating + "/config.json", trained_config(source_folder));
+  write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, {{"format", "pt"}});
+  write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
   for (const char* const name : kCopied) {
+    if (name == kGenerationConfig && !contents.is_model) continue;
     const fs::path from = fs::path(source_folder) / name;
     if (fs::is_regular_file(from, error)) write_whole_file(fmt::format("{}/{}", creating, name), content_of(from));
   }
@@ -107,6 +119,43 @@ void write_model_folder(const std::string& folder, const std::string& source_fol
   MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}); make the folder writable",
                  printable(creating), printable(folder), error.message());
   sync_folder_of(folder);
+}
+
+// What PEFT needs to load it, and whom it belongs to; all else has PEFT's defaults.
+std::string adapter_config(const std::string& source_folder, const LoraConfig& config) {
+  const bool whole = config.alpha == std::floor(config.alpha);
+  const nlohmann::ordered_json alpha =
+      whole ? nlohmann::ordered_json(static_cast<std::int64_t>(config.alpha)) : nlohmann::ordered_json(config.alpha);
+  const nlohmann::ordered_json json = {{"base_model_name_or_path", source_folder},
+                                       {"bias", "none"},
+                                       {"fan_in_fan_out", false},
+                                       {"inference_mode", true},
+                                       {"init_lora_weights", true},
+                                       {"lora_alpha", alpha},
+                                       {"lora_dropout", 0.0},
+                                       {"modules_to_save", nullptr},
+                                       {"peft_type", "LORA"},
+                                       {"r", config.rank},
+                                       {"target_modules", config.targets},
+                                       {"task_type", "CAUSAL_LM"},
+                                       {"use_dora", false},
+                                       {"use_rslora", config.rank_stabilized}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
+                        const at::Tensor& flat_weights) {
+  write_folder(folder, source_folder, {"model.safetensors", "config.json", trained_config(source_folder), true}, layout,
+               flat_weights);
+}
+
+void write_adapter_folder(const std::string& folder, const std::string& source_folder, const LoraLayout& layout,
+                          const at::Tensor& flat_weights) {
+  const std::string config = adapter_config(source_folder, layout.config());
+  write_folder(folder, source_folder, {"adapter_model.safetensors", "adapter_config.json", config, false}, layout,
+               flat_weights);
 }
 
 }  // namespace magister

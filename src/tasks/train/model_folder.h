@@ -1,9 +1,10 @@
 // The trained model as a folder in Hugging Face's layout: config.json, model.safetensors with the names of the model it began as, and that
-// one's tokenizer files. transformers loads it, and so does this program.
+// one's tokenizer files; or an adapter in PEFT's. transformers loads both, and so does this program.
 #pragma once
 
 #include <string>
 
+#include "magister/train/lora.h"
 #include "magister/train/parameters.h"
 
 namespace magister {
@@ -12,6 +13,10 @@ namespace magister {
 // Local, one rank.
 void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
                         const at::Tensor& flat_weights);
+// An adapter's folder as PEFT's save_pretrained writes it - adapter_config.json, adapter_model.safetensors, the tokenizer's files - which PEFT,
+// transformers and `model.adapter` load on the model at source_folder. Made and put aside likewise. Local, one rank.
+void write_adapter_folder(const std::string& folder, const std::string& source_folder, const LoraLayout& layout,
+                          const at::Tensor& flat_weights);
 // Renames what stands at `path` to the first free name <path>.previous-N.
 void put_path_aside(const std::string& path);
 

@@ -60,6 +60,7 @@ class TrainJob final : public TaskJob {
   void open_teacher(const TaskInputs& inputs);
   std::vector<SampleTokens> encode(const Record& record) const;
   std::uint64_t steps(const PlanNumbers& plan) const;
+  const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
 
   const TrainConfig& config_;
   const RunContext& context_;
@@ -67,6 +68,7 @@ class TrainJob final : public TaskJob {
   const OpenModel& model_;
   ParameterLayout layout_;
   std::unique_ptr<TeacherFile> teacher_;  // of a distillation, once it is there
+  std::optional<LoraLayout> lora_;        // what is trained instead
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;       // where the records hold chats
   TokenId eos_ = -1;                      // that ends a text; -1: none is appended
@@ -97,6 +99,13 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
                  "at most {}",
                  config_.length_place, config_.batches.max_length, model.max_position_embeddings,
                  model.max_position_embeddings);
+  if (config_.trainer.lora) {
+    MAGISTER_CHECK(checkpoint_.section().adapter.empty(), ExitCode::kConfig,
+                   "{}: train.adapter on a model with the adapter {} (the new one would belong to merged weights that "
+                   "stand nowhere); merge the first with PEFT's merge_and_unload and name that folder as model.path",
+                   config_.name, printable(checkpoint_.section().adapter));
+    lora_.emplace(layout_, *config_.trainer.lora);
+  }
   if (config_.distills) {
     open_teacher(inputs);
   } else {
@@ -213,7 +222,7 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
                                "", ColumnSpec::Extent::kRows});
   }
   // Of this the states take most: weights and two moments each.
-  const std::uint64_t weights = 4 * static_cast<std::uint64_t>(layout_.num_parameters());
+  const std::uint64_t weights = 4 * static_cast<std::uint64_t>(trained().num_parameters());
   results.packed_bytes = train_results_bytes(steps(plan)) + weights + 3 * weights * (config_.keep + 1);
   return results;
 }
@@ -225,8 +234,9 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
   const std::uint64_t tokens =
       batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
   const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
-  auto parts = training_bytes(checkpoint_.config(), config_.trainer.recompute, static_cast<std::int64_t>(tokens),
-                              static_cast<std::int64_t>(longest), batches.global_batch, threads);
+  auto parts = training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
+                              static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest),
+                              batches.global_batch, threads);
   // An id and a number an entry, in the batch and in the sample that is being read.
   if (teacher_ != nullptr) {
     const std::uint64_t at_once = std::min<std::uint64_t>(batches.global_batch, static_cast<std::uint64_t>(threads));
@@ -240,7 +250,9 @@ std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbe
   return {{"steps",
            fmt::format("{}{} of {} sequences", config_.batches.packing && config_.batches.steps == 0 ? "at least " : "",
                        steps(plan), config_.batches.global_batch)},
-          {"parameters", std::to_string(layout_.num_parameters())}};
+          {"parameters",
+           lora_ ? fmt::format("{} of an adapter, beside {}", lora_->num_parameters(), layout_.num_parameters())
+                 : std::to_string(layout_.num_parameters())}};
 }
 
 void TrainJob::put_aside() {
@@ -258,7 +270,7 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   const std::optional<std::string> state = newest_training_state(states());
   at::Tensor weights;
   const TrainingCurves curves =
-      state ? load_trained_weights(*state, layout_, weights, state_identity()) : TrainingCurves();
+      state ? load_trained_weights(*state, trained(), weights, state_identity()) : TrainingCurves();
   MAGISTER_CHECK(curves.step == batches.num_steps(), ExitCode::kData,
                  "{}: the newest state is of step {} of {} (the last was removed); run the same command again",
                  printable(states(), 4096), curves.step, batches.num_steps());
@@ -273,7 +285,11 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
   }
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
-  write_model_folder(folder(), checkpoint_.path(), layout_, weights);
+  if (lora_) {
+    write_adapter_folder(folder(), checkpoint_.path(), *lora_, weights);
+  } else {
+    write_model_folder(folder(), checkpoint_.path(), layout_, weights);
+  }
   write_train_results(path, root, rows);
   return true;
 }

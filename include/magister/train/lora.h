@@ -1,0 +1,53 @@
+// LoRA in training: beside a linear layer W [out, in] that stays as it is stand two factors A [rank, in] and B [out, rank], and the layer computes
+// W x + scale * B (A x). Only the factors are trained: gradients, moments, sums over ranks and states are theirs alone. Names, defaults and
+// first values are those of PEFT's LoraConfig. Source: Hu et al., "LoRA", arXiv 2106.09685; the folder: io/checkpoint/lora_adapter.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/io/checkpoint/lora_adapter.h"
+#include "magister/train/parameters.h"
+
+namespace magister {
+
+struct LoraOptions {
+  LoraConfig
+      config;  // rank, alpha, rank_stabilized; targets: names of layers ("q_proj", "self_attn.q_proj"), or "all-linear"
+  std::uint64_t seed = 0;
+};
+
+class LoraLayout : public FlatLayout {
+ public:
+  // Without targets: q_proj and v_proj, or qkv_proj where the model's file fuses them. Throws Error(kConfig) naming a target that is no
+  // linear layer of the model's layers. Local.
+  LoraLayout(const ParameterLayout& model, const LoraOptions& options);
+
+  struct Pair {
+    std::size_t parameter = 0;  // of ParameterLayout::Layer::parameters
+    std::size_t a = 0, b = 0;   // of all()
+  };
+  const std::vector<Pair>& pairs(std::size_t layer) const { return layers_[layer]; }
+  float scale() const { return static_cast<float>(config_.scale()); }
+  // As PEFT writes it: names of the layers that have factors.
+  const LoraConfig& config() const { return config_; }
+
+  // A uniform in +-1 / sqrt(in) (kaiming_uniform_ with a = sqrt(5)), each number drawn by seed, factor and place; B zero. Local.
+  at::Tensor first_values() const;
+
+ private:
+  LoraConfig config_;
+  std::uint64_t seed_;
+  std::vector<std::vector<Pair>> layers_;
+};
+
+// An adapter's flat tensor beside its layout, for a pass.
+struct LoraWeights {
+  const LoraLayout& layout;
+  const at::Tensor& flat;
+};
+
+}  // namespace magister

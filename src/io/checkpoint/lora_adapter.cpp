@@ -1,0 +1,228 @@
+// W + scale * B A, window by window, in strips of 64 rows: 2 MB of f32 for 8192 inputs, beside the rows of A; see lora_adapter.h.
+#include "magister/io/checkpoint/lora_adapter.h"
+
+#include <ATen/ATen.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "io/checkpoint/mapped_tensors.h"
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kStripRows = 64;
+constexpr std::string_view kPrefix = "base_model.model.", kWeight = ".weight";
+
+// The layer of a factor's name; empty where it is none.
+std::string layer_of(const std::string& name, char factor) {
+  const std::string end = fmt::format(".lora_{}.weight", factor);
+  if (!name.starts_with(kPrefix) || !name.ends_with(end) || name.size() <= kPrefix.size() + end.size()) return "";
+  return name.substr(kPrefix.size(), name.size() - kPrefix.size() - end.size());
+}
+
+std::unique_ptr<MappedTensors> open_factors(const std::string& folder) {
+  std::error_code error;
+  const fs::path path = lora_paths(folder).back(), pickle = fs::path(folder) / "adapter_model.bin";
+  MAGISTER_CHECK(fs::exists(path, error) || !fs::exists(pickle, error), ExitCode::kData,
+                 "{}: is a pickle (reading it would run what it says); save the adapter again with PEFT, which writes "
+                 "adapter_model.safetensors",
+                 printable(pickle.string()));
+  MAGISTER_CHECK(fs::is_regular_file(path, error), ExitCode::kInputOutput,
+                 "{}: there is no such file (it holds the adapter's weights); fetch the adapter again",
+                 printable(path.string()));
+  return open_safetensors(path.string());
+}
+
+// A factor's and a weight's columns from k: `count` vectors of 8.
+template <int count>
+void add_columns(float* weight, const float* b, const float* a, std::int64_t rank, std::int64_t width, float scale) {
+  __m256 sum[count];
+  for (int i = 0; i < count; ++i) sum[i] = _mm256_setzero_ps();
+  for (std::int64_t r = 0; r < rank; ++r) {
+    const __m256 factor = _mm256_broadcast_ss(b + r);
+    for (int i = 0; i < count; ++i) sum[i] = _mm256_fmadd_ps(factor, _mm256_loadu_ps(a + r * width + i * 8), sum[i]);
+  }
+  for (int i = 0; i < count; ++i) {
+    _mm256_storeu_ps(weight + i * 8, _mm256_fmadd_ps(_mm256_set1_ps(scale), sum[i], _mm256_loadu_ps(weight + i * 8)));
+  }
+}
+
+// weight += scale * B A. Each number is summed over the rank in order with fused multiply-adds, whatever window it stands in. Columns are
+// outside, so that those of A stay in the first cache for all rows of a strip.
+void add_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) {
+  const std::int64_t N = weight_NK.size(0), K = a_RK.size(1), R = a_RK.size(0);
+  float* const weight = weight_NK.data_ptr<float>();
+  const float *const b = b_NR.const_data_ptr<float>(), *const a = a_RK.const_data_ptr<float>();
+  std::int64_t k = 0;
+  for (; k + 32 <= K; k += 32) {
+    for (std::int64_t n = 0; n < N; ++n) add_columns<4>(weight + n * K + k, b + n * R, a + k, R, K, scale);
+  }
+  for (; k + 8 <= K; k += 8) {
+    for (std::int64_t n = 0; n < N; ++n) add_columns<1>(weight + n * K + k, b + n * R, a + k, R, K, scale);
+  }
+  for (; k < K; ++k) {
+    for (std::int64_t n = 0; n < N; ++n) {
+      float sum = 0;
+      for (std::int64_t r = 0; r < R; ++r) sum = std::fma(b[n * R + r], a[r * K + k], sum);
+      weight[n * K + k] = std::fma(scale, sum, weight[n * K + k]);
+    }
+  }
+}
+
+class MergedFile final : public TensorFile {
+ public:
+  MergedFile(std::unique_ptr<TensorFile> model, const std::string& folder)
+      : model_(std::move(model)),
+        config_(read_lora_config(folder)),
+        factors_(open_factors(folder)),
+        paths_(model_->paths()) {
+    for (std::string& path : lora_paths(folder)) paths_.push_back(std::move(path));
+    for (const TensorInfo& info : factors_->tensors()) take(info);
+    MAGISTER_CHECK(!merged_.empty(), ExitCode::kData,
+                   "{}: holds no tensors (the adapter would change nothing); remove model.adapter",
+                   printable(paths_.back()));
+    for (const auto& [tensor, layer] : merged_) check_layer(*model_->find(tensor), layer);
+    check_targets();
+  }
+
+  const std::vector<TensorInfo>& tensors() const override { return model_->tensors(); }
+  const Metadata& metadata() const override { return model_->metadata(); }
+  const std::vector<std::string>& paths() const override { return paths_; }
+  bool dequantizes() const override { return model_->dequantizes(); }
+
+  std::optional<CodeFormat> code_format(const std::string& name) const override {
+    return merged_.contains(name) ? std::nullopt : model_->code_format(name);
+  }
+  void read_codes(const std::string& name, IndexRange rows, IndexRange columns, const CodeWindow& out) const override {
+    model_->read_codes(name, rows, columns, out);
+  }
+
+  void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
+            std::int64_t column_end, at::Tensor out) const override {
+    const auto found = merged_.find(name);
+    if (found == merged_.end() || row_begin == row_end || column_begin == column_end)
+      return model_->read(name, row_begin, row_end, column_begin, column_end, std::move(out));
+    const TensorInfo& info = *model_->find(name);
+    check_window(name, info.shape[0], info.shape[1], {row_begin, row_end, column_begin, column_end}, out);
+    const std::int64_t K = column_end - column_begin, R = config_.rank;
+    const at::Tensor a_RK = at::empty({R, K}, at::kFloat), b_NR = at::empty({row_end - row_begin, R}, at::kFloat);
+    factors_->read(lora_tensor_name(found->second, 'A'), 0, R, column_begin, column_end, a_RK);
+    factors_->read(lora_tensor_name(found->second, 'B'), row_begin, row_end, 0, R, b_NR);
+    for (std::int64_t row = 0; row < row_end - row_begin; row += kStripRows) {
+      const std::int64_t rows = std::min(kStripRows, row_end - row_begin - row);
+      at::Tensor weight_NK = at::empty({rows, K}, at::kFloat);
+      model_->read(name, row_begin + row, row_begin + row + rows, column_begin, column_end, weight_NK);
+      add_product(weight_NK, b_NR.narrow(0, row, rows), a_RK, static_cast<float>(config_.scale()));
+      out.narrow(0, row, rows).copy_(weight_NK);
+    }
+  }
+
+ private:
+  // Files hold a family's weights with `model.` before the name or without.
+  std::string tensor_of(const std::string& layer) const {
+    const std::string plain = layer + std::string(kWeight), longer = "model." + plain;
+    if (model_->find(plain) != nullptr) return plain;
+    if (model_->find(longer) != nullptr) return longer;
+    return plain.starts_with("model.") && model_->find(plain.substr(6)) != nullptr ? plain.substr(6) : "";
+  }
+
+  void take(const TensorInfo& info) {
+    const std::string a = layer_of(info.name, 'A'), b = layer_of(info.name, 'B'), layer = a.empty() ? b : a;
+    const std::string where = fmt::format("{}: tensor {}", printable(paths_.back()), printable(info.name));
+    MAGISTER_CHECK(
+        !layer.empty(), ExitCode::kData,
+        "{} is no factor of a linear layer (base_model.model.<layer>.lora_A.weight or lora_B.weight; results "
+        "without it would be wrong); merge the adapter with PEFT's merge_and_unload and name the merged "
+        "model's folder",
+        where);
+    const char other = a.empty() ? 'A' : 'B';
+    MAGISTER_CHECK(factors_->find(lora_tensor_name(layer, other)) != nullptr, ExitCode::kData,
+                   "{} has no lora_{} beside it (a layer's change is the product of both); fetch the adapter again",
+                   where, other);
+    const std::string tensor = tensor_of(layer);
+    MAGISTER_CHECK(
+        !tensor.empty(), ExitCode::kData,
+        "{} changes a layer that the model does not have (the adapter is of another model{}); name the model "
+        "that it was trained on",
+        where, config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
+    merged_.emplace(tensor, layer);
+  }
+
+  void check_layer(const TensorInfo& weight, const std::string& layer) const {
+    for (const char factor : {'A', 'B'}) {
+      const TensorInfo& info = *factors_->find(lora_tensor_name(layer, factor));
+      const std::string where = fmt::format("{}: tensor {}", printable(paths_.back()), printable(info.name));
+      const bool floats =
+          info.type == StorageType::kF32 || info.type == StorageType::kF16 || info.type == StorageType::kBF16;
+      MAGISTER_CHECK(floats && info.shape.size() == 2, ExitCode::kData,
+                     "{} is {} [{}] (a factor is a matrix of f32, f16 or bf16); save the adapter again with PEFT",
+                     where, to_string(info.type), fmt::join(info.shape, ", "));
+      const std::int64_t rank = info.shape[factor == 'A' ? 0 : 1], width = info.shape[factor == 'A' ? 1 : 0];
+      MAGISTER_CHECK(rank == config_.rank, ExitCode::kData,
+                     "{} has rank {}, but {} says r: {} (its scale would be wrong); fetch both files again", where,
+                     rank, printable(config_.path), config_.rank);
+      MAGISTER_CHECK(
+          weight.shape.size() == 2 && width == weight.shape[factor == 'A' ? 1 : 0], ExitCode::kData,
+          "{} [{}] does not fit the model's {} [{}] (the adapter is of another model{}); name the model that "
+          "it was trained on",
+          where, fmt::join(info.shape, ", "), printable(weight.name), fmt::join(weight.shape, ", "),
+          config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
+      at::Tensor values = at::empty({info.shape[0], info.shape[1]}, at::kFloat);
+      factors_->read(info.name, 0, info.shape[0], 0, info.shape[1], values);
+      MAGISTER_CHECK(at::isfinite(values.sum(at::kDouble)).item<bool>(), ExitCode::kData,
+                     "{} holds a number that is not finite (every result would be NaN); train the adapter again",
+                     where);
+    }
+  }
+
+  // Every layer that a target names has a part: of an adapter with layers missing the results would look sound and be wrong.
+  void check_targets() const {
+    const std::set<std::string> targets(config_.targets.begin(), config_.targets.end());
+    for (const TensorInfo& info : model_->tensors()) {
+      // Experts are no linear layers of transformers' modules.
+      if (!info.name.ends_with(kWeight) || merged_.contains(info.name) ||
+          info.name.find(".experts.") != std::string::npos)
+        continue;
+      const std::string layer = info.name.substr(0, info.name.size() - kWeight.size());
+      for (std::size_t begin = 0, dot = 0; dot != std::string::npos; begin = dot + 1) {
+        dot = layer.find('.', begin);
+        MAGISTER_CHECK(!targets.contains(layer.substr(begin)), ExitCode::kData,
+                       "{}: target_modules names {}, but {} has no part for the layer {} (files of two adapters, or of "
+                       "another model); fetch the adapter again",
+                       printable(config_.path), printable(layer.substr(begin)), printable(paths_.back()),
+                       printable(layer));
+      }
+    }
+  }
+
+  std::unique_ptr<TensorFile> model_;
+  LoraConfig config_;
+  std::unique_ptr<MappedTensors> factors_;
+  std::vector<std::string> paths_;
+  std::map<std::string, std::string> merged_;  // tensor of the model -> layer in the adapter
+};
+
+}  // namespace
+
+std::vector<std::string> lora_paths(const std::string& adapter_folder) {
+  const fs::path folder = adapter_folder;
+  return {(folder / "adapter_config.json").string(), (folder / "adapter_model.safetensors").string()};
+}
+
+std::string lora_tensor_name(const std::string& layer, char factor) {
+  return fmt::format("{}{}.lora_{}.weight", kPrefix, layer, factor);
+}
+
+std::unique_ptr<TensorFile> open_merged(std::unique_ptr<TensorFile> model, const std::string& adapter_folder) {
+  return std::make_unique<MergedFile>(std::move(model), adapter_folder);
+}
+
+}  // namespace magister
