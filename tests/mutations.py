@@ -60,7 +60,7 @@ MUTATIONS = [
              DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("tail-mass-not-given", "src/tasks/train/data.cpp", "std::copy_n(rows.tail_mass.begin(), length,", "std::fill_n(targets.teacher_tail_T.data_ptr<float>() + row, length, NAN);\n    std::copy_n(rows.tail_mass.begin(), 0,",
              DISTILL + "test_every_loss_and_tail_against_torch"),
-    Mutation("temperature-ignored", "src/tasks/train/config.cpp", "options.temperature = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
+    Mutation("distill-temperature-ignored", "src/tasks/train/config.cpp", "options.temperature = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("lm-weight-ignored", "src/tasks/train/config.cpp", "options.lm_weight = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("rows-without-score-learnt", "src/tasks/train/task.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
     Mutation("stand-in-stays", "src/app/run_command.cpp", "if (runners[i]->awaits_earlier()) {", "if (false) {", DISTILL + "test_one_experiment_teaches_learns_and_writes"),

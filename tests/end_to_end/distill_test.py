@@ -26,7 +26,7 @@ sys.path.insert(0, str(tiny_world.ROOT / "tests/train"))
 from teacher_rows_test import commit_again  # noqa: E402
 
 LOSSES, TAILS = ("forward_kl", "reverse_kl", "js", "total_variation"), ("bucket", "none", "renormalised", "renormalised_both", "gold")
-# Relative differences of loss, learning rate, gradient's norm and weights; measured 3.7e-7, 4.7e-8, 7.6e-6, 2.4e-7.
+# Relative differences of loss, learning rate, gradient's norm and weights; measured 2.6e-7 to 3.7e-7, 4.7e-8, 7.6e-6, 2.4e-7.
 LIMITS = (1e-6, 1.5e-7, 2.5e-5, 8e-7)
 HEAD = """name: @name
 seed: 3
@@ -198,7 +198,7 @@ class Distill(unittest.TestCase):
         for name, (file, options, max_length) in students.items():
             text += self.distillation(self.files[file], options, name, max_length)
         self.experiment(text, f"{name}.h5")
-        self.world.complete("losses", 2)
+        self.world.complete("losses", 1)
         rows = {name: TeacherRows(path) for name, path in self.files.items()}
         worst = [0.0] * 4
         for name, (file, options, max_length) in students.items():
