@@ -84,6 +84,7 @@ RunContext context_of(const Invocation& call, const Experiment& experiment, std:
 std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, const Experiment& experiment, RunLog& log,
                                                     bool fresh, std::optional<int> plan_ranks) {
   std::vector<std::unique_ptr<TaskRunner>> runners;
+  runners.reserve(experiment.tasks().size());
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     runners.push_back(
         std::make_unique<TaskRunner>(*experiment.tasks()[i], context_of(call, experiment, i, log, fresh), plan_ranks));

@@ -26,6 +26,7 @@ class TaskRunner {
   TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks = {});
   TaskRunner(const TaskRunner&) = delete;
   TaskRunner& operator=(const TaskRunner&) = delete;
+  ~TaskRunner() = default;
 
   // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
   ExitCode run();

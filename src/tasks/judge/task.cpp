@@ -108,6 +108,7 @@ void JudgeJob::check_earlier(const std::string& key, const std::string& task, co
 
 std::vector<std::string> JudgeJob::panel_paths() const {
   std::vector<std::string> paths;
+  paths.reserve(config_.panel.size());
   for (const std::string& name : config_.panel) paths.push_back(path_of(name));
   return paths;
 }
