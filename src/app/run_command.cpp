@@ -85,6 +85,7 @@ std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, cons
   using Earlier = RunContext::Earlier;
   const Earlier earlier = plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited;
   std::vector<std::unique_ptr<TaskRunner>> runners;
+  runners.reserve(experiment.tasks().size());
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     runners.push_back(std::make_unique<TaskRunner>(*experiment.tasks()[i],
                                                    context_of(call, experiment, i, log, fresh, earlier), plan_ranks));

@@ -48,7 +48,7 @@ std::string ConfigDocument::read_file(const std::string& path) {
   if (descriptor < 0) {
     fail(ExitCode::kConfig, "{}: {} (the experiment cannot be read); check the path", shown, std::strerror(errno));
   }
-  struct Close {
+  struct Close {  // NOLINT(cppcoreguidelines-special-member-functions): of this scope alone, never copied
     int descriptor;
     ~Close() { ::close(descriptor); }
   } close{descriptor};

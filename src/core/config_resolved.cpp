@@ -29,11 +29,11 @@ void write_member(const Resolved& value, const std::string& path, const std::str
       out += " " + flow_list(value.flow) + "\n";
       return;
     case Resolved::Kind::kMap:
-      out += "\n";
+      out += '\n';
       write_map(value, path, indent + "  ", false, keep, out);
       return;
     case Resolved::Kind::kList:
-      out += "\n";
+      out += '\n';
       for (std::size_t i = 0; i < value.items.size(); ++i) {
         const std::string item_path = path + "." + std::to_string(i);
         if (keep && !keep(item_path)) continue;

@@ -97,7 +97,7 @@ ScalarResult<std::int64_t> read_integer(std::string_view scalar, bool quoted) {
     if (error == std::errc()) return value;
     return fmt::format("{} does not fit 64 bits (no count here is that large); write a smaller number", shown(scalar));
   }
-  if (const std::string hint = number_hint(scalar); !hint.empty()) return hint;
+  if (std::string hint = number_hint(scalar); !hint.empty()) return hint;
   if (is_json_number(scalar)) {
     return fmt::format("{} is not a whole number (nothing is rounded silently); write digits alone", shown(scalar));
   }
@@ -112,7 +112,7 @@ ScalarResult<double> read_number(std::string_view scalar, bool quoted) {
     if (error == std::errc() && std::isfinite(value)) return value;
     return fmt::format("{} does not fit a 64-bit number (it would become 0 or infinite); write another", shown(scalar));
   }
-  if (const std::string hint = number_hint(scalar); !hint.empty()) return hint;
+  if (std::string hint = number_hint(scalar); !hint.empty()) return hint;
   if (scalar.starts_with('.') || scalar.starts_with("-.")) {
     return fmt::format("{} begins with a point (readers of YAML disagree on it); write a digit before it",
                        shown(scalar));

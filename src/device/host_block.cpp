@@ -72,7 +72,7 @@ class HostBlock {
       : shape_(shape),
         kernel_(kernel),
         shared_(shape.shared_bytes / 16 + 1 + kGuardBytes / 16),
-        slots_(shape.threads * 32),
+        slots_(std::size_t{32} * shape.threads),
         fibers_(shape.threads),
         stacks_(std::make_unique<unsigned char[]>(shape.threads * kStackBytes)) {
     MAGISTER_ASSERT(shape.threads % kWarp == 0 && shape.threads >= 32 && shape.threads <= 1024);
@@ -133,12 +133,12 @@ class HostBlock {
     Fiber& fiber = fibers_[index];
     fiber.done = false;
     // The first switch pops six registers and returns into begin(), whose frame starts 8 bytes off a multiple of 16.
-    auto* top = reinterpret_cast<void**>(reinterpret_cast<std::uintptr_t>(stacks_.get() + (index + 1) * kStackBytes) /
-                                         16 * 16) -
-                8;
-    std::memset(top, 0, 8 * sizeof(void*));
+    unsigned char* end = stacks_.get() + (index + 1) * kStackBytes;
+    end -= reinterpret_cast<std::uintptr_t>(end) % 16;
+    auto* top = reinterpret_cast<void**>(end) - 8;
+    std::memset(static_cast<void*>(top), 0, 8 * sizeof(void*));
     top[6] = reinterpret_cast<void*>(&HostBlock::begin);
-    fiber.stack_pointer = top;
+    fiber.stack_pointer = static_cast<void*>(top);
   }
 
   // A fiber's first frame. Never returns: the scheduler does not resume it any more.
@@ -188,7 +188,7 @@ void HostThread::mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std:
   sync_warp();
   const auto half = [&](int of_lane, int word, int index) {  // number `index` (0, 1) of a register
     std::uint32_t bits;
-    std::memcpy(&bits, slot(of_lane) + 4 * word, sizeof bits);
+    std::memcpy(&bits, slot(of_lane) + std::ptrdiff_t{4} * word, sizeof bits);
     return to_float(Bf16{static_cast<std::uint16_t>(bits >> (16 * index))});
   };
   const int group = lane() / 4, pair = lane() % 4;

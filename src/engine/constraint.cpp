@@ -160,7 +160,7 @@ std::string one_line(std::string words) {
 struct Constraint::Compiled {
   xgrammar::CompiledGrammar grammar;
   std::int64_t vocab_size;
-  std::vector<signed char> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
+  std::vector<std::int16_t> lead;  // of token i: the narrow lead that it ends with, as an index, or kNoLead
   std::array<std::vector<std::uint64_t>, kNarrowLeads.size()>
       barred;  // tokens that may not follow each of them, as bits
   // JSON: the tokens' bytes, and those that may not follow in each state of an escape; else empty.
@@ -228,7 +228,7 @@ Constraint::Constraint(const ConstraintRule& rule, const std::vector<std::string
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (is_in_no_text(tokens[i])) tokens[i].clear();
     if (tokens[i].empty()) continue;
-    compiled.lead[i] = static_cast<signed char>(narrow_lead(tokens[i].back()));
+    compiled.lead[i] = static_cast<std::int16_t>(narrow_lead(tokens[i].back()));
     for (std::size_t lead = 0; lead < kNarrowLeads.size(); ++lead) {
       if (!may_follow(static_cast<int>(lead), tokens[i].front()))
         compiled.barred[lead][i / 64] |= std::uint64_t{1} << (i % 64);
@@ -268,12 +268,13 @@ ConstraintState::ConstraintState(ConstraintState&&) noexcept = default;
 ConstraintState::~ConstraintState() = default;
 
 std::span<const std::uint64_t> ConstraintState::allowed() {
-  DLTensor mask{};
-  mask.data = matcher_->words.data();
-  mask.device = {kDLCPU, 0};
-  mask.ndim = 1;
-  mask.dtype = xgrammar::GetBitmaskDLType();
-  mask.shape = &matcher_->half_words;
+  DLTensor mask{.data = matcher_->words.data(),
+                .device = {kDLCPU, 0},
+                .ndim = 1,
+                .dtype = xgrammar::GetBitmaskDLType(),
+                .shape = &matcher_->half_words,
+                .strides = nullptr,
+                .byte_offset = 0};
   matcher_->state.FillNextTokenBitmask(&mask);
   for (const auto* barred : matcher_->barred()) {
     for (std::size_t i = 0; i < matcher_->words.size(); ++i) matcher_->words[i] &= ~(*barred)[i];

@@ -18,7 +18,7 @@ std::vector<SampledToken> sample_rows_on_device(const at::Tensor& logits_RV, con
                                logits_RV.stride(0),
                                uniform_R.const_data_ptr<double>(),
                                out_2R.data_ptr<std::int32_t>(),
-                               static_cast<float*>(static_cast<void*>(out_2R.data_ptr<std::int32_t>() + R)),
+                               reinterpret_cast<float*>(out_2R.data_ptr<std::int32_t>() + R),
                                static_cast<int>(V),
                                params.temperature,
                                static_cast<int>(params.top_k),
@@ -27,8 +27,9 @@ std::vector<SampledToken> sample_rows_on_device(const at::Tensor& logits_RV, con
   gpu::launch(kernel, kernel.shape(R), queue);
   const at::Tensor on_host = out_2R.cpu();
   const auto* ids = on_host.const_data_ptr<std::int32_t>();
-  const auto* logprobs = static_cast<const float*>(static_cast<const void*>(ids + R));
+  const auto* logprobs = reinterpret_cast<const float*>(ids + R);
   std::vector<SampledToken> tokens;
+  tokens.reserve(static_cast<std::size_t>(R));
   for (std::int64_t r = 0; r < R; ++r) tokens.push_back({ids[r], logprobs[r]});
   return tokens;
 }

@@ -11,7 +11,7 @@ namespace magister {
 namespace {
 
 // Candidates of rows that keep more than the kernel's shared memory holds: a stable sort, lower ids first among equals.
-void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, at::Tensor share_RK) {
+void sort_candidates(const at::Tensor& logits_Rv, std::int64_t vocab_begin, const at::Tensor& share_RK) {
   const auto [values, ids] = at::sort(logits_Rv, /*stable=*/true, /*dim=*/-1, /*descending=*/true);
   const std::int64_t keep = share_RK.size(1);
   const at::Tensor bits = values.narrow(1, 0, keep).contiguous().view(at::kInt).to(at::kLong).bitwise_and(0xffffffffLL);

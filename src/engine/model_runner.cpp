@@ -16,6 +16,7 @@ namespace magister {
 
 std::vector<std::int64_t> logit_widths(const ModelConfig& config, int tp_size) {
   std::vector<std::int64_t> widths;
+  widths.reserve(static_cast<std::size_t>(tp_size));
   for (int shard = 0; shard < tp_size; ++shard)
     widths.push_back(static_cast<std::int64_t>(partition_for(config, shard, tp_size).vocab.size()));
   return widths;
@@ -27,6 +28,7 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64
   const at::Tensor all_NRw = group.all_gather(at::constant_pad_nd(part_Rv, {0, widest - part_Rv.size(1)}).contiguous())
                                  .view({group.tp_size(), rows, widest});
   std::vector<at::Tensor> parts;
+  parts.reserve(widths.size());
   for (std::size_t shard = 0; shard < widths.size(); ++shard)
     parts.push_back(all_NRw[static_cast<std::int64_t>(shard)].narrow(1, 0, widths[shard]));
   return at::cat(parts, 1);
@@ -69,6 +71,7 @@ at::Tensor ModelRunner::run(const Scheduler::Pass& pass) {
   cache_.copy_pages(pass.copy_from, pass.copy_to);
   if (pass.computed.empty()) return {};
   std::vector<Piece> pieces;
+  pieces.reserve(pass.computed.size());
   for (const Sequence* sequence : pass.computed) pieces.push_back({sequence, sequence->computed, sequence->scheduled});
   computed_tokens_ += static_cast<std::uint64_t>(tokens_of(pieces));
   std::vector<at::Tensor> logits;

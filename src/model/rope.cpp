@@ -90,7 +90,7 @@ at::Tensor rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequ
   if (rope.kind == RopeConfig::Kind::kLongRope) return longrope_frequencies(config, own);
   if (own) return dynamic_frequencies(config, sequence_length);
   const std::int64_t rotary_dim = rotary_dim_of(config);
-  const at::Tensor frequencies = default_frequencies(rope.theta, rotary_dim);
+  at::Tensor frequencies = default_frequencies(rope.theta, rotary_dim);
   switch (rope.kind) {
     case RopeConfig::Kind::kDefault:
     case RopeConfig::Kind::kDynamic:

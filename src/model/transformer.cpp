@@ -133,7 +133,7 @@ void LmHead::cap(float* logits, std::int64_t count) const {
   if (softcap > 0) cpu_kernels().softcap(logits, count, 1.0f, static_cast<float>(softcap));
 }
 
-at::Tensor LmHead::capped(at::Tensor logits) const {
+at::Tensor LmHead::capped(const at::Tensor& logits) const {
   return softcap > 0 ? logits.div_(softcap).tanh_().mul_(softcap) : logits;
 }
 
@@ -158,7 +158,7 @@ at::Tensor logits_of(const LmHead& lm_head, const at::Tensor& hidden_RD, ThreadP
 
 double Transformer::forward_flops(const PackedBatch& batch) const {
   const ModelConfig& c = config();
-  const double E = c.head_dim, H = c.num_attention_heads;
+  const auto E = static_cast<double>(c.head_dim), H = static_cast<double>(c.num_attention_heads);
   double products = 0;  // a token's
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(c, layer)) {
@@ -168,9 +168,10 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
       products += used * static_cast<double>(num_elements(row.shape));
     }
   }
-  double flops = 2.0 * products * batch.num_tokens();
+  double flops = 2.0 * products * static_cast<double>(batch.num_tokens());
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const double length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], w = c.sliding_window;
+    const auto length = static_cast<double>(batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+    const auto w = static_cast<double>(c.sliding_window);
     const double all = length * (length + 1) / 2, in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
       flops += 4.0 * (c.slides(layer) ? in_window : all) * H * E;
@@ -184,7 +185,8 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
 }
 
 double Transformer::head_flops(std::int64_t num_rows) const {
-  return 2.0 * config().hidden_size * config().head_outputs() * num_rows;
+  return 2.0 * static_cast<double>(config().hidden_size) * static_cast<double>(config().head_outputs()) *
+         static_cast<double>(num_rows);
 }
 
 }  // namespace magister

@@ -242,7 +242,7 @@ std::uint64_t WeightSource::head_row(std::uint64_t first, std::uint64_t head) co
 }
 
 void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
-                                  at::Tensor out, bool rotary) {
+                                  const at::Tensor& out, bool rotary) {
   const std::int64_t E = description_.config.head_dim;
   const auto e = static_cast<std::uint64_t>(E);
   const std::uint64_t first = first_row(layer, bias);

@@ -16,6 +16,7 @@ std::optional<CodeFormat> kept_codes(const std::vector<LayerParameter>& product,
                                      const TensorFile& file, const QuantScheme& quantization, bool transposed) {
   if (!quantization.on() || transposed) return std::nullopt;
   std::vector<std::string> tensors;
+  tensors.reserve(product.size());
   for (const LayerParameter& row : product) tensors.push_back(row.name_in(names));
   std::optional<CodeFormat> codes = common_code_format(file, tensors);
   if (codes && !quantization.keeps(*codes)) codes.reset();

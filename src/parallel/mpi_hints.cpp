@@ -21,11 +21,11 @@ MpiHints::~MpiHints() {
   if (finalized == 0 && info_->info != MPI_INFO_NULL) MPI_Info_free(&info_->info);
 }
 
-const void* MpiHints::info() const { return &info_->info; }
+const void* MpiHints::info() const { return static_cast<const void*>(&info_->info); }
 
 const void* MpiHints::this_process() {
   static const MPI_Comm self = MPI_COMM_SELF;
-  return &self;
+  return static_cast<const void*>(&self);
 }
 
 std::size_t MpiHints::max_name_bytes() { return MPI_MAX_INFO_KEY - 1; }

@@ -134,6 +134,8 @@ class CpuProcessGroup final : public ProcessGroup {
       : ProcessGroup(shards->ranks.rank() * shards->num_threads + thread, shards->num_shards()),
         shards_(std::move(shards)),
         thread_(static_cast<std::size_t>(thread)) {}
+  CpuProcessGroup(const CpuProcessGroup&) = delete;
+  CpuProcessGroup& operator=(const CpuProcessGroup&) = delete;
   ~CpuProcessGroup() override { shards_->rendezvous.abandon(); }
 
   std::string backend() const override { return shards_->spans_ranks() ? "mpi" : "threads"; }
@@ -148,6 +150,7 @@ class CpuProcessGroup final : public ProcessGroup {
       const std::size_t piece = std::min(kPieceBytes, bytes - done);
       std::vector<ByteRange> shares;
       const std::size_t elements = piece / item, shares_in_all = static_cast<std::size_t>(tp_size());
+      shares.reserve(shares_in_all);
       for (std::size_t j = 0; j < shares_in_all; ++j) {
         shares.push_back({elements * j / shares_in_all * item, elements * (j + 1) / shares_in_all * item});
       }
@@ -168,7 +171,7 @@ class CpuProcessGroup final : public ProcessGroup {
   }
 
   at::Tensor all_gather(const at::Tensor& shard) override {
-    const at::Tensor part = shard.contiguous();
+    at::Tensor part = shard.contiguous();
     check(part, "all_gather");
     MAGISTER_CHECK(part.dim() > 0, ExitCode::kInternal,
                    "all_gather of a scalar (it has no rows to put together); report this");
@@ -204,6 +207,7 @@ class CpuProcessGroup final : public ProcessGroup {
     const std::size_t step = std::max<std::size_t>(kPieceBytes / static_cast<std::size_t>(tp_size()) / 64, 1) * 64;
     for (std::size_t done = 0; done < block; done += step) {
       std::vector<ByteRange> shares;
+      shares.reserve(static_cast<std::size_t>(tp_size()));
       for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
         shares.push_back({j * block + done, j * block + std::min(block, done + step)});
       }
@@ -260,6 +264,7 @@ class CpuProcessGroup final : public ProcessGroup {
   void sum_small(at::Tensor& tensor, std::byte* data, std::size_t bytes) {
     meet({data, bytes, tensor.scalar_type(), "all_reduce_sum"}, [&] { shards_->gather({0, bytes}); });
     std::vector<const std::byte*> contributions;
+    contributions.reserve(static_cast<std::size_t>(tp_size()));
     for (std::size_t j = 0; j < static_cast<std::size_t>(tp_size()); ++j) {
       contributions.push_back(shards_->gathered.data() + j * bytes);
     }
@@ -293,6 +298,7 @@ std::vector<std::unique_ptr<ProcessGroup>> make_groups(Communicator ranks, int n
                  "a group of {} shards per rank (nobody would compute); report this", num_threads);
   const auto shards = std::make_shared<RankShards>(std::move(ranks), num_threads);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
+  groups.reserve(static_cast<std::size_t>(num_threads));
   for (int i = 0; i < num_threads; ++i) groups.push_back(std::make_unique<CpuProcessGroup>(shards, i));
   return groups;
 }

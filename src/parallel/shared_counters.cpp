@@ -38,8 +38,8 @@ class WindowCounters final : public SharedCounters {
     std::unique_ptr<WindowCounters> counters(new WindowCounters);
     std::uint64_t* memory = nullptr;
     const auto bytes = world.rank() == 0 ? static_cast<MPI_Aint>(sizeof(std::uint64_t)) * num_counters : 0;
-    const int code = MPI_Win_allocate(bytes, sizeof(std::uint64_t), MPI_INFO_NULL, world.handle()->comm, &memory,
-                                      &counters->window_);
+    const int code = MPI_Win_allocate(bytes, sizeof(std::uint64_t), MPI_INFO_NULL, world.handle()->comm,
+                                      static_cast<void*>(&memory), &counters->window_);
     if (code != MPI_SUCCESS) counters->window_ = MPI_WIN_NULL;
     if (world.min(static_cast<std::uint64_t>(code == MPI_SUCCESS)) == 0) return nullptr;
     MPI_Win_set_errhandler(counters->window_, MPI_ERRORS_RETURN);

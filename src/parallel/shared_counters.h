@@ -20,6 +20,7 @@ class SharedCounters {
   // `count` counters from `first` on, each as it was at some moment. From any rank and thread.
   virtual std::vector<std::uint64_t> read(int first, int count) {
     std::vector<std::uint64_t> values;
+    values.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) values.push_back(fetch_add(first + i, 0));
     return values;
   }

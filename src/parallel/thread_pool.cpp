@@ -149,7 +149,7 @@ void ThreadPool::run(std::int64_t num_tiles, const std::function<void(std::int64
   MAGISTER_CHECK(
       !state.running.exchange(true, std::memory_order_acquire), ExitCode::kInternal,
       "a thread pool was used inside its own tile or by two threads (it would wait for itself); report this");
-  struct Leave {
+  struct Leave {  // NOLINT(cppcoreguidelines-special-member-functions): of this scope alone, never copied
     std::atomic<bool>& running;
     ~Leave() { running.store(false, std::memory_order_release); }
   } const leave{state.running};

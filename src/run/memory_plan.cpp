@@ -35,7 +35,7 @@ std::string model_words(const PlannedModel& model) {
   const auto parameters = static_cast<double>(model.config.num_parameters());
   const std::string size =
       parameters < 1e9 ? fmt::format("{:.1f} M", parameters * 1e-6) : fmt::format("{:.2f} B", parameters * 1e-9);
-  const std::string words = fmt::format("{}, {} parameters, {}", model.config.family, size, dtype_name(model.dtype));
+  std::string words = fmt::format("{}, {} parameters, {}", model.config.family, size, dtype_name(model.dtype));
   if (!model.quantization.on()) return words;
   return words + ", " + (model.layers.empty() ? "layers " + quantization_words(model.quantization) : model.layers);
 }

@@ -147,8 +147,9 @@ std::vector<PhaseRow> gather_phases(const Communicator& world, const PhaseTimes&
       const std::string_view entry = std::string_view(text).substr(begin, end - begin);
       begin = end + 1;
       const std::size_t space = entry.find(' ');
+      const std::string_view number = entry.substr(0, space);
       double seconds = 0;
-      std::from_chars(entry.data(), entry.data() + space, seconds);
+      std::from_chars(number.data(), number.data() + number.size(), seconds);
       const std::string phase(entry.substr(space + 1));
       auto at = std::find_if(rows.begin(), rows.end(), [&](const PhaseRow& row) { return row.phase == phase; });
       if (at == rows.end()) {

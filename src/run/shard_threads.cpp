@@ -20,6 +20,7 @@ namespace {
 // NCCL lets several ranks have one GPU from 2.30.3 on, if it is told.
 bool nccl_shares_gpus() {
   int major = 0, minor = 0, patch = 0;
+  // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): three small numbers that NCCL wrote
   if (std::sscanf(nccl_version().c_str(), "%d.%d.%d", &major, &minor, &patch) != 3) return false;
   if (std::tie(major, minor, patch) < std::tuple(2, 30, 3)) return false;
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);

@@ -84,7 +84,8 @@ class Fuse final : public DecodeStep {
   void apply(std::vector<std::string>& tokens) const override {
     std::string text;
     for (const std::string& token : tokens) text += token;
-    tokens.assign(1, std::move(text));
+    tokens.clear();
+    tokens.push_back(std::move(text));
   }
 };
 

@@ -38,6 +38,7 @@ class JsonNode {
   std::vector<JsonNode> list() const {
     need(value_.is_array(), "list");
     std::vector<JsonNode> nodes;
+    nodes.reserve(value_.size());
     for (std::size_t i = 0; i < value_.size(); ++i)
       nodes.emplace_back(value_[i], fmt::format("{}[{}]", path_, i), source_);
     return nodes;

@@ -19,7 +19,7 @@ std::size_t length_at(std::string_view text, std::size_t at, bool bytes) {
 
 }  // namespace
 
-ScoreBpe::ScoreBpe(std::vector<RankedToken> tokens, Rules rules) : rules_(std::move(rules)) {
+ScoreBpe::ScoreBpe(const std::vector<RankedToken>& tokens, Rules rules) : rules_(std::move(rules)) {
   const bool bytes = rules_.reads_bytes;
   symbol_ids_.assign(bytes ? 256 : 0x110000, -1);
   Vocabulary ids;

@@ -26,7 +26,7 @@ class ScoreBpe final : public TokenModel {
     std::array<TokenId, 256> byte_ids{};                  // <0xNN>, or -1
     std::vector<std::pair<std::string, TokenId>> frozen;  // texts that are taken out first, longest match, never merged
   };
-  ScoreBpe(std::vector<RankedToken> tokens, Rules rules);
+  ScoreBpe(const std::vector<RankedToken>& tokens, Rules rules);
 
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
 

@@ -161,6 +161,7 @@ class GgufReader {
       model_.decoding = Tokenizer::Model::Decoding::kBytes;
     }
     std::vector<std::pair<std::string, std::string>> merges;
+    merges.reserve(file_.merges.size());
     for (const std::string& merge : file_.merges) merges.push_back(parse_merge(merge, source_));
     model_.words = std::make_unique<Bpe>(model_.vocab, merges, rules, source_);
   }

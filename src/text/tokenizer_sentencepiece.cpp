@@ -125,7 +125,8 @@ class SentencePieceDecoder final : public DecodeStep {
       text += token == unknown_ ? surface_ : spaced(rest);
     }
     flush(bytes, text);
-    tokens.assign(1, std::move(text));
+    tokens.clear();
+    tokens.push_back(std::move(text));
   }
   std::string inside(std::string token) const override {
     const int byte = byte_of(token);

@@ -95,7 +95,7 @@ void make_words(std::vector<RankedToken> tokens, TokenId shift, const char* patt
       make_split(pattern, SplitBehavior::kIsolated, false, model.source, false, Pattern::Syntax::kRust);
   ScoreBpe::Rules rules;
   rules.reads_bytes = rules.whole_first = true;
-  model.words = std::make_unique<ScoreBpe>(std::move(tokens), std::move(rules));
+  model.words = std::make_unique<ScoreBpe>(tokens, std::move(rules));
   model.decoding = Tokenizer::Model::Decoding::kBytes;
   model.tokens_are_bytes = true;
 }

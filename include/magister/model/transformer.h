@@ -36,7 +36,7 @@ struct LmHead {
   // In place, contiguous; only for heads of CPUs.
   void cap(float* logits, std::int64_t count) const;
   // In place, where they are.
-  at::Tensor capped(at::Tensor logits) const;
+  at::Tensor capped(const at::Tensor& logits) const;
 };
 
 class ModelBackend;  // src/model/model_backend.h: a CPU's, a GPU's

@@ -94,8 +94,8 @@ class WeightSource {
   // Where the weight begins in the tensor of its name; a head's rows of it.
   std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;
   std::uint64_t head_row(std::uint64_t first, std::uint64_t head) const;
-  void read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads, at::Tensor out,
-                      bool rotary);
+  void read_head_bias(std::int64_t layer, std::string TensorNames::Layer::* bias, IndexRange heads,
+                      const at::Tensor& out, bool rotary);
   at::Tensor load_vector(const std::string& name, IndexRange range);
   at::Tensor load_norm_weight(const std::string& name, IndexRange range);
   const TensorNames::Layer& names_of(std::int64_t layer) const;

@@ -35,6 +35,7 @@ class Checkpoint {
   explicit Checkpoint(const ModelSection& section);
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
+  ~Checkpoint() = default;
 
   const ModelSection& section() const { return section_; }
   const std::string& path() const { return section_.path; }

@@ -25,6 +25,7 @@ class ModelInstance {
   ModelInstance(const OpenModel& source, std::unique_ptr<ProcessGroup> group, int num_threads, Hooks hooks);
   ModelInstance(const ModelInstance&) = delete;
   ModelInstance& operator=(const ModelInstance&) = delete;
+  ~ModelInstance() = default;
 
   // Loads the weights and tests the fast paths. Throws Error(kStopped) on every shard when one was asked to stop meanwhile.
   // Collective over the group.

@@ -38,6 +38,8 @@ class Progress {
   // `before`: what an earlier run committed; it counts as done and not into tokens/s. Only one rank makes one that
   // speaks (world rank 0). live: replace one line on a terminal (stderr_is_terminal()).
   Progress(std::string task, Total total, Total before, RunLog& log, bool speaks, bool live);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
   ~Progress();
 
   // Cheap: says something only when its time has come. done counts `before` too.

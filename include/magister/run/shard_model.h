@@ -39,6 +39,7 @@ class ShardModel {
   ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first);
   ShardModel(const ShardModel&) = delete;
   ShardModel& operator=(const ShardModel&) = delete;
+  ~ShardModel() = default;
 
  protected:
   // A sign of life: the watchdog's clock restarts, and ranks that wait see it.

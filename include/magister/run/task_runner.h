@@ -26,6 +26,7 @@ class TaskRunner {
   TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks = {});
   TaskRunner(const TaskRunner&) = delete;
   TaskRunner& operator=(const TaskRunner&) = delete;
+  ~TaskRunner() = default;
 
   // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
   bool awaits_earlier() const { return model_stands_in_ || data_.stands_in; }

@@ -52,6 +52,7 @@ nlohmann::ordered_json bench_decode(const BenchOptions& options, Transformer& mo
   Generator generator(model, {options.sequences, kPrompt * options.sequences, pages, true}, greedy, 0, {});
   for (std::int64_t s = 0; s < options.sequences; ++s) {
     std::vector<TokenId> prompt;
+    prompt.reserve(kPrompt);
     for (std::int64_t i = 0; i < kPrompt; ++i)
       prompt.push_back(static_cast<TokenId>((s * 131 + i * 17) % model.config().vocab_size));
     generator.add({static_cast<std::uint64_t>(s), 0, prompt, options.tokens});
@@ -80,6 +81,7 @@ nlohmann::ordered_json bench_prefix(const BenchOptions& options, Transformer& mo
       Generator generator(model, {options.sequences, 1024, pages, share}, {}, 0, {});
       for (std::int64_t s = 0; s < options.sequences; ++s) {
         std::vector<TokenId> prompt;
+        prompt.reserve(static_cast<std::size_t>(options.tokens));
         for (std::int64_t i = 0; i < options.tokens; ++i)
           prompt.push_back(static_cast<TokenId>((i * 31 + (i < shared ? 0 : s + 1) * 977) % V));
         generator.add({static_cast<std::uint64_t>(s), 0, prompt, 0});

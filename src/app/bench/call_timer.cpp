@@ -174,11 +174,14 @@ double CallTimer::empty_call_ms() {
   if (on_host_) return 0;
   constexpr int kPairs = 33;
   std::vector<GpuStamp> begins, ends;
+  begins.reserve(kPairs);
+  ends.reserve(kPairs);
   for (int i = 0; i < kPairs; ++i) {
     begins.push_back(GpuStamp::record());
     ends.push_back(GpuStamp::record());
   }
   std::vector<double> found;
+  found.reserve(kPairs);
   for (int i = 0; i < kPairs; ++i) found.push_back(ends[i].milliseconds_since(begins[i]));
   return median(found);
 }

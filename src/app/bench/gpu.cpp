@@ -198,6 +198,7 @@ class GpuBench {
                                                  greedy, 0, Generator::Stop{});
     for (std::int64_t s = 0; s < options_.sequences; ++s) {
       std::vector<TokenId> tokens;
+      tokens.reserve(static_cast<std::size_t>(prompt));
       for (std::int64_t i = 0; i < prompt; ++i)
         tokens.push_back(static_cast<TokenId>((s * 131 + i * 17 + 1) % model_->config().vocab_size));
       generator->add({static_cast<std::uint64_t>(s), 0, tokens, written});

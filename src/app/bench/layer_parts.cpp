@@ -171,6 +171,7 @@ double gaps_of(const std::vector<TimedCall>& calls) {
 std::vector<std::string> places_of(const std::vector<TimedCall>& calls, const PassSizes& sizes) {
   Place place(sizes);
   std::vector<std::string> places;
+  places.reserve(calls.size());
   for (const TimedCall& call : calls) places.push_back(place.next(call));
   return places;
 }

@@ -13,6 +13,7 @@ namespace {
 // Parts of the tokens that the sequences have: all alike, or 1, 6, 3, 8, 5, 2, 7, 4, 1, 6 ...
 std::vector<std::int64_t> parts_of(const BenchOptions& options) {
   std::vector<std::int64_t> parts;
+  parts.reserve(static_cast<std::size_t>(options.sequences));
   for (std::int64_t s = 0; s < options.sequences; ++s) parts.push_back(options.uneven ? 1 + s * 5 % 8 : 1);
   return parts;
 }

@@ -86,6 +86,7 @@ class ParquetExport {
     };
     ArrowFault fault;
     std::vector<ArrowColumn> columns;
+    columns.reserve(placed_.size());
     for (const PlacedColumn* column : placed_) columns.push_back(described(column->spec, packed_));
     require(write(columns, sink, writer_, fault), fault);
   }

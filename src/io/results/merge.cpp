@@ -195,6 +195,7 @@ ResultsSpec spec_of_whole(const std::vector<Part>& parts) {
     spec.attributes.push_back(entry);
     if (!is_digest_of_parts(name)) continue;
     std::vector<std::string> digests;
+    digests.reserve(parts.size());
     for (const Part& part : parts) digests.push_back(part.file.text(name));
     spec.attributes.back().second = digest_of_parts(name, digests);
   }
@@ -297,6 +298,7 @@ void merge_results(const std::string& out_path, const std::vector<std::string>& 
   MAGISTER_CHECK(!part_paths.empty(), ExitCode::kUsage, "no part (there is nothing to join); give the parts after {}",
                  printable(out_path));
   std::vector<Part> parts;
+  parts.reserve(part_paths.size());
   for (const std::string& path : part_paths) parts.push_back(open_part(path));
   for (const Part& part : parts) check_same_run(parts.front().file, part.file);
   // Any order given, one order written: parts of one slice_begin are empty but for the last.

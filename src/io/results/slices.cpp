@@ -41,7 +41,7 @@ std::string run_sha256(const std::string& path) {
       lines += std::to_string(*number);
     else
       lines += std::to_string(std::get<std::uint8_t>(value));
-    lines += "\n";
+    lines += '\n';
   }
   return sha256_hex(lines);
 }

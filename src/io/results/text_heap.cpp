@@ -62,7 +62,8 @@ void TextHeapWriter::write(std::uint64_t first_row, std::span<const std::string>
   const hsize_t start = first_row, count = texts.size();
   const H5Space rows(MAGISTER_CHECK_HDF5(H5Screate_simple(1, &count, nullptr), h.path));
   MAGISTER_CHECK_HDF5(H5Sselect_hyperslab(h.space.get(), H5S_SELECT_SET, &start, nullptr, &count, nullptr), h.path);
-  MAGISTER_CHECK_HDF5(H5Dwrite(h.dataset.get(), h.type.get(), rows.get(), h.space.get(), H5P_DEFAULT, pointers.data()),
+  MAGISTER_CHECK_HDF5(H5Dwrite(h.dataset.get(), h.type.get(), rows.get(), h.space.get(), H5P_DEFAULT,
+                               static_cast<const void*>(pointers.data())),
                       h.path);
 }
 

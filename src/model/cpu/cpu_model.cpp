@@ -155,7 +155,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
                                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   check_positions(weights_.config, batch);
-  const at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
+  at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
   if (T == 0) return hidden_TD;
   const LayerShape& shape = weights_.decoder.front().shape();
   const bool adds = group_.tp_size() == 1 && weights_.config.norm_placement == NormPlacement::kInput &&

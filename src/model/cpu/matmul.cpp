@@ -159,11 +159,11 @@ at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
 // Large pages spare the weights' address translation: 1 to 3 % of a product. Only a hint.
 at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(type));
-  const auto begin =
-      (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + kHugePage - 1) / kHugePage * kHugePage;
-  const auto end =
-      (reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) + tensor.nbytes()) / kHugePage * kHugePage;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  auto* data = static_cast<std::byte*>(tensor.data_ptr());
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const std::uintptr_t end = (address + tensor.nbytes()) / kHugePage * kHugePage;
+  if (begin < end) ::madvise(data + (begin - address), end - begin, MADV_HUGEPAGE);
   return tensor;
 }
 
@@ -263,7 +263,7 @@ void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const
                  std::int64_t out_stride, bool accumulate, ThreadPool* pool) {
   if (linear.is_packed()) {
     const std::int64_t n = linear.out_features(), panels = (n + kPanel - 1) / kPanel;
-    const std::int64_t parts = pool == nullptr ? 1 : std::min<std::int64_t>(panels, 4 * pool->num_threads());
+    const std::int64_t parts = pool == nullptr ? 1 : std::min(panels, std::int64_t{4} * pool->num_threads());
     const auto part = [&](std::int64_t i, int) {
       const std::int64_t first = panels * i / parts * kPanel, last = std::min(panels * (i + 1) / parts * kPanel, n);
       if (linear.pairs) return linear_tile_pairs(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);

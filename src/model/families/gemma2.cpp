@@ -18,8 +18,10 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   read_gemma_layers(source, config, kAttentionCap, kLogitCap, 2);
   // These files do not say query_pre_attn_scalar. It is the head size, but in the 27B model, which llama.cpp knows by its 46 layers.
-  if (config.attention_multiplier == 0 && config.num_hidden_layers == 46)
-    config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(config.hidden_size / config.num_attention_heads));
+  if (config.attention_multiplier == 0 && config.num_hidden_layers == 46) {
+    const std::int64_t width = config.hidden_size / config.num_attention_heads;
+    config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(width));
+  }
 }
 
 }  // namespace

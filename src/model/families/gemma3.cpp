@@ -37,8 +37,10 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
     config.sliding_rope.emplace().theta = source.number_or("rope.freq_base_swa", kLocalTheta, 1e-3, 1e15);
   }
   // As Gemma 2's: the 27B model is the one with 62 layers.
-  if (config.attention_multiplier == 0 && config.num_hidden_layers == 62)
-    config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(config.hidden_size / config.num_attention_heads));
+  if (config.attention_multiplier == 0 && config.num_hidden_layers == 62) {
+    const std::int64_t width = config.hidden_size / config.num_attention_heads;
+    config.attention_multiplier = 1.0 / std::sqrt(static_cast<double>(width));
+  }
 }
 
 }  // namespace

@@ -48,8 +48,9 @@ struct Run8 {
   Words4 raw[sizeof(A) / 2];
   // Rows of whole runs: from number e on.
   MAGISTER_DEVICE void load(const A* row, int e) {
+    constexpr std::size_t kAtOnce = 16 / sizeof(A);
     MAGISTER_UNROLL
-    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * 16 / sizeof(A));
+    for (std::size_t i = 0; i < sizeof(A) / 2; ++i) raw[i] = load_16(row + e + i * kAtOnce);
   }
   // Any rows, number by number: zeros beyond E.
   MAGISTER_DEVICE void load(const A* row, int e, int E) {

@@ -39,7 +39,7 @@ class GpuBackend final : public ModelBackend {
 
  private:
   // Last to go, when weights and work places are the allocator's again: what the next task asks the driver for must be there.
-  struct GivesMemoryBack {
+  struct GivesMemoryBack {  // NOLINT(cppcoreguidelines-special-member-functions): a member, never copied
     Queue queue;
     ~GivesMemoryBack();
   };

@@ -242,6 +242,7 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     }
   }
   std::vector<at::Tensor> out;
+  out.reserve(passes.size());
   for (GpuPass& pass : passes) out.push_back(norm(pass, weights_.norm_D));
   return out.size() == 1 ? out[0] : at::cat(out, 0);
 }

@@ -149,6 +149,7 @@ class Packer {
     write_samples(first, block);
     write_rows(first, block);
     std::vector<std::string> texts;
+    texts.reserve(block.lengths.size());
     for (std::uint64_t i = 0; i < block.lengths.size(); ++i)
       texts.push_back(text_of(tokenizer_, block.text(i, shape_), rules_));
     file_.write_texts("/generate/text", sample_, texts);

@@ -111,6 +111,7 @@ std::uint64_t JudgeAnswers::require(const Record& record) const {
 std::vector<std::string> JudgeAnswers::of(const Record& record) const {
   const std::uint64_t n = texts_.texts_a_record(), first = require(record) * n;
   std::vector<std::string> answers;
+  answers.reserve(n);
   for (std::uint64_t i = 0; i < n; ++i) answers.push_back(texts_.text(first + i));
   return answers;
 }

@@ -72,6 +72,7 @@ std::string lower(std::string text) {
 
 VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<VerdictClass>& classes) {
   std::vector<std::set<TokenId>> sets;
+  sets.reserve(classes.size());
   for (const VerdictClass& one : classes) sets.push_back(first_of(tokenizer, one));
   VerdictTokens tokens;
   const std::vector<TokenId> ten =
@@ -105,6 +106,7 @@ std::vector<double> class_logprobs(std::span<const float> logits_V, const Verdic
   std::vector<double> logprobs;
   for (const std::vector<TokenId>& ids : tokens.first) {
     std::vector<double> values;
+    values.reserve(ids.size());
     for (const TokenId id : ids)
       values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
     logprobs.push_back(values.empty() ? -std::numeric_limits<double>::infinity() : log_sum_exp(values));

@@ -88,6 +88,7 @@ JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& 
 
 std::vector<std::string> JudgeJob::panel_paths() const {
   std::vector<std::string> paths;
+  paths.reserve(config_.panel.size());
   for (const std::string& name : config_.panel) paths.push_back(path_of(name));
   return paths;
 }

@@ -94,6 +94,7 @@ class ScoreShard final : public ShardModel {
     });
     if (!hidden_TD.defined()) return {};
     std::vector<std::int64_t> rows;
+    rows.reserve(sequences.size());
     for (std::size_t i = 0; i < sequences.size(); ++i)
       rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config().pad_token_id));
     const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());

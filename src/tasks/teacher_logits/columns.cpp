@@ -179,6 +179,7 @@ ReducedLogits joined(const std::vector<ReducedLogits>& parts) {
   if (parts.size() == 1) return parts.front();
   const auto of_all = [&](at::Tensor ReducedLogits::* column) {
     std::vector<at::Tensor> tensors;
+    tensors.reserve(parts.size());
     for (const ReducedLogits& part : parts) tensors.push_back(part.*column);
     return at::cat(tensors, 0);
   };

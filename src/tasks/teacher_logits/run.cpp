@@ -204,6 +204,7 @@ class Shard final : public ShardModel {
   // The unit's in-flight rows. False: the job wants to stop.
   bool compute(const Part& unit, std::vector<Started>& started) {
     std::vector<std::int64_t> lengths;
+    lengths.reserve(unit.sequences.size());
     for (const auto& sequence : unit.sequences) lengths.push_back(static_cast<std::int64_t>(sequence.size()));
     return passes_.run(lengths, [&](IndexRange sequences) {
       std::optional<Started> rows = start(sequences.size() == lengths.size() ? unit : part_of(unit, sequences));
@@ -236,7 +237,7 @@ class Shard final : public ShardModel {
     }
     rows.logits = reducer_->start(hidden_TD, targets);
     if (samples()) {
-      rows.hidden_TD = hidden_TD;
+      rows.hidden_TD = std::move(hidden_TD);
       rows.uniforms = uniforms_of(part, rows.scored, run_.assistant_only);
     }
     return rows;

@@ -139,6 +139,7 @@ Value Renderer::undefined_name(const std::string& name) {
   if (variables_ == nullptr || (use != names_.end() && use->tested_for_absence))
     return Value::undefined(fmt::format("'{}' is undefined", name));
   std::vector<std::string> known;
+  known.reserve(variables_->names.size());
   for (const auto& [other, ignored] : variables_->names) known.emplace_back(other);
   const std::string near = nearest_name(name, known);
   runtime_.refuse_field(fmt::format("there is no field \"{}\" (there are {})", name, fmt::join(known, ", ")),

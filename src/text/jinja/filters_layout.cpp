@@ -144,11 +144,11 @@ class PrettyPrinter {
       text = "{";
       for (const auto& [key, item] : sorted(value.object<Dict>()))
         text += (text.size() > 1 ? ", " : "") + repr(key) + ": " + repr(item);
-      text += "}";
+      text += '}';
     } else if (value.is(Kind::kList)) {
       text = "[";
       add_all(value.object<Sequence>().items);
-      text += "]";
+      text += ']';
     } else if (value.is(Kind::kTuple) && !value.object<Sequence>().is_group) {  // groupby's have a repr() of their own
       text = "(";
       add_all(value.object<Sequence>().items);

@@ -160,7 +160,7 @@ Value int_filter(Runtime& runtime, const Value& input, const Arguments& argument
 
 Value float_filter(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound given = bind(runtime, "the filter float", arguments, {"default"});
-  const Value fallback = given[0] != nullptr ? *given[0] : Value::real(0);
+  Value fallback = given[0] != nullptr ? *given[0] : Value::real(0);
   need_defined(runtime, input);
   if (input.is_number()) return Value::real(input.as_real());
   if (!input.is(Kind::kString)) return fallback;

@@ -127,7 +127,7 @@ Field read_percent_field(Runtime& runtime, const std::string& text, std::size_t&
   return field;
 }
 
-std::string percent_value(Runtime& runtime, Field field, const Value& value) {
+std::string percent_value(Runtime& runtime, const Field& field, const Value& value) {
   const char type = field.type;
   if (type == 's') return text_field(field, str_of(runtime, value));
   if (type == 'r') return text_field(field, repr_of(runtime, value));
@@ -213,7 +213,8 @@ std::string percent_format(Runtime& runtime, const std::string& text, const Valu
       out += text[at++];
       continue;
     }
-    if (++at < text.size() && text[at] == '%') {
+    ++at;
+    if (at < text.size() && text[at] == '%') {
       out += text[at++];
       continue;
     }

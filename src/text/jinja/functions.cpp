@@ -52,7 +52,7 @@ Value make_space(Runtime& runtime, const Arguments& arguments) {
   Value space = runtime.make_namespace();
   for (const auto& [key, value] : dict.object<Dict>().entries) {
     const std::string& name = need_text(runtime, key, "a name in namespace()");
-    if (name.starts_with("_")) runtime.refuse("the attribute \"{}\" of a namespace begins with an underscore", name);
+    if (name.starts_with('_')) runtime.refuse("the attribute \"{}\" of a namespace begins with an underscore", name);
     space.object<Namespace>().attributes.emplace_back(name, value);
   }
   return space;

@@ -81,11 +81,9 @@ class Lexer {
 
   void outside() {
     const std::size_t begin = at_;
-    std::size_t tag = begin;
-    do {
-      tag = text_.find('{', tag);
-    } while (tag != std::string::npos && std::string_view("{%#").find(character(tag + 1)) == std::string_view::npos &&
-             ++tag);
+    std::size_t tag = text_.find('{', begin);
+    while (tag != std::string::npos && std::string_view("{%#").find(character(tag + 1)) == std::string_view::npos)
+      tag = text_.find('{', tag + 1);
     if (tag == std::string::npos || tag + 1 >= text_.size()) {
       add(TokenKind::kData, text_.substr(begin), begin);
       at_ = text_.size();

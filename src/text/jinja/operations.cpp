@@ -60,7 +60,6 @@ bool truthy(const Value& value) {
     case Kind::kIterator:
     case Kind::kNamespace:
     case Kind::kCallable:
-      return true;
     case Kind::kLoop:
       return true;
     default:

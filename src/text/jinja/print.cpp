@@ -197,6 +197,7 @@ class JsonWriter {
   }
   void write_dict(const Dict& dict, int level) {
     std::vector<const std::pair<Value, Value>*> entries;
+    entries.reserve(dict.entries.size());
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
       std::stable_sort(entries.begin(), entries.end(),

@@ -208,7 +208,7 @@ void Renderer::assign(const Expression& target, const Value& value, const ScopeP
     const std::string& attribute = target.operators[0];
     if (space == nullptr || !space->is(Kind::kNamespace))
       runtime_.refuse("\"{}\" is not a namespace, nothing can be set in it", target.name);
-    if (attribute.starts_with("_"))
+    if (attribute.starts_with('_'))
       runtime_.refuse("the attribute \"{}\" of a namespace begins with an underscore", attribute);
     auto& attributes = space->object<Namespace>().attributes;
     runtime_.charge(1 + attributes.size() / 16);
