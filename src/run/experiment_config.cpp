@@ -275,6 +275,7 @@ std::string read_task_name(ConfigNode& task, const std::string& fallback) {
     task.reject("name", "\"{}\" cannot name a file (letters, digits, _ and - can, at most 100); choose another",
                 printable(name, 120));
   }
+  if (name == "logs") task.reject("name", "\"logs\" (the run keeps its logs there); choose another");
   return name;
 }
 

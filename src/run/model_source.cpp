@@ -86,10 +86,12 @@ Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
               : Tokenizer::from_sentencepiece(content, path.string(), ends_beside(path));
 }
 
+constexpr const char* kVocabularies[] = {"tokenizer.json",          "tekken.json",  "tokenizer.model", "spiece.model",
+                                         "sentencepiece.bpe.model", "qwen.tiktoken"};
+
 Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
   std::error_code error;
-  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model",
-                           "sentencepiece.bpe.model", "qwen.tiktoken"}) {
+  for (const char* name : kVocabularies) {
     if (std::filesystem::is_regular_file(folder / name, error)) return tokenizer_of_file(folder / name);
   }
   fail(ExitCode::kData,
@@ -99,6 +101,8 @@ Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+std::span<const char* const> vocabulary_files() { return kVocabularies; }
 
 GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source) {
   GgufVocabulary vocabulary;

@@ -185,6 +185,7 @@ Attributes on_any_cpu(Attributes expected) {
 bool TaskRunner::is_complete(const Attributes& expected) {
   if (state_everywhere(context_.world, context_.results_path) != ResultsFile::State::kComplete) return false;
   check_attributes_everywhere(context_.world, context_.results_path, on_any_cpu(expected));
+  job_->check_complete();
   return true;
 }
 

@@ -37,10 +37,11 @@ BatchPlan::BatchPlan(std::vector<std::uint32_t> lengths, const BatchOptions& opt
     const double rest = options_.epochs - static_cast<double>(epoch);
     if (options_.steps > 0 ? epoch_begins_.back() >= options_.steps : rest <= 0) break;
     const std::uint64_t steps = steps_of(epoch);
-    // A part of an epoch is so many of its steps, rounded up.
+    // A part of an epoch is so many of its steps, rounded up; 1.1 epochs of 10 are 11, though 1.1 - 1 is more than 0.1 in binary.
     const bool part = options_.steps == 0 && rest < 1;
-    epoch_begins_.push_back(epoch_begins_.back() +
-                            (part ? static_cast<std::uint64_t>(std::ceil(rest * static_cast<double>(steps))) : steps));
+    epoch_begins_.push_back(
+        epoch_begins_.back() +
+        (part ? static_cast<std::uint64_t>(std::ceil(rest * static_cast<double>(steps) * (1 - 1e-9))) : steps));
   }
   num_steps_ = options_.steps > 0 ? options_.steps : epoch_begins_.back();
 }

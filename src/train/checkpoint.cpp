@@ -167,6 +167,19 @@ std::optional<std::string> newest_training_state(const std::string& folder) {
   return states.empty() ? std::nullopt : std::optional(states.back().string());
 }
 
+namespace {
+
+// What a kill left of a state that was being written: three times the weights. The caller has the lock.
+void remove_half_made(const std::string& folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && name.ends_with(".safetensors.creating")) fs::remove(entry.path(), error);
+  }
+}
+
+}  // namespace
+
 void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
                          const std::string& identity, std::uint64_t keep) {
   const FlatLayout& layout = trainer.trained();
@@ -177,6 +190,7 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   add_parameters(tensors, "exp_avg_sq.", layout, trainer.optimizer().square);
   add_curves(tensors, copy);
   make_folders(folder);
+  remove_half_made(folder);
   fail_point("train.save.begin");
   write_safetensors(fmt::format("{}/step-{:08}.safetensors", folder, curves.step), tensors,
                     {{"format", kFormat},

@@ -55,6 +55,12 @@ TEST(BatchPlan, CountsStepsAsTheTrainerDoes) {
   EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(43, 9), options).num_steps(), 18u);  // 3 * ceil(43 / 8)
   options.epochs = 1.5;
   EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(43, 9), options).num_steps(), 9u);
+  // As ceil(epochs * steps), not as 1.1 - 1 is in binary.
+  options.global_batch = 1;
+  for (const auto& [epochs, steps] : {std::pair{1.1, 11u}, {1.3, 13u}, {2.2, 22u}, {0.31, 4u}}) {
+    options.epochs = epochs;
+    EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(10, 9), options).num_steps(), steps) << epochs;
+  }
   options.steps = 100;
   EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(43, 9), options).num_steps(), 100u);
   EXPECT_EQ(BatchPlan(std::vector<std::uint32_t>(3, 0), options).num_samples(), 0u);

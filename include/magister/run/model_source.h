@@ -2,6 +2,7 @@
 // The bridge between text (vocabularies) and io (files), which do not know each other.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -13,6 +14,8 @@ namespace magister {
 Tokenizer load_tokenizer(const std::string& model_path);
 // The same where the model's tensors are open already.
 Tokenizer load_tokenizer(const std::string& model_path, const TensorFile& file);
+// Names of the files in a model's folder that a tokenizer is read from, in the order in which they are looked for.
+std::span<const char* const> vocabulary_files();
 // The vocabulary in an open GGUF file's metadata.
 GgufVocabulary gguf_vocabulary(const Metadata& metadata, const std::string& source);
 

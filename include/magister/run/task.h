@@ -78,6 +78,8 @@ class TaskJob {
   virtual std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const { return {}; }
   // With --fresh: what earlier runs left beside the results. Collective over the world.
   virtual void put_aside() {}
+  // Throws where something that belongs to complete results is not there any more. Local; the answer is the same on every rank.
+  virtual void check_complete() const {}
   // More lines of `plan`.
   virtual std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const { return {}; }
 

@@ -15,6 +15,7 @@
 #include "magister/core/log.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/whole_file.h"
+#include "magister/run/model_source.h"
 
 namespace magister {
 namespace {
@@ -23,17 +24,9 @@ namespace fs = std::filesystem;
 
 // What belongs to a model beside its weights, as Hugging Face names it.
 constexpr const char* kGenerationConfig = "generation_config.json";  // of a whole model alone
-constexpr const char* kCopied[] = {"tokenizer.json",
-                                   "tokenizer_config.json",
-                                   "special_tokens_map.json",
-                                   "added_tokens.json",
-                                   "vocab.json",
-                                   "merges.txt",
-                                   "tokenizer.model",
-                                   "tekken.json",
-                                   "chat_template.jinja",
-                                   "chat_template.json",
-                                   kGenerationConfig};
+constexpr const char* kCopied[] = {
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
+    "chat_template.jinja",   "chat_template.json",      kGenerationConfig};
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -61,9 +54,11 @@ class MadeFolder {
   std::string path_;
 };
 
-// The config of the model it began as; the weights are f32 now.
-std::string trained_config(const fs::path& source) {
+// The config of the model it began as; the weights are f32 now. tied: the head is the embeddings. A model whose file holds a head of its own has
+// it whatever its config says, and readers that go by the config would drop the one that was trained.
+std::string trained_config(const fs::path& source, bool tied) {
   auto config = nlohmann::ordered_json::parse(content_of(source / "config.json"));
+  if (!tied) config["tie_word_embeddings"] = false;
   bool named = false;
   for (const char* const key : {"dtype", "torch_dtype"}) {
     if (!config.contains(key)) continue;
@@ -94,7 +89,7 @@ namespace {
 // A folder with the weights under this name and their config.
 struct Contents {
   const char *weights, *config;
-  std::string config_text;
+  std::string config_text, chat_template;
   bool is_model;
 };
 
@@ -108,11 +103,16 @@ void write_folder(const std::string& folder, const std::string& source_folder, c
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, {{"format", "pt"}});
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
-  for (const char* const name : kCopied) {
-    if (name == kGenerationConfig && !contents.is_model) continue;
+  const auto copied = [&](const char* name) {
     const fs::path from = fs::path(source_folder) / name;
     if (fs::is_regular_file(from, error)) write_whole_file(fmt::format("{}/{}", creating, name), content_of(from));
+  };
+  for (const char* const name : kCopied) {
+    if (name == kGenerationConfig && !contents.is_model) continue;
+    copied(name);
   }
+  for (const char* const name : vocabulary_files()) copied(name);
+  if (!contents.chat_template.empty()) write_whole_file(creating + "/chat_template.jinja", contents.chat_template);
   fail_point("train.folder.written");
   put_path_aside(folder);
   fs::rename(creating, folder, error);
@@ -146,15 +146,17 @@ std::string adapter_config(const std::string& source_folder, const LoraConfig& c
 }  // namespace
 
 void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights) {
-  write_folder(folder, source_folder, {"model.safetensors", "config.json", trained_config(source_folder), true}, layout,
+                        const at::Tensor& flat_weights, const std::string& chat_template) {
+  const std::string config = trained_config(source_folder, layout.head() == layout.embeddings());
+  write_folder(folder, source_folder, {"model.safetensors", "config.json", config, chat_template, true}, layout,
                flat_weights);
 }
 
 void write_adapter_folder(const std::string& folder, const std::string& source_folder, const LoraLayout& layout,
-                          const at::Tensor& flat_weights) {
+                          const at::Tensor& flat_weights, const std::string& chat_template) {
   const std::string config = adapter_config(source_folder, layout.config());
-  write_folder(folder, source_folder, {"adapter_model.safetensors", "adapter_config.json", config, false}, layout,
+  write_folder(folder, source_folder,
+               {"adapter_model.safetensors", "adapter_config.json", config, chat_template, false}, layout,
                flat_weights);
 }
 

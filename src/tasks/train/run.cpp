@@ -48,6 +48,10 @@ class Training {
       log_warning("{}: {} of {} records have no token to learn from and take no part", work.config.name,
                   numbers.num_samples - plan_.num_samples(), numbers.num_samples);
     }
+    if (speaks() && work.config.warmup_steps(plan_.num_steps()) >= plan_.num_steps()) {
+      log_warning("{}: train.optimizer.warmup takes all {} steps, so the learning rate never reaches {}; lower it",
+                  work.config.name, plan_.num_steps(), work.config.trainer.optimizer.lr);
+    }
   }
 
   void run() {

@@ -48,6 +48,7 @@ class TrainJob final : public TaskJob {
                  plan);
   }
   bool packs() const override { return true; }
+  void check_complete() const override;
   bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
             const Attributes& root) override;
 
@@ -99,6 +100,11 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
                  "at most {}",
                  config_.length_place, config_.batches.max_length, model.max_position_embeddings,
                  model.max_position_embeddings);
+  MAGISTER_CHECK(
+      fs::weakly_canonical(checkpoint_.path()) != fs::weakly_canonical(folder()), ExitCode::kConfig,
+      "{}: model.path is {}, where this training puts its own result (it would begin from what it replaces); "
+      "give the experiment or the task another name",
+      config_.name, printable(checkpoint_.path(), 4096));
   if (config_.trainer.lora) {
     MAGISTER_CHECK(checkpoint_.section().adapter.empty(), ExitCode::kConfig,
                    "{}: train.adapter on a model with the adapter {} (the new one would belong to merged weights that "
@@ -163,7 +169,8 @@ Attributes TrainJob::identity() {
 std::string TrainJob::state_identity() const {
   const std::string running = folder() + ".running.h5.partial";
   std::string all;
-  for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "dataset_sha256", "plan_sha256"})
+  for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
+                                 "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
   return sha256_hex(all);
 }
@@ -255,6 +262,14 @@ std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbe
                  : std::to_string(layout_.num_parameters())}};
 }
 
+void TrainJob::check_complete() const {
+  MAGISTER_CHECK(
+      fs::is_directory(folder()), ExitCode::kInputOutput,
+      "{}: is not there, though {} is complete (the trained model was moved or removed); put it back, or start "
+      "over with --fresh",
+      printable(folder(), 4096), printable(context_.results_path, 4096));
+}
+
 void TrainJob::put_aside() {
   if (context_.world.rank() == 0) {
     put_path_aside(states());
@@ -285,10 +300,13 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
   }
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
+  // Who uses the student must write its chats as they were learnt.
+  const std::string chat_template =
+      chat_ && !checkpoint_.section().chat_template.empty() ? checkpoint_.chat_source()->text : "";
   if (lora_) {
-    write_adapter_folder(folder(), checkpoint_.path(), *lora_, weights);
+    write_adapter_folder(folder(), checkpoint_.path(), *lora_, weights, chat_template);
   } else {
-    write_model_folder(folder(), checkpoint_.path(), layout_, weights);
+    write_model_folder(folder(), checkpoint_.path(), layout_, weights, chat_template);
   }
   write_train_results(path, root, rows);
   return true;

@@ -1,0 +1,105 @@
+"""What stands in a trained model's folder and beside it, when the model that it begins as is odd or the folder is touched between runs."""
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import tiny_world
+import train_test
+
+CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+class StudentFolder(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.world = tiny_world.World(cls.folder, records=12, text=train_test.EXPERIMENT, results=("student.h5",))
+        cls.plain = cls.world.model
+
+    def model(self, name, **changes):
+        """A copy of the model; changes: of its config."""
+        self.world.model = self.folder / name
+        shutil.copytree(self.plain, self.world.model)
+        config = json.loads((self.world.model / "config.json").read_text())
+        (self.world.model / "config.json").write_text(json.dumps({**config, **changes}))
+        (self.world.model / "generation_config.json").write_text('{"eos_token_id": 2}')
+        return self.world.model
+
+    def run_it(self, name, *overrides, code=0, words=()):
+        done = self.world.run(name, 0, *overrides)
+        self.assertEqual(done.returncode, code, done.stderr[-2000:])
+        for word in words:
+            self.assertIn(word, done.stderr)
+        return self.folder / "runs" / name / "student"
+
+    def test_a_state_of_other_end_tokens_or_another_template_is_not_gone_on_with(self):
+        model = self.model("ends")
+        student = self.run_it("ends")
+        states = student.with_suffix(".checkpoints")
+        for change in ('{"eos_token_id": 5}', '{"eos_token_id": 2}'):
+            shutil.rmtree(student, ignore_errors=True)
+            self.world.results("ends").unlink(missing_ok=True)
+            (model / "generation_config.json").write_text(change)
+            same = change.endswith("2}")
+            self.run_it("ends", code=0 if same else 78, words=() if same else ("another experiment", str(states)))
+            student.with_name("student.running.h5.partial").unlink(missing_ok=True)
+        self.assertTrue(student.is_dir())
+
+    def test_a_head_of_its_own_beside_a_config_that_ties(self):
+        self.model("tied", tie_word_embeddings=True)
+        student = self.run_it("tied")
+        self.assertIs(json.loads((student / "config.json").read_text())["tie_word_embeddings"], False)
+        weights = load_file(student / "model.safetensors")
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(student)
+        torch.testing.assert_close(loaded.lm_head.weight, weights["lm_head.weight"], rtol=0, atol=0)
+        self.assertFalse(torch.equal(loaded.lm_head.weight, loaded.model.embed_tokens.weight))
+
+    def test_vocabularies_of_every_kind_and_the_template_that_was_learnt(self):
+        model = self.model("files")
+        for name in ("spiece.model", "vocab.txt", "qwen.tiktoken"):
+            (model / name).write_text(name)
+        (model / "chat_template.jinja").write_text("never used")
+        template = self.folder / "used.jinja"
+        template.write_text(CHAT)
+        chats = self.folder / "chats.jsonl"
+        chats.write_text("".join(json.dumps({"id": i, "m": [{"role": "user", "content": "plan"}, {"role": "assistant", "content": "unit of the shard"}]}) + "\n"
+                                 for i in range(4)))
+        student = self.run_it("files", f"model.chat_template={template}", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m")
+        for name in ("spiece.model", "vocab.txt", "qwen.tiktoken", "tokenizer.json"):
+            self.assertEqual((student / name).read_bytes(), (model / name).read_bytes())
+        self.assertEqual((student / "chat_template.jinja").read_text(), CHAT)
+
+    def test_what_stands_beside_the_results(self):
+        self.world.model = self.plain
+        student = self.run_it("beside", "tasks.0.train.optimizer.warmup=500", words=("warmup takes all",))
+        # A model cannot be trained from what it replaces, and --fresh leaves it where it is.
+        self.run_it("beside", "--fresh", f"model.path={student}", code=78, words=("puts its own result",))
+        self.assertTrue((student / "model.safetensors").exists())
+        # Half of a state, from a kill while it was written.
+        half = student.with_suffix(".checkpoints") / "step-00000001.safetensors.creating"
+        half.write_bytes(b"half")
+        self.run_it("beside", "--fresh")
+        student.with_suffix(".checkpoints").mkdir(exist_ok=True)
+        half.write_bytes(b"half")
+        self.world.results("beside").unlink()
+        for state in half.parent.glob("*.safetensors"):
+            state.unlink()
+        self.run_it("beside")
+        self.assertFalse(half.exists())
+        # A trained model that was moved away is missed.
+        student.rename(student.with_name("moved"))
+        self.run_it("beside", code=74, words=("moved or removed", "--fresh"))
+        self.run_it("other", "tasks.0.name=logs", code=78, words=("the run keeps its logs there",))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))
