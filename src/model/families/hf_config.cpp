@@ -256,6 +256,10 @@ std::optional<RopeConfig> HfConfig::rope_of(const std::string& layer_type, std::
   return json_rope(*root_, {path_, max_position_embeddings, theta, computes_, layer_type});
 }
 
+std::optional<double> HfConfig::rope_member(const std::string& name) const {
+  return json_rope_member(*root_, path_, name);
+}
+
 std::int64_t HfConfig::rotary_dim(std::int64_t head_dim, double absent) const {
   const double factor = json_partial_rotary_factor(*root_, path_, computes_).value_or(absent);
   if (factor == 1.0) return 0;

@@ -46,6 +46,8 @@ class HfConfig {
   // Of the layers of this type, where the config tells them apart.
   std::optional<RopeConfig> rope_of(const std::string& layer_type, std::int64_t max_position_embeddings,
                                     double theta) const;
+  // A number inside the rotary embedding's object, where it stands there.
+  std::optional<double> rope_member(const std::string& name) const;
   // By partial_rotary_factor; 0: all of the head.
   std::int64_t rotary_dim(std::int64_t head_dim, double absent = 1.0) const;
   Activation activation() const;  // hidden_act; absent: silu
