@@ -55,6 +55,8 @@ class HfConfig {
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;
   // Common names for the keys of {common name, the file's name}, of which the file's alone counts.
   void call(std::span<const std::pair<const char*, const char*>> keys);
+  // Two names of one value: a fault where both stand and differ.
+  void refuse_two(const std::string& one, const std::string& other) const;
   // The tensor file has read and applied quantization_config: it is no longer a fault.
   void accept_quantization();
   // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and
@@ -67,6 +69,7 @@ class HfConfig {
   std::string path_;
   std::unique_ptr<nlohmann::json> root_;
   std::span<const char* const> computes_{};
+  std::string activation_key_ = "hidden_act";  // the name in the file
 };
 
 }  // namespace magister
