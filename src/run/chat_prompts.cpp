@@ -147,6 +147,32 @@ std::vector<TextSpan> ChatPrompts::answers_by_prefix(const Chat& guarded, const 
   return spans;
 }
 
+// Every token that has a byte of a span is the assistant's, as in transformers: one that crosses the span's edge, too.
+std::vector<std::uint8_t> ChatPrompts::marks(const std::string& text, const std::vector<TokenId>& ids,
+                                             const std::vector<TextSpan>& spans) const {
+  std::vector<std::uint8_t> marks(ids.size(), 0);
+  const auto bytes_before = [&](std::size_t place) { return Tokenizer::without_guards(text.substr(0, place)).size(); };
+  const auto ends = tokenizer_.token_ends(Tokenizer::without_guards(text), ids);
+  // Where tokens do not spell the text, a place in it is the number of tokens that the text up to it and the whole have in common.
+  const auto place = [&](std::size_t bytes) {
+    const std::vector<TokenId> prefix = tokens(text.substr(0, bytes));
+    return std::mismatch(prefix.begin(), prefix.end(), ids.begin(), ids.end()).first - prefix.begin();
+  };
+  for (const TextSpan& span : spans) {
+    if (!ends) {
+      const auto begin = place(span.begin), end = std::max(begin, place(span.end));
+      std::fill(marks.begin() + begin, marks.begin() + end, std::uint8_t{1});
+      continue;
+    }
+    const std::size_t begin = bytes_before(span.begin), end = bytes_before(span.end);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::size_t token_begin = i == 0 ? 0 : (*ends)[i - 1], token_end = (*ends)[i];
+      if (std::max(begin, token_begin) < std::min(end, token_end)) marks[i] = 1;
+    }
+  }
+  return marks;
+}
+
 ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where) const {
   check_messages(given.messages, where);
   try {
@@ -157,16 +183,7 @@ ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const st
     MAGISTER_CHECK(!spans.empty(), ExitCode::kData,
                    "no message is the assistant's (nothing would be scored); remove the record or use `score: all`");
     MarkedTokens marked{tokens(chat.text), {}};
-    marked.assistant.assign(marked.ids.size(), 0);
-    // A place in the text is the number of tokens that the text up to it and the whole have in common.
-    const auto place = [&](std::size_t bytes) {
-      const std::vector<TokenId> prefix = tokens(chat.text.substr(0, bytes));
-      return std::mismatch(prefix.begin(), prefix.end(), marked.ids.begin(), marked.ids.end()).first - prefix.begin();
-    };
-    for (const TextSpan& span : spans) {
-      const auto begin = place(span.begin), end = std::max(begin, place(span.end));
-      std::fill(marked.assistant.begin() + begin, marked.assistant.begin() + end, std::uint8_t{1});
-    }
+    marked.assistant = marks(chat.text, marked.ids, spans);
     return marked;
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", where, error.what());

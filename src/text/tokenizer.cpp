@@ -111,16 +111,6 @@ bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
 
 constexpr std::string_view kGuard = "\xEF\xB7\x90";  // U+FDD0: no character, so no text has it
 
-std::string without_guards(std::string_view text) {
-  std::string plain;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(kGuard, begin), text.size());
-    plain += text.substr(begin, end - begin);
-    begin = end + kGuard.size();
-  }
-  return plain;
-}
-
 // Calls rest(text) for what lies between added tokens and token(index) for each of them.
 template <typename Rest, typename Token>
 void cut_at_added_tokens(const std::vector<AddedToken>& added,
@@ -204,7 +194,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std:
     const bool has_guards = options.guarded && part.find(kGuard) != std::string_view::npos;
     const bool at_start = part.data() == text.data();
     std::string normal;
-    if (has_guards) part = normal = without_guards(part);
+    if (has_guards) part = normal = Tokenizer::without_guards(part);
     if (model.normalizer) {
       if (!has_guards) normal = part;
       model.normalizer->apply(normal);
@@ -225,6 +215,16 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   std::vector<TokenId> ids;
   encode(text, options, ids);
   return ids;
+}
+
+std::string Tokenizer::without_guards(std::string_view text) {
+  std::string plain;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(kGuard, begin), text.size());
+    plain += text.substr(begin, end - begin);
+    begin = end + kGuard.size();
+  }
+  return plain;
 }
 
 std::string Tokenizer::guard_special_tokens(std::string_view text) const {

@@ -11,6 +11,7 @@ import unittest
 
 import h5py
 import numpy
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import tiny_world
@@ -18,6 +19,8 @@ import tiny_world
 PLAIN = ("{% for m in messages %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
 BLOCKS = ("{% for m in messages %}{% if m.role == 'assistant' %}assistant:\n{% generation %}{{ m.content }}<|end|>{% endgeneration %}{{ '\\n' }}"
           "{% else %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
+EDGES = ("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{{ '\\n' }}"
+         "{% else %}{{ m.content }}{% endif %}{% endfor %}")
 FORGETFUL = ("{% for m in messages %}{{ m.role }}:\n{{ m.content if loop.last else '...' }}<|end|>\n{% endfor %}"
              "{% if add_generation_prompt %}assistant:\n{% endif %}")
 
@@ -89,6 +92,39 @@ class Assistant(unittest.TestCase):
                 numpy.testing.assert_array_equal(found[scored], want[scored])
                 self.assertTrue((found[~scored] == -1).all() if column == "top_id" else numpy.isnan(found[~scored]).all())
             return hashlib.sha256(b"".join(file[f"teacher/{name}"][:].tobytes() for name in file["teacher"])).hexdigest()
+
+    def test_a_token_across_the_edge_of_an_answer(self):
+        """transformers marks every token that has a character of the answer: ".\\n" whose newline the template wrote, "oyes" that begins before."""
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        merges = [(".", "Ċ"), ("y", "e"), ("ye", "s"), ("o", "yes"), ("n", "o"), ("i", "t"), ("it", "no")]
+        texts = ["<|end|>", *letters, *(left + right for left, right in merges)]
+        tokenizer = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(texts)}, merges=merges))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.add_special_tokens(["<|end|>"])
+        file = self.world.model / "tokenizer.json"
+        usual = file.read_text(encoding="utf-8")
+        self.addCleanup(file.write_text, usual, encoding="utf-8")
+        tokenizer.save(str(file))
+        oracle = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+        chats = [[("user", "it<|end|>no"), ("assistant", "yes")], [("user", "a"), ("assistant", "It is.")],
+                 [("user", "itno"), ("assistant", "yes."), ("user", "b"), ("assistant", "")]]
+        chats = [[{"role": role, "content": text} for role, text in chat] for chat in chats]
+        data = pathlib.Path(self.scratch.name) / "edges.jsonl"
+        data.write_text("".join(json.dumps({"id": str(i), "m": chat}) + "\n" for i, chat in enumerate(chats)))
+        found = []
+        with h5py.File(self.run_it("edges", EDGES, "assistant", data=data, field="messages: m, special_tokens: tokens")) as results:
+            offset = results["samples/offset"][:].astype(int)
+            for begin, end in zip(offset, offset[1:]):
+                found.append((results["tokens/id"][begin:end].tolist(), results["tokens/assistant"][begin:end].tolist()))
+        for chat, (ids, marks) in zip(chats, found):
+            want = oracle.apply_chat_template(chat, chat_template=EDGES, return_assistant_tokens_mask=True, return_dict=True)
+            self.assertEqual((ids, marks), (want["input_ids"], want["assistant_masks"]))
+        # With guards in the text (a special token that a message only writes) places are those of the text without them.
+        with h5py.File(self.run_it("guarded", EDGES, "assistant", data=data)) as results:
+            first = slice(0, int(results["samples/offset"][1]))
+            marks = results["tokens/assistant"][first].tolist()
+            self.assertEqual(oracle.decode([i for i, m in zip(results["tokens/id"][first].tolist(), marks) if m]), "oyes")
 
     def test_special_tokens_in_messages(self):
         data = pathlib.Path(self.scratch.name) / "special.jsonl"

@@ -55,8 +55,10 @@ inline json base_config(const std::string& type) {
   config["architectures"] = json::array({classes.at(type)});
   if (type.starts_with("gemma")) config["hidden_act"] = "gelu_pytorch_tanh";
   if (type.starts_with("glm")) config["partial_rotary_factor"] = 0.7;  // 4 numbers of 6
+  if (type == "gpt_neox") config.erase("rope_theta");                  // its own name is rotary_emb_base
   if (type == "gpt2")
-    config.merge_patch(json::parse(R"({"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 128})"));
+    config.merge_patch(json::parse(R"({"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 128,
+                                     "hidden_act": null, "intermediate_size": null})"));
   return config;
 }
 

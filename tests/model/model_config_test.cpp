@@ -189,6 +189,26 @@ TEST_F(Config, GemmaReadsOldAndNewSpellings) {
   EXPECT_EQ(describe(gemma2).attn_logit_softcapping, 0.0);
 }
 
+// transformers' GPTNeoXConfig: the object, else rotary_emb_base and rotary_pct, else 10000 and 0.25.
+TEST_F(Config, GptNeoxRotaryEmbeddingInEachSpelling) {
+  const auto read = [&](const char* patch) {
+    json source = base_config("gpt_neox");
+    source.merge_patch(json::parse(R"({"hidden_size": 64, "head_dim": null, "num_key_value_heads": null})"));
+    source.merge_patch(json::parse(patch));
+    const ModelConfig config = describe(source);
+    return std::pair(config.rope.theta, config.rotary_dim);
+  };
+  using Read = std::pair<double, std::int64_t>;
+  EXPECT_EQ(read("{}"), Read(10000, 4));
+  EXPECT_EQ(read(R"({"rotary_emb_base": 300, "rotary_pct": 0.5})"), Read(300, 8));
+  EXPECT_EQ(read(R"({"rope_parameters": {"rope_type": "default"}, "rotary_emb_base": 300})"), Read(300, 4));
+  EXPECT_EQ(read(R"({"rope_scaling": {"type": "linear", "factor": 2.0}, "rotary_emb_base": 300})"), Read(300, 4));
+  EXPECT_EQ(read(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 200, "partial_rotary_factor": 0.5},
+                     "rotary_emb_base": 300, "rotary_pct": 1.0})"),
+            Read(200, 8));
+  EXPECT_EQ(read(R"({"rope_theta": 300, "rotary_emb_base": 300})"), Read(300, 4));
+}
+
 // The multiplier of what blocks add stands in those of the embeddings and of eps.
 TEST_F(Config, GraniteDividesTheResidualStream) {
   json source = base_config("granite");

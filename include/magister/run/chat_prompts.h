@@ -31,7 +31,7 @@ class ChatPrompts {
   // With answer_follows the text ends where the assistant is to begin. Throws Error(kData) with `where`. Thread-safe.
   std::vector<TokenId> encode(const Chat& chat, bool answer_follows, const std::string& where) const;
 
-  // The whole chat, and which of its tokens the assistant wrote: 1 for tokens inside the template's {% generation %} blocks, or,
+  // The whole chat, and which of its tokens the assistant wrote: 1 for tokens with a byte inside the template's {% generation %} blocks, or,
   // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
   // its end token excluded). Throws Error(kData) with `where` when the template writes a turn differently once others follow
   // (then no such place exists), or when there is no turn of the assistant. Thread-safe.
@@ -47,6 +47,8 @@ class ChatPrompts {
   RenderedChat render(const Chat& guarded, bool answer_follows) const;
   std::vector<TextSpan> answers_by_prefix(const Chat& guarded, const std::string& whole) const;
   std::vector<TokenId> tokens(const std::string& text) const;
+  std::vector<std::uint8_t> marks(const std::string& text, const std::vector<TokenId>& ids,
+                                  const std::vector<TextSpan>& spans) const;
 
   const Tokenizer& tokenizer_;
   std::optional<ChatTemplate> template_;

@@ -63,6 +63,11 @@ class Tokenizer {
   // Foreign text that goes into a template: a noncharacter (U+FDD0) inside every special token written in it, so that
   // encode() with `guarded` takes the template's special tokens as such and the text's as text.
   std::string guard_special_tokens(std::string_view text) const;
+  // The text as encode() with `guarded` reads it.
+  static std::string without_guards(std::string_view text);
+  // For each of the ids that `text` (without guards) became the byte where it ends in it; a token begins where the one before it ends. Nothing
+  // where the tokens do not spell the text: a normalizer has changed it, or a character has no token.
+  std::optional<std::vector<std::size_t>> token_ends(std::string_view text, std::span<const TokenId> ids) const;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = false) const;
 
   // What a token adds to a text before invalid UTF-8 is replaced; empty where no token has the id. id in [0, vocab_size()).

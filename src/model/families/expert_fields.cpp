@@ -10,6 +10,7 @@ constexpr std::int64_t kMostExperts = 1 << 12, kMostColumns = 1 << 22;
 
 void read_experts(const HfConfig& source, ModelConfig& config, const char* columns_key, std::int64_t absent_experts,
                   std::int64_t absent_per_token) {
+  source.refuse_two("num_local_experts", "num_experts");
   // Two names of one number; published configs have one of them.
   const char* key = source.has("num_local_experts") ? "num_local_experts" : "num_experts";
   config.num_experts = source.integer_or(key, absent_experts, 1, kMostExperts);

@@ -24,6 +24,17 @@ constexpr std::pair<const char*, const char*> kRenames[] = {
     {"mlp.down_proj.bias", "mlp.dense_4h_to_h.bias"}};
 constexpr const char* kIgnored[] = {"attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq"};
 
+// What the rotary embedding's object says, else this family's own key, else its default: transformers never looks at the common key beside them.
+double rope_number(const HfConfig& source, const char* common, const char* own, double absent, double most) {
+  const double value = source.rope_member(common).value_or(source.number_or(own, absent, 0.0, most));
+  const double beside = source.number_or(common, value, 0.0, most);
+  MAGISTER_CHECK(beside == value, ExitCode::kData,
+                 "{}: {} is {}, but {} by rope_parameters, {} or the family's default (which of the two the model was "
+                 "trained with is unknown); remove the wrong one",
+                 printable(source.path()), common, beside, value, own);
+  return value;
+}
+
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.norm_kind = NormKind::kLayer;
   config.norm_bias = config.mlp_bias = true;
@@ -38,10 +49,12 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  "{}: head_dim is {} (this family's is hidden_size / num_attention_heads = {} / {}); fetch the config "
                  "again",
                  printable(source.path()), config.head_dim, config.hidden_size, config.num_attention_heads);
-  config.rotary_dim = source.rotary_dim(config.head_dim, source.number_or("rotary_pct", 0.25, 0.0, 1.0));
-  // Older files' name, where neither of the newer ones stands.
-  if (!source.has("rope_theta") && !source.has("rope_parameters"))
-    config.rope.theta = source.number_or("rotary_emb_base", 10000.0, 1e-3, 1e15);
+  config.rotary_dim =
+      source.rotary_dim(config.head_dim, rope_number(source, "partial_rotary_factor", "rotary_pct", 0.25, 1.0));
+  config.rope.theta = rope_number(source, "rope_theta", "rotary_emb_base", 10000.0, 1e15);
+  MAGISTER_CHECK(config.rope.theta >= 1e-3, ExitCode::kData,
+                 "{}: rotary_emb_base is {} (numbers from 0.001 are bases); fetch the config again",
+                 printable(source.path()), config.rope.theta);
 }
 
 }  // namespace

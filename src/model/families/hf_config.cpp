@@ -203,8 +203,18 @@ std::vector<std::string> HfConfig::labels() const {
   return names;
 }
 
+void HfConfig::refuse_two(const std::string& one, const std::string& other) const {
+  MAGISTER_CHECK(
+      !has(one) || !has(other) || (*root_)[one] == (*root_)[other], ExitCode::kData,
+      "{}: {} is {} and {} is {} (two names of one value: which of them the weights have is unknown); remove "
+      "the wrong one",
+      printable(path_), one, json_shown((*root_)[one]), other, json_shown((*root_)[other]));
+}
+
 void HfConfig::call(std::span<const std::pair<const char*, const char*>> keys) {
   for (const auto& [common, theirs] : keys) {
+    refuse_two(common, theirs);
+    if (std::string_view(common) == "hidden_act") activation_key_ = theirs;
     const auto found = root_->find(theirs);
     if (found == root_->end()) {
       root_->erase(common);  // transformers does not look at it either
@@ -239,10 +249,10 @@ Activation HfConfig::activation() const {
   if (name == "gelu" && is_named(computes_, "gelu by the normal distribution")) return Activation::kGelu;
   if (name == "gelu" && is_named(computes_, "gelu")) return Activation::kGeluTanh;
   fail(ExitCode::kData,
-       "{}: hidden_act is \"{}\" (only silu and gelu_pytorch_tanh are computed in this family, and results would be "
+       "{}: {} is \"{}\" (only silu and gelu_pytorch_tanh are computed in this family, and results would be "
        "wrong); use "
        "another model",
-       printable(path_), printable(name));
+       printable(path_), activation_key_, printable(name));
 }
 
 RopeConfig HfConfig::rope(std::int64_t max_position_embeddings, double theta) const {
@@ -254,6 +264,10 @@ std::optional<RopeConfig> HfConfig::rope_of(const std::string& layer_type, std::
                                             double theta) const {
   if (!json_has_rope_of(*root_, path_, layer_type)) return std::nullopt;
   return json_rope(*root_, {path_, max_position_embeddings, theta, computes_, layer_type});
+}
+
+std::optional<double> HfConfig::rope_member(const std::string& name) const {
+  return json_rope_member(*root_, path_, name);
 }
 
 std::int64_t HfConfig::rotary_dim(std::int64_t head_dim, double absent) const {

@@ -46,6 +46,8 @@ class HfConfig {
   // Of the layers of this type, where the config tells them apart.
   std::optional<RopeConfig> rope_of(const std::string& layer_type, std::int64_t max_position_embeddings,
                                     double theta) const;
+  // A number inside the rotary embedding's object, where it stands there.
+  std::optional<double> rope_member(const std::string& name) const;
   // By partial_rotary_factor; 0: all of the head.
   std::int64_t rotary_dim(std::int64_t head_dim, double absent = 1.0) const;
   Activation activation() const;  // hidden_act; absent: silu
@@ -53,6 +55,8 @@ class HfConfig {
   std::vector<bool> sliding_layers(std::vector<bool> absent) const;
   // Common names for the keys of {common name, the file's name}, of which the file's alone counts.
   void call(std::span<const std::pair<const char*, const char*>> keys);
+  // Two names of one value: a fault where both stand and differ.
+  void refuse_two(const std::string& one, const std::string& other) const;
   // The tensor file has read and applied quantization_config: it is no longer a fault.
   void accept_quantization();
   // quantization_config, softcaps, experts, partial rotary embeddings, ... by name, but for what the family computes, which rope() and
@@ -65,6 +69,7 @@ class HfConfig {
   std::string path_;
   std::unique_ptr<nlohmann::json> root_;
   std::span<const char* const> computes_{};
+  std::string activation_key_ = "hidden_act";  // the name in the file
 };
 
 }  // namespace magister

@@ -204,6 +204,13 @@ bool is_named(std::span<const char* const> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+std::optional<double> json_rope_member(const nlohmann::json& root, const std::string& path, const std::string& name) {
+  const RopeObject rope = rope_object(root, path, "");
+  const auto* inside = rope.find(name.c_str());
+  if (inside == nullptr) return std::nullopt;
+  return json_number(*inside, path, rope.key + "." + name, kLeastFactor, kMostTheta);
+}
+
 std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
                                                  std::span<const char* const> computes) {
   constexpr const char* kKey = "partial_rotary_factor";

@@ -32,6 +32,8 @@ struct RopeReading {
 RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading);
 // Whether the object has a member for layers of this type.
 bool json_has_rope_of(const nlohmann::json& root, const std::string& path, const std::string& layer_type);
+// A number of the object for all layers.
+std::optional<double> json_rope_member(const nlohmann::json& root, const std::string& path, const std::string& name);
 // Of a head's numbers those that turn; 1: all. Beside the rotary embedding's object or in it.
 std::optional<double> json_partial_rotary_factor(const nlohmann::json& root, const std::string& path,
                                                  std::span<const char* const> computes);
