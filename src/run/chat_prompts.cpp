@@ -173,14 +173,15 @@ std::vector<std::uint8_t> ChatPrompts::marks(const std::string& text, const std:
   return marks;
 }
 
-ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where) const {
+ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where,
+                                                     bool needs_answer) const {
   check_messages(given.messages, where);
   try {
     const Chat guarded_chat = safe(given);
     const RenderedChat chat = render(guarded_chat, false);
     const std::vector<TextSpan> spans =
         chat.generated.empty() ? answers_by_prefix(guarded_chat, chat.text) : chat.generated;
-    MAGISTER_CHECK(!spans.empty(), ExitCode::kData,
+    MAGISTER_CHECK(!needs_answer || !spans.empty(), ExitCode::kData,
                    "no message is the assistant's (nothing would be scored); remove the record or use `score: all`");
     MarkedTokens marked{tokens(chat.text), {}};
     marked.assistant = marks(chat.text, marked.ids, spans);

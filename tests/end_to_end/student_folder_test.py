@@ -8,7 +8,7 @@ import unittest
 
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import tiny_world
 import train_test
@@ -77,6 +77,28 @@ class StudentFolder(unittest.TestCase):
         for name in ("spiece.model", "vocab.txt", "qwen.tiktoken", "tokenizer.json"):
             self.assertEqual((student / name).read_bytes(), (model / name).read_bytes())
         self.assertEqual((student / "chat_template.jinja").read_text(), CHAT)
+
+    def test_a_chat_without_an_answer_takes_no_part(self):
+        self.world.model = self.plain
+        template = self.folder / "marked.jinja"
+        template.write_text(train_test.ASSISTANT)
+        chats = self.folder / "unanswered.jsonl"
+        answered = [{"role": "user", "content": "plan"}, {"role": "assistant", "content": "unit of the shard"}]
+        chats.write_text("".join(json.dumps({"id": i, "m": answered[:1 if i == 2 else 2]}) + "\n" for i in range(4)))
+        keys = (f"model.chat_template={template}", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m")
+        self.run_it("unanswered", *keys, "tasks.0.assistant_only_loss=true", words=("1 of 4 records have no token to learn from",))
+
+    def test_log_probabilities_below_sixteen_bits(self):
+        model = self.model("steep")
+        weights = load_file(model / "model.safetensors")
+        weights["lm_head.weight"] *= 2e4
+        save_file(weights, model / "model.safetensors", {"format": "pt"})
+        text, self.world.text = self.world.text, tiny_world.EXPERIMENT
+        try:
+            for number, keys in enumerate((("tasks.0.encoding=compact",), ("tasks.0.logprob_dtype=f16",))):
+                self.run_it(f"steep-{number}", *keys, "tasks.0.top_k=64", code=65, words=("below what 16 bits hold", "`encoding: plain` with"))
+        finally:
+            self.world.text = text
 
     def test_what_stands_beside_the_results(self):
         self.world.model = self.plain

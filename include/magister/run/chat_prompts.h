@@ -34,12 +34,12 @@ class ChatPrompts {
   // The whole chat, and which of its tokens the assistant wrote: 1 for tokens with a byte inside the template's {% generation %} blocks, or,
   // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
   // its end token excluded). Throws Error(kData) with `where` when the template writes a turn differently once others follow
-  // (then no such place exists), or when there is no turn of the assistant. Thread-safe.
+  // (then no such place exists), or, with needs_answer, when there is no turn of the assistant. Thread-safe.
   struct MarkedTokens {
     std::vector<TokenId> ids;
     std::vector<std::uint8_t> assistant;
   };
-  MarkedTokens encode_marked(const Chat& chat, const std::string& where) const;
+  MarkedTokens encode_marked(const Chat& chat, const std::string& where, bool needs_answer) const;
 
  private:
   void add_variables(const ModelSection& section);

@@ -137,9 +137,20 @@ std::vector<std::byte> packed_rows(const at::Tensor& ids_TK, std::uint64_t bits)
   return rows;
 }
 
+// A half ends at -65504: a log-probability below would be stored as that of a token which is impossible.
+void check_range(const at::Tensor& logprob_Tk, const at::Tensor& half_Tk) {
+  const at::Tensor lost = at::logical_and(half_Tk.isinf(), at::isfinite(logprob_Tk));
+  MAGISTER_CHECK(
+      !lost.any().item<bool>(), ExitCode::kData,
+      "a log-probability of {:.6g} is below what 16 bits hold (it would be stored as minus infinity); choose "
+      "`encoding: plain` with `logprob_dtype: f32`, or a smaller top_k",
+      logprob_Tk.masked_select(lost).max().item<float>());
+}
+
 // What `encoding_error` promises of a half.
 void check_halves(const at::Tensor& logprob_Tk, const at::Tensor& half_Tk) {
-  const at::Tensor exact = logprob_Tk.to(at::kDouble), error = (half_Tk.to(at::kDouble) - exact).abs();
+  const at::Tensor exact = logprob_Tk.to(at::kDouble);
+  const at::Tensor error = at::where(exact == half_Tk.to(at::kDouble), 0.0, (half_Tk.to(at::kDouble) - exact).abs());
   const at::Tensor bound = at::clamp_min(exact.abs() * 0x1p-11, 0x1p-25);
   const at::Tensor wrong = at::logical_and(at::logical_not(error <= bound), at::logical_not(exact.isnan()));
   MAGISTER_CHECK(!wrong.any().item<bool>(), ExitCode::kInternal,
@@ -159,6 +170,7 @@ std::vector<ColumnBytes> teacher_rows(const ReducedLogits& logits, const PackedB
                  bad);
   check_alignment(logits, batch, scored_T);
   const at::Tensor logprob = half ? logits.top_logprob_Tk.to(at::kHalf) : logits.top_logprob_Tk;
+  if (half) check_range(logits.top_logprob_Tk, logprob);
   std::vector<ColumnBytes> columns = {{"/teacher/top_logprob", bytes_of(logprob)},
                                       {"/teacher/logsumexp", bytes_of(logits.logsumexp_T)},
                                       {"/teacher/target_logprob", bytes_of(logits.target_logprob_T)},

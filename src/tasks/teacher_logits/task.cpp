@@ -67,7 +67,7 @@ TeacherJob::TeacherJob(const TeacherLogitsConfig& config, const TaskInputs& inpu
 std::vector<SampleTokens> TeacherJob::encode_chat(const Record& record) const {
   const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, config_.dataset);
   if (!config_.assistant_only) return {chat_->encode(chat, false, record.where)};
-  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where);
+  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where, true);
   return {{std::move(marked.ids), std::move(marked.assistant)}};
 }
 

@@ -191,7 +191,7 @@ std::vector<SampleTokens> TrainJob::encode(const Record& record) const {
   }
   const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, config_.dataset);
   if (!config_.assistant_only) return {{chat_->encode(chat, false, record.where)}};
-  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where);
+  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where, false);
   return {{std::move(marked.ids), std::move(marked.assistant)}};
 }
 
