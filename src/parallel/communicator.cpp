@@ -43,9 +43,8 @@ void in_pieces(const Communicator::Handle& handle, std::size_t num_bytes, const 
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
-  // A process that no launcher started would start a daemon of Open MPI's, for MPI_Comm_spawn, which nothing here calls: 0.15 s, and
-  // processes and folders that stay when this one is killed. Nothing else reads the variable.
-  setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+  // Without a launcher Open MPI starts a daemon of its own, 0.15 s. ess_singleton_isolated would spare it, but then all such processes of
+  // a host share one session folder, and of two that start at once one fails (seen).
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
   thread_multiple_ = provided == MPI_THREAD_MULTIPLE;

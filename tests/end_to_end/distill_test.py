@@ -389,7 +389,7 @@ class Distill(unittest.TestCase):
         shutil.rmtree(self.folder_of("anew"))
         done = self.world.run("anew", 0)
         self.assertEqual(done.returncode, 74, done.stderr)
-        self.assertIn("the model of task student is not there", done.stderr)
+        self.assertIn("student: is not there, though", done.stderr)
 
 
 if __name__ == "__main__":

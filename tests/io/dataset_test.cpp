@@ -282,7 +282,8 @@ TEST_F(DatasetTest, WhatIsNoDataSetIsRefused) {
   expect_refused("absent", {folder_ / "absent.jsonl"}, ExitCode::kInputOutput, "cannot be opened");
   expect_refused("no match", {folder_ / "*.jsonl"}, ExitCode::kInputOutput, "no file matches");
   expect_refused("absent table", {folder_ / "x.parquet"}, ExitCode::kInputOutput, "cannot be opened");
-  expect_refused("HDF5", {write("x.h5", "x")}, ExitCode::kConfig, "(.jsonl, .json, .csv");
+  expect_refused("an unknown kind", {write("x.bin", "x")}, ExitCode::kConfig, "(.jsonl, .json, .csv");
+  expect_refused("no HDF5", {write("x.h5", "x")}, ExitCode::kData, "no HDF5 file");
   expect_refused("compressed twice", {write("x.parquet.gz", "x")}, ExitCode::kConfig, "\".gz\"");
   expect_refused("not compressed", {write("x.jsonl.gz", "x")}, ExitCode::kData, "data is damaged");
   config_.split = "test";
