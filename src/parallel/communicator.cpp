@@ -185,6 +185,15 @@ double Communicator::sum(double v) const { return reduce_one(handle(), v, MPI_DO
 double Communicator::max(double v) const { return reduce_one(handle(), v, MPI_DOUBLE, MPI_MAX); }
 double Communicator::min(double v) const { return reduce_one(handle(), v, MPI_DOUBLE, MPI_MIN); }
 
+void Communicator::sum(std::span<float> values) const {
+  if (!handle_) return;
+  const std::size_t most = std::max<std::size_t>(handle_->piece_bytes / sizeof(float), 1);
+  for (std::size_t done = 0; done < values.size(); done += most) {
+    const auto count = static_cast<int>(std::min(most, values.size() - done));
+    MAGISTER_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, values.data() + done, count, MPI_FLOAT, MPI_SUM, handle_->comm));
+  }
+}
+
 std::uint64_t Communicator::exclusive_sum(std::uint64_t value) const {
   if (!handle_) return 0;
   std::uint64_t result = 0;

@@ -12,6 +12,7 @@
 #include "magister/core/sha256.h"
 #include "magister/io/checkpoint/lora_adapter.h"
 #include "magister/io/checkpoint/model_path.h"
+#include "magister/model/random_weights.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
 #include "magister/text/chat_template.h"
@@ -143,6 +144,7 @@ namespace {
 
 // A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
 ModelSection with_its_base(ModelSection section) {
+  if (section.random) return section;
   std::error_code error;
   const fs::path folder = section.path;
   if (fs::exists(folder / "config.json", error) || !fs::exists(folder / "adapter_config.json", error)) return section;
@@ -160,6 +162,15 @@ ModelSection with_its_base(ModelSection section) {
 }
 
 std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
+  if (section.random) {
+    const std::string& tokenizer = section.random->tokenizer;
+    MAGISTER_CHECK(
+        tokenizer.empty() || fs::is_directory(tokenizer) || tokenizer.ends_with(".gguf"), ExitCode::kConfig,
+        "model.tokenizer: {} is neither a folder nor a .gguf file (a model's tokenizer is taken over with all "
+        "that belongs to it); name the model that it is of",
+        printable(tokenizer));
+    return random_weights(describe_config((fs::path(section.path) / "config.json").string()), section.random->seed);
+  }
   std::unique_ptr<TensorFile> file = TensorFile::open(section.path);
   if (section.adapter.empty()) return file;
   MAGISTER_CHECK(file->metadata().empty(), ExitCode::kConfig,
@@ -180,15 +191,34 @@ Checkpoint::Checkpoint(const ModelSection& section)
       file_(open_tensors(section_)),
       description_(describe_model(section_.path, *file_)) {}
 
+const std::string& Checkpoint::tokenizer_path() const {
+  return section_.random && !section_.random->tokenizer.empty() ? section_.random->tokenizer : section_.path;
+}
+
 const Tokenizer& Checkpoint::tokenizer() {
-  if (!tokenizer_) tokenizer_ = std::make_unique<const Tokenizer>(load_tokenizer(path(), *file_));
+  if (tokenizer_) return *tokenizer_;
+  const bool is_another = tokenizer_path() != path();
+  auto tokenizer =
+      std::make_unique<const Tokenizer>(is_another ? load_tokenizer(tokenizer_path()) : load_tokenizer(path(), *file_));
+  MAGISTER_CHECK(!is_another || tokenizer->vocab_size() <= config().vocab_size, ExitCode::kConfig,
+                 "model.tokenizer: {} has {} tokens, and {}/config.json a vocabulary of {} (some would have no row); "
+                 "raise vocab_size",
+                 printable(tokenizer_path()), tokenizer->vocab_size(), printable(path()), config().vocab_size);
+  tokenizer_ = std::move(tokenizer);
   return *tokenizer_;
 }
 
 const ChatSource* Checkpoint::chat_source() {
   if (!chat_) {
-    ChatSource source =
-        fs::is_directory(path()) ? source_in_folder(path()) : source_in_gguf(path(), file_->metadata(), tokenizer());
+    const std::string& from = tokenizer_path();
+    ChatSource source;
+    if (fs::is_directory(from)) {
+      source = source_in_folder(from);
+    } else if (from == path()) {
+      source = source_in_gguf(from, file_->metadata(), tokenizer());
+    } else if (from.ends_with(".gguf")) {
+      source = source_in_gguf(from, TensorFile::open(from)->metadata(), tokenizer());
+    }
     take_override(section_.chat_template, source);
     chat_.emplace();
     if (!source.name.empty()) *chat_ = std::move(source);
@@ -203,7 +233,12 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
 
 Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll) const {
   const std::string ends = end_tokens_ ? fmt::format("{}", fmt::join(*end_tokens_, " ")) : "none";
-  Attributes all = {{"model_sha256", model_sha256(world, path(), *file_, poll)},
+  const std::string model =
+      section_.random ? sha256_hex(fmt::format("{} random {}",
+                                               files_sha256(world, {(fs::path(path()) / "config.json").string()}, poll),
+                                               section_.random->seed))
+                      : model_sha256(world, path(), *file_, poll);
+  Attributes all = {{"model_sha256", model},
                     {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},
                     {"end_tokens", ends.empty() ? std::string("none") : ends}};

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "magister/core/error.h"
-#include "magister/io/checkpoint/model_path.h"
 #include "magister/parallel/mpi_hints.h"
 
 namespace magister {
@@ -199,74 +198,7 @@ namespace {
 
 constexpr const char* kPlainName = "^[A-Za-z0-9_-]{1,100}$";
 
-// Of a task's own section: the model that an earlier task trains, or a path.
-void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
-  model.task = section.optional_text("task").value_or("");
-  ConfigNode named = section.only_if(
-      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
-  model.path = find_model(named.text("path"));
-  section.one_of({"path", "task"});
-  for (const auto& [name, start] : experiment.trained) {
-    if (name == model.task) model.begins_as = start.task.empty() ? start.path : start.begins_as;
-  }
-  if (!model.task.empty()) model.path = experiment.folder() + "/" + model.task;
-}
-
-// experiment: of a task's own section.
-ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) {
-  ModelSection model;
-  if (experiment != nullptr) {
-    read_source(section, *experiment, model);
-  } else {
-    model.path = find_model(section.text("path"));
-  }
-  model.adapter = find_model(section.optional_text("adapter").value_or(""));
-  model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
-  model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
-  if (model.quantization != "none" && model.dtype == "fp8") {
-    section.reject("dtype",
-                   "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
-  }
-  const bool quantized = model.quantization != "none";
-  model.quantization_group =
-      section
-          .only_if(
-              quantized,
-              "a group is given without a quantization (nothing would be grouped); set quantization to int8 or int4, "
-              "or remove it")
-          .integer_or_auto_among("quantization_group", {0, 32, 64, 128});
-  model.quantization_loss =
-      section
-          .only_if(
-              quantized,
-              "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
-              "or remove it")
-          .integer("quantization_loss", 0, 0, 1 << 20);
-  model.chat_template = section.optional_text("chat_template").value_or("");
-  model.chat_template_kwargs = section.value_map("chat_template_kwargs");
-  model.chat_template_kwargs_place = section.place("chat_template_kwargs");
-  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
-  section.also_called("adapter",
-                      {"lora", "peft", "lora_path", "adapter_path", "adapter_name_or_path", "peft_model_id"});
-  section.also_called("dtype", {"torch_dtype"});
-  section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
-  section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});
-  section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
-  return model;
-}
-
 }  // namespace
-
-ModelSection ModelSection::stand_in() const {
-  ModelSection section = *this;
-  if (!task.empty()) section.path = begins_as;
-  return section;
-}
-
-ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment) {
-  if (std::optional<ConfigNode> own = task.optional_section("model")) return read_model(*own, &experiment);
-  return experiment.has_model ? experiment.model : read_model(task.section("model"), &experiment);
-}
 
 std::string read_task_name(ConfigNode& task, const std::string& fallback) {
   const std::string name = task.text("name", fallback);
@@ -311,7 +243,7 @@ ExperimentConfig read_experiment_config(ConfigNode& root) {
   read_output(root, experiment);
   if (std::optional<ConfigNode> model = root.optional_section("model")) {
     experiment.has_model = true;
-    experiment.model = read_model(*model, nullptr);
+    experiment.model = read_shared_model(*model);
   }
   experiment.layout = read_layout(root);
   experiment.run = read_run(root);

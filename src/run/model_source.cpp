@@ -76,6 +76,9 @@ SentencePieceEnds ends_beside(const std::filesystem::path& model) {
 
 // What kind of file it is is told from its name; tokenizer.model is SentencePiece's or, of Llama 3, a tiktoken list.
 Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
+  if (path.extension() == ".gguf")
+    return Tokenizer::from_gguf(gguf_vocabulary(TensorFile::open(path.string())->metadata(), path.string()),
+                                path.string());
   const std::string content = read_tokenizer_file(path), name = path.filename().string();
   if (name.starts_with("tekken") && name.ends_with(".json")) return Tokenizer::from_tekken(content, path.string());
   if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string());
@@ -86,8 +89,8 @@ Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
               : Tokenizer::from_sentencepiece(content, path.string(), ends_beside(path));
 }
 
-constexpr const char* kVocabularies[] = {"tokenizer.json",          "tekken.json",  "tokenizer.model", "spiece.model",
-                                         "sentencepiece.bpe.model", "qwen.tiktoken"};
+constexpr const char* kVocabularies[] = {"tokenizer.json",          "tekken.json",   "tokenizer.model", "spiece.model",
+                                         "sentencepiece.bpe.model", "qwen.tiktoken", "tokenizer.gguf"};
 
 Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
   std::error_code error;
@@ -95,8 +98,8 @@ Tokenizer tokenizer_in_folder(const std::filesystem::path& folder) {
     if (std::filesystem::is_regular_file(folder / name, error)) return tokenizer_of_file(folder / name);
   }
   fail(ExitCode::kData,
-       "{}: no such file, nor tekken.json, tokenizer.model, spiece.model, sentencepiece.bpe.model or qwen.tiktoken "
-       "(text cannot be turned into tokens); put the model's tokenizer.json there",
+       "{}: no such file, nor tekken.json, tokenizer.model, spiece.model, sentencepiece.bpe.model, qwen.tiktoken or "
+       "tokenizer.gguf (text cannot be turned into tokens); put the model's tokenizer.json there",
        printable((folder / "tokenizer.json").string()));
 }
 

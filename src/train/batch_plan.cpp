@@ -29,14 +29,16 @@ BatchPlan::BatchPlan(std::vector<std::uint32_t> lengths, const BatchOptions& opt
       std::count_if(lengths_.begin(), lengths_.end(), [](std::uint32_t length) { return length > 0; }));
   epoch_begins_ = {0};
   if (num_samples_ == 0) return;
-  const auto steps_of = [&](std::uint64_t epoch) {
-    const std::uint64_t sequences = options_.packing ? sequences_of(epoch).size() : num_samples_;
-    return (sequences + options_.global_batch - 1) / options_.global_batch;
+  // A number of single samples is the same in every epoch; all else depends on their order.
+  const bool counts = !options_.packing && options_.batch_tokens == 0;
+  const auto number_of = [&](std::uint64_t epoch) {
+    return counts ? (num_samples_ + options_.global_batch - 1) / options_.global_batch
+                  : steps_of(sequences_of(epoch)).size() - 1;
   };
   for (std::uint64_t epoch = 0;; ++epoch) {
     const double rest = options_.epochs - static_cast<double>(epoch);
     if (options_.steps > 0 ? epoch_begins_.back() >= options_.steps : rest <= 0) break;
-    const std::uint64_t steps = steps_of(epoch);
+    const std::uint64_t steps = number_of(epoch);
     // A part of an epoch is so many of its steps, rounded up; 1.1 epochs of 10 are 11, though 1.1 - 1 is more than 0.1 in binary.
     const bool part = options_.steps == 0 && rest < 1;
     epoch_begins_.push_back(
@@ -76,15 +78,33 @@ std::vector<Samples> BatchPlan::sequences_of(std::uint64_t epoch) const {
   return sequences;
 }
 
+std::vector<std::uint64_t> BatchPlan::steps_of(const std::vector<Samples>& sequences) const {
+  std::vector<std::uint64_t> begins = {0};
+  std::uint64_t filled = 0;
+  for (std::uint64_t i = 0; i < sequences.size(); ++i) {
+    const std::uint64_t more = tokens_of(sequences[i]);
+    const bool full =
+        options_.batch_tokens > 0 ? filled + more > options_.batch_tokens : i - begins.back() == options_.global_batch;
+    if (full && i > begins.back()) {
+      begins.push_back(i);
+      filled = 0;
+    }
+    filled += more;
+  }
+  begins.push_back(sequences.size());
+  return begins;
+}
+
 std::vector<Samples> BatchPlan::micro_batches(std::uint64_t step) {
   MAGISTER_ASSERT(step < num_steps_);
   const std::uint64_t epoch = epoch_of(step);
   if (epoch_ != epoch) {
     sequences_ = sequences_of(epoch);
+    steps_ = steps_of(sequences_);
     epoch_ = epoch;
   }
-  const std::uint64_t begin = (step - epoch_begins_[epoch]) * options_.global_batch;
-  const std::uint64_t end = std::min<std::uint64_t>(sequences_.size(), begin + options_.global_batch);
+  const auto in_epoch = static_cast<std::size_t>(step - epoch_begins_[epoch]);
+  const std::uint64_t begin = steps_[in_epoch], end = steps_[in_epoch + 1];
   std::uint64_t tokens = 0;
   for (std::uint64_t i = begin; i < end; ++i) tokens += tokens_of(sequences_[i]);
   const std::uint64_t most = std::max(kLeastTokens, std::min(kMostTokens, tokens / 8));

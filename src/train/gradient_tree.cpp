@@ -22,8 +22,8 @@ IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_r
   return {num_micro_batches * r / n, num_micro_batches * (r + 1) / n};
 }
 
-GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_batches)
-    : world_(world), num_micro_batches_(num_micro_batches) {
+GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_batches, bool fast)
+    : world_(world), num_micro_batches_(num_micro_batches), fast_(fast) {
   MAGISTER_ASSERT(num_micro_batches > 0);
   while ((std::uint64_t{1} << levels_) < num_micro_batches) ++levels_;
 }
@@ -42,8 +42,17 @@ int GradientTree::owner_of(Node node) const {
   return -1;
 }
 
-void GradientTree::add(std::uint64_t micro_batch, at::Tensor flat_gradient) {
-  Node node{0, micro_batch};
+at::Tensor GradientTree::take_other_half(std::uint64_t micro_batch) {
+  const std::lock_guard lock(mutex_);
+  const auto found = nodes_.find({0, micro_batch ^ 1});
+  if (found == nodes_.end() || owner_of({1, micro_batch / 2}) != world_.rank()) return {};
+  at::Tensor other = std::move(found->second);
+  nodes_.erase(found);
+  return other;
+}
+
+void GradientTree::add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool pair) {
+  Node node = pair ? Node{1, micro_batch / 2} : Node{0, micro_batch};
   while (node.first < levels_) {
     const Node sibling{node.first, node.second ^ 1}, parent{node.first + 1, node.second / 2};
     if (owner_of(parent) != world_.rank()) break;
@@ -89,7 +98,16 @@ GradientTree::Part GradientTree::reduce(Node node, std::int64_t bucket, std::int
   return {left.owner, left.owner == me ? left.values : at::Tensor()};
 }
 
+at::Tensor GradientTree::fast_sum(std::int64_t flat_size) {
+  at::Tensor own;  // a rank may have no micro-batch
+  for (auto& [node, values] : nodes_) own = own.defined() ? own.add_(values) : std::move(values);
+  if (!own.defined()) own = at::zeros({flat_size}, at::kFloat);
+  world_.sum(std::span(own.data_ptr<float>(), static_cast<std::size_t>(flat_size)));
+  return own;
+}
+
 at::Tensor GradientTree::sum(std::int64_t flat_size) {
+  if (fast_ && world_.size() > 1) return fast_sum(flat_size);
   const Node root{levels_, 0};
   at::Tensor out;
   for (std::int64_t begin = 0, bucket = 0; begin < flat_size; begin += kBucket, ++bucket) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "magister/train/gradient_tree.h"
@@ -25,7 +26,7 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       weights_(lora_ ? lora_->first_values() : layout_.read(file)),
       state_(new_optimizer_state(trained())) {}
 
-Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const {
+Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient) const {
   const at::Tensor& weights = model_weights();
   TrunkPass pass(layout_, weights, batch.tokens, options_.recompute,
                  lora_ ? std::optional<LoraWeights>({*lora_, weights_}) : std::nullopt);
@@ -33,15 +34,20 @@ Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, at::Tensor&
   HeadLossOptions head;
   head.distill = options_.distill;
   head.scaling = {config.logit_scale, config.final_logit_softcapping};
-  at::Tensor head_gradient = lora_ ? at::Tensor() : layout_.view(flat_gradient, layout_.head());
+  const auto zeros = [&](std::size_t parameter) { return at::zeros(layout_.all()[parameter].shape, at::kFloat); };
+  at::Tensor head_gradient = lora_ ? at::Tensor() : zeros(layout_.head());
   HeadLossTargets targets = batch.targets;
   if (batch.read_teacher) batch.read_teacher(targets);
   const HeadLossResult result =
       head_loss(pass.hidden_TD(), layout_.view(weights, layout_.head()), targets, head, scale, head_gradient);
   targets = {};
   if (!std::isfinite(result.loss)) return {result.loss, 0.0};
-  pass.backward(result.hidden_gradient_TD, flat_gradient);
-  return {result.loss, std::isfinite(flat_gradient.sum().item<double>()) ? 1.0 : 0.0};
+  const bool tied = layout_.head() == layout_.embeddings();
+  at::Tensor embedding_gradient = lora_ || tied ? head_gradient : zeros(layout_.embeddings());
+  if (!lora_ && !tied) gradient.put(layout_.head(), std::exchange(head_gradient, {}));
+  pass.backward(result.hidden_gradient_TD, embedding_gradient, gradient);
+  if (!lora_) gradient.put(layout_.embeddings(), embedding_gradient);
+  return {result.loss, gradient.finite() ? 1.0 : 0.0};
 }
 
 namespace {
@@ -78,13 +84,15 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
                  "a step of {} micro-batches has no token to learn from (its loss would be 0 / 0); report this",
                  num_micro_batches);
   const double scale = 1.0 / static_cast<double>(result.tokens);
-  GradientTree tree(world_, num_micro_batches);
+  GradientTree tree(world_, num_micro_batches, options_.fast_sums);
   std::vector<Outcome> outcomes(own.size());
   pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
-    at::Tensor flat_gradient = at::zeros({trained().flat_size()}, at::kFloat);
     const auto i = static_cast<std::size_t>(index);
-    outcomes[i] = run(own[i], scale, flat_gradient);
-    tree.add(range.begin + i, std::move(flat_gradient));
+    at::Tensor other_half = tree.take_other_half(range.begin + i);
+    const bool pair = other_half.defined();
+    MicroGradient micro_gradient(trained(), std::move(other_half));
+    outcomes[i] = run(own[i], scale, micro_gradient);
+    tree.add(range.begin + i, micro_gradient.take(), pair);
     if (alive) alive();
   });
   const std::vector<Outcome> all = gathered(world_, outcomes);

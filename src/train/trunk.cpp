@@ -10,13 +10,11 @@
 #include <numeric>
 
 #include "magister/model/layer_shape.h"
+#include "train/fused_ops.h"
+#include "train/trained_linear.h"
 
 namespace magister {
 namespace {
-
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + eps));
-}
 
 // A block's norm on what it reads (centred: a layer norm) or on what it adds.
 struct Norm {
@@ -26,24 +24,9 @@ struct Norm {
 
   at::Tensor operator()(const at::Tensor& x) const {
     if (!weight.defined()) return x;
-    return centred ? at::layer_norm(x, weight.sizes(), weight, {}, eps) : rms_norm(x, weight, eps);
+    return centred ? at::layer_norm(x, weight.sizes(), weight, {}, eps) : fused_rms_norm(x, weight, eps);
   }
 };
-
-// The first `turning` numbers of each head rotate: halves (a, b) -> (a cos - b sin, b cos + a sin), or, where the file keeps rows of q
-// and k as pairs, neighbours. Scores are the same in both orders, as long as q and k have the same.
-at::Tensor rotated(const at::Tensor& x_THE, const RopeTable& rope, std::int64_t turning, bool interleaved) {
-  if (turning == 0) return x_THE;
-  const at::Tensor cos = rope.cos_PE2.unsqueeze(1), sin = rope.sin_PE2.unsqueeze(1);
-  const at::Tensor turns = x_THE.narrow(-1, 0, turning);
-  const std::int64_t T = x_THE.size(0), H = x_THE.size(1), half = turning / 2;
-  const auto parts = interleaved ? turns.reshape({T, H, half, 2}).unbind(-1) : turns.chunk(2, -1);
-  const at::Tensor first = parts[0] * cos - parts[1] * sin, second = parts[1] * cos + parts[0] * sin;
-  const at::Tensor turned =
-      interleaved ? at::stack({first, second}, -1).view({T, H, turning}) : at::cat({first, second}, -1);
-  if (turning == x_THE.size(-1)) return turned;
-  return at::cat({turned, x_THE.narrow(-1, turning, x_THE.size(-1) - turning)}, -1);
-}
 
 at::Tensor visible_keys(std::int64_t length, std::int64_t window) {
   const at::Tensor at = at::arange(length, at::kLong), distance = at.unsqueeze(1) - at.unsqueeze(0);
@@ -102,9 +85,8 @@ class LayerWeights {
   }
   at::Tensor linear(const at::Tensor& x, std::string TensorNames::Layer::* weight,
                     std::string TensorNames::Layer::* bias) const {
-    const at::Tensor b = (*this)(bias);
     const std::size_t row = row_of(weight);
-    const at::Tensor out = at::linear(x, weights_[row], b.defined() ? std::optional(b) : std::nullopt);
+    const at::Tensor out = trained_linear(x, weights_[row], (*this)(bias));
     const auto& [a_RK, b_NR] = factors_[row];
     return a_RK.defined() ? out + at::linear(at::linear(x, a_RK), b_NR) * scale_ : out;
   }
@@ -134,8 +116,9 @@ at::Tensor attention(const at::Tensor& input_TD, const LayerWeights& weights, co
     const at::Tensor norm_weight = weights.norm(norm);
     // Over each head, or over all heads at once where the weight is as wide.
     if (norm_weight.defined())
-      x = rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps).reshape({T, heads * E});
-    return rotated(x.view({T, heads, E}), rope, shape.rotary_dim, interleaved);
+      x = fused_rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps);
+    x = x.view({T, heads, E});
+    return shape.rotary_dim == 0 ? x : fused_rotation(x, rope, shape.rotary_dim, interleaved);
   };
   const at::Tensor q_THE = project(&Names::q_proj, &Names::q_bias, &Names::q_norm, H);
   const auto for_all_heads = [&](const at::Tensor& x_TKE) {
@@ -155,9 +138,10 @@ at::Tensor attention(const at::Tensor& input_TD, const LayerWeights& weights, co
 
 at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, Activation activation) {
   const at::Tensor gate_TF = weights.linear(input_TD, &Names::gate_proj, &Names::gate_bias);
-  const at::Tensor active_TF = activation == Activation::kSilu ? at::silu(gate_TF) : at::gelu(gate_TF, "tanh");
-  return weights.linear(active_TF * weights.linear(input_TD, &Names::up_proj, &Names::up_bias), &Names::down_proj,
-                        &Names::down_bias);
+  const at::Tensor up_TF = weights.linear(input_TD, &Names::up_proj, &Names::up_bias);
+  const at::Tensor active_TF =
+      activation == Activation::kSilu ? fused_silu_product(gate_TF, up_TF) : at::gelu(gate_TF, "tanh") * up_TF;
+  return weights.linear(active_TF, &Names::down_proj, &Names::down_bias);
 }
 
 // A leaf of its own for this pass: several threads differentiate by the same weights.
@@ -236,37 +220,37 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   return hidden_TD + mlp_output(feed_forward(mlp_input_TD, weights, shape.activation));
 }
 
-void TrunkPass::add_gradients(std::size_t layer, std::span<const at::Tensor> gradients,
-                              at::Tensor& flat_gradient) const {
+void TrunkPass::put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (lora_) {
       const LoraLayout::Pair& pair = lora_->layout.pairs(layer)[i / 2];
-      lora_->layout.view(flat_gradient, i % 2 == 0 ? pair.a : pair.b).add_(gradients[i]);
+      gradient.put(i % 2 == 0 ? pair.a : pair.b, gradients[i]);
     } else {
       const bool is_norm = layer == layout_.layers().size();
-      layout_.view(flat_gradient, is_norm ? layout_.norm() : layout_.layers()[layer].parameters[i]).add_(gradients[i]);
+      gradient.put(is_norm ? layout_.norm() : layout_.layers()[layer].parameters[i], gradients[i]);
     }
   }
 }
 
-void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& flat_gradient) {
+void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embedding_gradient_VD,
+                         MicroGradient& gradient) {
   at::Tensor gradient_TD = hidden_gradient_TD;
   for (std::size_t layer = kept_.size(); layer-- > 0;) {
     Kept kept = std::move(kept_[layer]);
     if (!kept.output_TD.defined()) kept = run_layer(layer, kept.input_TD, true);
     std::vector<at::Tensor> inputs = lora_ ? kept.factors : kept.parameters;
     const std::size_t num_trained = inputs.size();
-    if (!lora_ || layer > 0) inputs.push_back(kept.input_TD);  // frozen embeddings need no gradient
+    if (embedding_gradient_VD.defined() || layer > 0) inputs.push_back(kept.input_TD);
     if (inputs.empty()) return;
     const std::vector<at::Tensor> gradients = torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD});
     gradient_TD = gradients.back();
     const c10::NoGradGuard no_graph;
-    add_gradients(layer, std::span(gradients).first(num_trained), flat_gradient);
+    put_gradients(layer, std::span(gradients).first(num_trained), gradient);
   }
-  if (lora_) return;
+  if (!embedding_gradient_VD.defined()) return;
   const c10::NoGradGuard no_graph;
-  layout_.view(flat_gradient, layout_.embeddings())
-      .index_add_(0, batch_.token_ids_T, gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));
+  embedding_gradient_VD.index_add_(0, batch_.token_ids_T,
+                                   gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));
 }
 
 std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t longest, bool recompute) {

@@ -47,13 +47,14 @@ GOOD = {
          "label": "l", "classes": 4, "low_mass": 0.25, "chat_template": "off", "max_prompt_length": 9, "max_sequences": 1, "token_budget": 1, "share_prefixes": False},
         {"task": "judge", "name": "k", "dataset": {"path": "x"}, "prompts": [{"named": "strict"}, {"system": "s", "user": "u"}]},
         {"task": "train", "name": "s", "model": {"path": "m", "dtype": "f32"}, "objective": "lm", "dataset": {"path": "x", "messages": "m"}, "assistant_only_loss": True,
-         "train": {"epochs": 1.5, "steps": 9, "global_batch": 4, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
+         "train": {"epochs": 1.5, "steps": 9, "batch_tokens": 4096, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
                    "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
                    "adapter": {"rank": 4, "alpha": 16, "targets": ["q_proj", "v_proj"], "rank_stabilized": True}}},
         {"task": "train", "name": "d", "model": {"task": "s"}, "objective": "distill", "teacher": {"task": "t"},
          "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}},
         {"task": "generate", "name": "u", "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
+        {"task": "train", "name": "n", "model": {"config": "c", "seed": 3, "tokenizer": "m"}, "dataset": {"path": "x"}, "train": {"global_batch": 4}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -75,11 +76,12 @@ BAD = [
     ("tasks.2.ignore_eos", "yes"), ("tasks.2.share_prefixes", 1), ("tasks.4.constraint.choices", ["a"]), ("tasks.4.constraint.choice", []), ("tasks.5.mode", "grade"),
     ("tasks.5.method", "think"), ("tasks.5.read", "all"), ("tasks.5.max_new_tokens", 0), ("tasks.5.combine", "mean"), ("tasks.5.prompt.name", "letters"), ("tasks.5.fields.reference", "r"),
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
-    ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.max_length", 1),
+    ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.batch_tokens", 0), ("tasks.10.train.global_batch", 0), ("tasks.7.train.sync_batch_norm", "on"), ("tasks.7.train.max_length", 1),
     ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
     ("tasks.7.dataset", REMOVED), ("tasks.8.model", {"task": "s", "path": "m"}), ("tasks.8.model.task", []), ("tasks.8.teacher", REMOVED),
     ("tasks.8.teacher", {}), ("tasks.8.teacher.path", "x.h5"), ("tasks.8.distill.loss", "kl"), ("tasks.8.distill.tail", "ghost"), ("tasks.8.distill.beta", 2),
     ("tasks.8.distill.temperature", 0), ("tasks.8.distill.lm_weight", -1), ("tasks.9.model.path", "m"),
+    ("tasks.10.model.config", []), ("tasks.10.model.seed", -1), ("tasks.10.model.path", "m"),
     ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
 ]
 

@@ -2,6 +2,7 @@
 0.2 s to load), a small data set of uneven records, and runs of the real program under mpirun.
 """
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
@@ -18,14 +20,34 @@ WORDS = ("plan unit shard logit the of and a über año мир 数据 café 12 3
          "others do not: tokenizer, teacher, student, judge.").split()
 
 
+ORACLE = pathlib.Path(__file__).resolve().parent.parent / "oracle"
+
+
 def make_model(folder, seed=0, **changes):
     """A folder as Hugging Face saves it: config.json, model.safetensors, tokenizer.json. The weights are tiny_models.fill()'s: logits vary
-    by several nats, so that a product or a rotation that is left out moves them by more than any tolerance."""
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+    by several nats, so that a product or a rotation that is left out moves them by more than any tolerance. The same model is made once
+    a build, for importing transformers takes five seconds and two dozen tests need nothing else of it."""
+    if "MAGISTER_BUILD_DIR" not in os.environ:  # beside a GPU there is no build, only what it made
+        return save_model(pathlib.Path(folder), seed, changes)
+    made_of = [pathlib.Path(__file__).read_bytes(), (ORACLE / "tiny_models.py").read_bytes(), importlib.metadata.version("transformers").encode(),
+               json.dumps([seed, changes], sort_keys=True).encode()]
+    kept = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "tests/tiny-models" / hashlib.sha256(b"\0".join(made_of)).hexdigest()
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        making = pathlib.Path(tempfile.mkdtemp(dir=kept.parent))
+        save_model(making, seed, changes)
+        try:
+            making.rename(kept)
+        except OSError:  # another test was faster
+            shutil.rmtree(making)
+    return pathlib.Path(shutil.copytree(kept, folder, dirs_exist_ok=True))
+
+
+def save_model(folder, seed, changes):
+    sys.path.insert(0, str(ORACLE))
     import tiny_models
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM
-    folder = pathlib.Path(folder)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

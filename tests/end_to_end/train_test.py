@@ -144,6 +144,12 @@ class Train(unittest.TestCase):
             self.world.forget("bits")
             self.train("bits", ranks, "tasks.0.train.gradient_checkpointing=false", OMP_NUM_THREADS=threads)
             self.assertEqual(self.content("bits"), one, f"{ranks} ranks")
+        # Sums in any order: other bits, the same numbers.
+        self.train("fast", 1, "layout.collectives=fast")
+        fast = self.train("fast-three", 3, "layout.collectives=fast")
+        alone, found = self.curves("fast"), self.curves("bits")
+        numpy.testing.assert_array_equal(alone["loss"], found["loss"])
+        self.assertLess(abs(fast["loss"] / found["loss"] - 1).max(), 3e-6)
         for number, point in enumerate(("train.step.begin@6:kill", "train.save.begin@2:kill", "train.folder.written:kill")):
             self.world.forget("bits")
             self.assertNotEqual(self.world.run("bits", 2, MAGISTER_FAIL_POINT=point).returncode, 0)
@@ -256,7 +262,8 @@ class Train(unittest.TestCase):
                 (78, "known: lm, distill", "tasks.0.objective=dpo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),
                 (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
-                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
+                (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given beside `batch_tokens`", "tasks.0.train.batch_tokens=200"),
+                (78, "no model here has a batch norm", "tasks.0.train.sync_batch_norm=true"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
                 (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"),
                 (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, "none of the 1 records has a token to learn from",
                                                                        f"tasks.0.dataset.path={empty}", "tasks.0.train.append_eos=false"),

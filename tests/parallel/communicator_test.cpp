@@ -95,6 +95,13 @@ TEST(Communicator, LongMessagesGoInPieces) {
   const int root = world.size() - 1;
   world.broadcast(numbers.data(), bytes, root);
   for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], value(root, i));
+  std::vector<float> sums(5001);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    sums[i] = static_cast<float>(i % 100 + static_cast<std::size_t>(world.rank()));
+  world.sum(sums);
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    ASSERT_EQ(sums[i],
+              static_cast<float>(world.size() * (2 * (i % 100) + static_cast<std::size_t>(world.size()) - 1)) / 2);
   const auto texts = world.all_gather(std::string(700 + static_cast<std::size_t>(world.rank()), 'x'));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) EXPECT_EQ(texts[rank].size(), 700 + rank);
 }

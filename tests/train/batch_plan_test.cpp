@@ -84,5 +84,37 @@ TEST(BatchPlan, MicroBatchesHoldWholeSequences) {
             (std::vector<Samples>{{0, 1}, {2, 3}}));
 }
 
+TEST(BatchPlan, StepsByTokens) {
+  BatchOptions options;
+  options.shuffle = false;
+  options.epochs = 1;
+  options.batch_tokens = 250;
+  options.micro_batch = 2;
+  BatchPlan plan({100, 100, 100, 0, 400, 20, 30, 200, 1}, options);
+  ASSERT_EQ(plan.num_steps(), 5u);
+  EXPECT_EQ(plan.micro_batches(0), (std::vector<Samples>{{0, 1}}));
+  EXPECT_EQ(plan.micro_batches(1), (std::vector<Samples>{{2}}));
+  EXPECT_EQ(plan.micro_batches(2), (std::vector<Samples>{{4}}));          // longer than a batch, and alone
+  EXPECT_EQ(plan.micro_batches(3), (std::vector<Samples>{{5, 6}, {7}}));  // 250, and not one more
+  EXPECT_EQ(plan.micro_batches(4), (std::vector<Samples>{{8}}));
+  // In every order each sample once, no step above the limit unless it is one sample's.
+  options.shuffle = true;
+  options.epochs = 3;
+  options.packing = true;
+  options.max_length = 120;
+  BatchPlan packed(lengths(200), options);
+  Samples all;
+  for (std::uint64_t step = 0; step < packed.num_steps(); ++step) {
+    std::uint64_t tokens = 0;
+    for (const Samples& batch : packed.micro_batches(step)) {
+      for (const std::uint64_t sample : batch) tokens += lengths(200)[sample];
+      all.insert(all.end(), batch.begin(), batch.end());
+    }
+    EXPECT_LE(tokens, 250u) << step;
+    EXPECT_GT(tokens, 0u) << step;
+  }
+  EXPECT_EQ(all.size(), 3u * 171u);
+}
+
 }  // namespace
 }  // namespace magister

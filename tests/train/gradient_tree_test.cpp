@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace magister {
 namespace {
 
@@ -29,14 +31,29 @@ TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
     std::uint64_t width = 1;
     while (width < count) width *= 2;
     const IndexRange own = micro_batches_of(count, world.rank(), world.size());
-    for (const bool forwards : {true, false}) {
+    for (const auto& [forwards, in_pairs] : {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
       GradientTree tree(world, count);
       for (std::uint64_t i = 0; i < own.size(); ++i) {
         const std::uint64_t micro_batch = forwards ? own.begin + i : own.end - 1 - i;
-        tree.add(micro_batch, gradient_of(micro_batch, kSize));
+        at::Tensor gradient = gradient_of(micro_batch, kSize);
+        const at::Tensor other = in_pairs ? tree.take_other_half(micro_batch) : at::Tensor();
+        tree.add(micro_batch, other.defined() ? at::Tensor(other).add_(gradient) : gradient, other.defined());
       }
-      EXPECT_TRUE(at::equal(tree.sum(kSize), plain_sum(0, width, count, kSize))) << count;
+      EXPECT_TRUE(at::equal(tree.sum(kSize), plain_sum(0, width, count, kSize))) << count << in_pairs;
     }
+  }
+}
+
+TEST(GradientTree, FastSumsAreEqualToRounding) {
+  const Communicator world = Communicator::world();
+  constexpr std::int64_t kSize = 1000;
+  for (const std::uint64_t count : {1, 3, 8}) {
+    const IndexRange own = micro_batches_of(count, world.rank(), world.size());
+    GradientTree tree(world, count, true);
+    for (std::uint64_t i = own.begin; i < own.end; ++i) tree.add(i, gradient_of(i, kSize));
+    at::Tensor expected = at::zeros({kSize}, at::kDouble);
+    for (std::uint64_t i = 0; i < count; ++i) expected += gradient_of(i, kSize);
+    EXPECT_TRUE(at::allclose(tree.sum(kSize).to(at::kDouble), expected, 0, 1e-3)) << count;  // of 1e3 a number
   }
 }
 

@@ -55,7 +55,8 @@ struct ModelConfig {
   NormPlacement norm_placement = NormPlacement::kInput;
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
-  bool qkv_bias = false;  // biases of q, k, v
+  double initializer_range = 0.02;  // standard deviation of first weights, where there are none yet
+  bool qkv_bias = false;            // biases of q, k, v
   bool o_bias = false;
   bool mlp_bias = false;               // biases of gate, up, down
   bool qk_norm = false;                // RMS norm over head_dim on q and k before rope (Qwen3)

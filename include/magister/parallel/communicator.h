@@ -65,6 +65,8 @@ class Communicator {
   double sum(double value) const;
   double max(double value) const;
   double min(double value) const;
+  // In place, on every rank, number by number; in whatever order MPI adds: the bits may depend on the number of ranks.
+  void sum(std::span<float> values) const;
   // Sum over the ranks before this one (0 on rank 0).
   std::uint64_t exclusive_sum(std::uint64_t value) const;
   std::vector<std::uint64_t> all_gather(std::uint64_t value) const;

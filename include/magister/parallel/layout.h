@@ -20,7 +20,7 @@ struct LayoutConfig {
   // log.
   bool gpus_usable = false;
   bool share_gpus = false;        // see shares_gpus()
-  bool fast_collectives = false;  // GPUs: NCCL chooses its algorithms, whose sums may differ from run to run
+  bool fast_collectives = false;  // sums over shards (GPUs: NCCL chooses) and of gradients may differ from run to run
 };
 
 struct GpuDevice {

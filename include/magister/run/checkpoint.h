@@ -31,7 +31,7 @@ struct ChatSource {
 class Checkpoint {
  public:
   // Opens the tensors, with the adapter merged where the section names one, and reads the config; the rest is read when it is asked for. A
-  // path that holds an adapter alone becomes that of its base model. section is copied. Local.
+  // path that holds an adapter alone becomes that of its base model; a random start has drawn weights. section is copied. Local.
   explicit Checkpoint(const ModelSection& section);
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
@@ -39,6 +39,8 @@ class Checkpoint {
 
   const ModelSection& section() const { return section_; }
   const std::string& path() const { return section_.path; }
+  // Where tokenizer and chat template stand.
+  const std::string& tokenizer_path() const;
   const TensorFile& file() const { return *file_; }
   const ModelDescription& description() const { return description_; }
   const ModelConfig& config() const { return description_.config; }
@@ -53,7 +55,7 @@ class Checkpoint {
   const std::vector<TokenId>& end_tokens();
 
   // model_sha256 of config and tensors; tokenizer_sha256, chat_template_sha256 and end_tokens of what was read, "none" of what was
-  // not; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Ends early when poll says so: the caller then
+  // not; adapter_sha256 where there is an adapter, whose files are in model_sha256, too. Of a random start config and seed. Ends early when poll says so: the caller then
   // leaves (leave_if_stopped). Equal on every rank. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
 

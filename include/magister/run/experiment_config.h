@@ -15,11 +15,19 @@
 
 namespace magister {
 
+// A model without weights: they are drawn by this seed.
+struct RandomStart {
+  std::uint64_t seed = 0;
+  std::string tokenizer;  // the model whose tokenizer and chat template it shares; empty: those beside its config
+};
+
 struct ModelSection {
   std::string path;
+  std::optional<RandomStart> random;  // path is a folder whose config.json alone counts
   // Of a model that an earlier task of the experiment trains: that task, whose folder `path` is, and the model that it starts from, which
   // has the same config and tokenizer; begins_as is empty where no such task comes before.
   std::string task, begins_as;
+  std::optional<RandomStart> begins_random;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string dtype = "auto";  // auto | f32 | bf16 | f16
   std::string quantization =
@@ -65,9 +73,11 @@ struct ExperimentConfig {
   std::string folder() const { return output_directory + "/" + name; }
 };
 
+// The experiment's `model:`, for all tasks that carry none of their own.
+ModelSection read_shared_model(ConfigNode section);
 // A task's own `model:`, or the experiment's; a fault when neither is there. A task that `model.task` names and that is not among
-// experiment.trained is a fault that Experiment tells, who knows all tasks.
-ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment);
+// experiment.trained is a fault that Experiment tells, who knows all tasks. trains: only then a model may have no weights yet.
+ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment, bool trains = false);
 // A task's `name:`, made sure to be fit for a file name.
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
 // A task's `dataset:` and its `slice:`. whole_records: the task reads fields itself, so `text` and `tokens` are unknown.

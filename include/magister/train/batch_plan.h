@@ -1,5 +1,5 @@
 // Which samples a step learns from and how they are cut into micro-batches: a function of lengths, options and seed alone, never of ranks
-// or threads. Words as in Hugging Face's Trainer and TRL: a step takes global_batch sequences; with packing a sequence is several samples,
+// or threads. Words as in Hugging Face's Trainer and TRL: a step takes global_batch sequences, or as many as have batch_tokens; with packing a sequence is several samples,
 // one after the other, up to max_length tokens, and none of them sees another.
 #pragma once
 
@@ -15,6 +15,7 @@ struct BatchOptions {
   bool packing = false;
   std::uint64_t max_length = 1024;
   std::uint64_t global_batch = 8;  // sequences of a step
+  std::uint64_t batch_tokens = 0;  // instead: a step takes sequences up to so many tokens, one at least; 0: not
   std::uint64_t micro_batch = 0;   // sequences at once; 0: as many as have a good number of tokens
   double epochs = 3;
   std::uint64_t steps = 0;  // 0: as epochs say
@@ -35,6 +36,8 @@ class BatchPlan {
 
  private:
   std::vector<Samples> sequences_of(std::uint64_t epoch) const;
+  // First sequence of each step of an epoch, and the end of the last.
+  std::vector<std::uint64_t> steps_of(const std::vector<Samples>& sequences) const;
   std::uint64_t tokens_of(const Samples& samples) const;
 
   std::vector<std::uint32_t> lengths_;
@@ -43,6 +46,7 @@ class BatchPlan {
   std::vector<std::uint64_t> epoch_begins_;  // first step of each epoch, and the end of the last
   std::optional<std::uint64_t> epoch_;       // that sequences_ are of
   std::vector<Samples> sequences_;
+  std::vector<std::uint64_t> steps_;  // of them
 };
 
 }  // namespace magister

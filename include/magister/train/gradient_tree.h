@@ -21,12 +21,15 @@ IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_r
 
 class GradientTree {
  public:
-  // world is kept by reference.
-  GradientTree(const Communicator& world, std::uint64_t num_micro_batches);
+  // world is kept by reference. fast: the ranks' sums are added by MPI_Allreduce, in its order, instead of the tree's.
+  GradientTree(const Communicator& world, std::uint64_t num_micro_batches, bool fast = false);
 
-  // A micro-batch of this rank. The tensor becomes the tree's, and is added to its neighbours' as far as they are this rank's. Any
-  // thread. Local.
-  void add(std::uint64_t micro_batch, at::Tensor flat_gradient);
+  // What the other micro-batch of a pair has left, for this one's to be added to, number by number; it is no longer the tree's. Undefined:
+  // it is not there yet, or another rank's. Any thread. Local.
+  at::Tensor take_other_half(std::uint64_t micro_batch);
+  // A micro-batch of this rank. The tensor becomes the tree's, and is added to its neighbours' as far as they are this rank's. pair: it holds
+  // what take_other_half gave, too. Any thread. Local.
+  void add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool pair = false);
   // The sum over all ranks, on every rank, in buckets of 25 MiB: each pair of halves meets on the one rank or the other by turns, so that
   // no rank adds everything. Once. Collective over world.
   at::Tensor sum(std::int64_t flat_size);
@@ -39,10 +42,12 @@ class GradientTree {
   };
   IndexRange covered(Node node) const;
   int owner_of(Node node) const;  // -1: its micro-batches are several ranks'
+  at::Tensor fast_sum(std::int64_t flat_size);
   Part reduce(Node node, std::int64_t bucket, std::int64_t begin, std::int64_t count);
 
   const Communicator& world_;
   std::uint64_t num_micro_batches_;
+  bool fast_;
   int levels_ = 0;  // of the root
   std::mutex mutex_;
   std::map<Node, at::Tensor> nodes_;

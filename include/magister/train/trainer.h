@@ -1,6 +1,6 @@
 // Trainer: the weights, the optimizer and the steps of a training on data-parallel ranks, each with a whole copy. A step's micro-batches are a
 // function of config and data; several are computed at once, one a thread, and their gradients are summed by GradientTree: the loss
-// sequence and the weights are bit for bit the same on any number of ranks and threads. It knows no file but the model's.
+// sequence and the weights are bit for bit the same on any number of ranks and threads, unless fast sums are asked for. It knows no file but the model's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +17,7 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/train/head_loss.h"
 #include "magister/train/lora.h"
+#include "magister/train/micro_gradient.h"
 #include "magister/train/optimizer.h"
 #include "magister/train/parameters.h"
 #include "magister/train/trunk.h"
@@ -34,6 +35,7 @@ struct TrainerOptions {
   OptimizerOptions optimizer;
   DistillOptions distill;           // of `lm`: weight 0, lm_weight 1
   bool recompute = false;           // gradient checkpointing by layer
+  bool fast_sums = false;           // gradients of the ranks are added in any order
   std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
 };
 
@@ -72,7 +74,7 @@ class Trainer {
     double loss = 0;      // sum over the tokens, times scale
     double finite = 1.0;  // 0: the loss or a gradient is not
   };
-  Outcome run(const MicroBatch& batch, double scale, at::Tensor& flat_gradient) const;
+  Outcome run(const MicroBatch& batch, double scale, MicroGradient& gradient) const;
 
   const at::Tensor& model_weights() const { return lora_ ? frozen_ : weights_; }
 

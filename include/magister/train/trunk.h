@@ -1,5 +1,6 @@
 // The differentiable forward of a decoder up to its last norm, from the same config, parameter table and rotary tables as the inference
-// forward, out of ATen operations that autograd follows. The layers' graphs are kept one by one: backward runs a layer at a time and frees
+// forward, out of operations that autograd follows: ATen's, and a few of our own that do more in one pass (src/train/fused_ops.h,
+// trained_linear.h). The layers' graphs are kept one by one: backward runs a layer at a time and frees
 // what it has used, and with `recompute` (gradient checkpointing by layer) a layer keeps only its input and runs again - with equal bits.
 // Legend: T packed tokens, D hidden.
 #pragma once
@@ -13,6 +14,7 @@
 
 #include "magister/model/rope.h"
 #include "magister/train/lora.h"
+#include "magister/train/micro_gradient.h"
 #include "magister/train/parameters.h"
 
 namespace magister {
@@ -25,16 +27,16 @@ struct TrainBatch {
 
 class TrunkPass {
  public:
-  // layout and flat are kept by reference until backward() is done. Products run on the calling thread's ATen threads, one for bits that
-  // do not depend on their number. lora: an adapter beside the model's weights, which then have no gradient. Local, any thread.
+  // layout and flat are kept by reference until backward() is done. On the calling thread, whose ATen threads should be one, for
+  // bits that do not depend on their number. lora: an adapter beside the model's weights, which then have no gradient. Local, any thread.
   TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute,
             std::optional<LoraWeights> lora = std::nullopt);
 
   // After the last norm, [T, D] f32, without a graph.
   const at::Tensor& hidden_TD() const { return hidden_TD_; }
-  // Adds the gradients of all parameters but an untied head's to flat_gradient, which has the layout of flat; or those of the adapter, in
-  // its layout. Once.
-  void backward(const at::Tensor& hidden_gradient_TD, at::Tensor& flat_gradient);
+  // Puts the gradients of the layers and the last norm, or those of the adapter, and adds that of the embeddings to embedding_gradient_VD,
+  // f32, unless it is undefined. Once.
+  void backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embedding_gradient_VD, MicroGradient& gradient);
 
  private:
   struct Kept {
@@ -45,7 +47,7 @@ class TrunkPass {
   Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const;
   at::Tensor layer_output(std::size_t layer, const Kept& kept) const;
   // Of the trained leaves of a layer, in their order.
-  void add_gradients(std::size_t layer, std::span<const at::Tensor> gradients, at::Tensor& flat_gradient) const;
+  void put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const;
 
   const ParameterLayout& layout_;
   const at::Tensor& flat_;

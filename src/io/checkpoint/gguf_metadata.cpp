@@ -7,21 +7,6 @@
 namespace magister {
 namespace {
 
-enum ValueType : std::uint32_t {
-  kUint8,
-  kInt8,
-  kUint16,
-  kInt16,
-  kUint32,
-  kInt32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kUint64,
-  kInt64,
-  kFloat64
-};
 constexpr std::size_t kMaxKeyBytes = 65535;  // the specification's
 constexpr const char* kWhat = "a metadata value";
 

@@ -8,6 +8,23 @@
 
 namespace magister {
 
+// Numbers of the types of values.
+enum GgufValueType : std::uint32_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64
+};
+
 // num_pairs pairs from the cursor on. A key that is there twice is refused.
 Metadata read_gguf_metadata(GgufCursor& cursor, std::uint64_t num_pairs, const std::string& path);
 

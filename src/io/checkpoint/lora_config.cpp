@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-constexpr std::uintmax_t kMaxBytes = 16 << 20;  // all-linear names each layer of a model: 100 bytes each
+constexpr std::uintmax_t kMaxLoraConfigBytes = 16 << 20;  // all-linear names each layer of a model: 100 bytes each
 constexpr std::int64_t kMaxRank = 1 << 16;
 constexpr int kMaxDepth = 32;
 constexpr const char* kMerge = "merge it with PEFT's merge_and_unload and name the merged model's folder";
@@ -58,9 +58,9 @@ bool says_nothing(const json& value) {
          value == "";
 }
 
-class Reader {
+class LoraConfigReader {
  public:
-  Reader(std::string path, json root) : root_(std::move(root)) { out_.path = std::move(path); }
+  LoraConfigReader(std::string path, json root) : root_(std::move(root)) { out_.path = std::move(path); }
 
   LoraConfig read() {
     require(root_.is_object(), "", "an object must stand in the file", "fetch the file again");
@@ -135,9 +135,9 @@ LoraConfig read_lora_config(const std::string& adapter_folder) {
                  "{}: there is no such file (model.adapter names a folder as PEFT's save_pretrained writes it); check "
                  "the path",
                  printable(path.string()));
-  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxBytes, ExitCode::kData,
+  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxLoraConfigBytes, ExitCode::kData,
                  "{}: has more than {} bytes (no adapter's config has); fetch the file again", printable(path.string()),
-                 kMaxBytes);
+                 kMaxLoraConfigBytes);
   std::ifstream file(path, std::ios::binary);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   MAGISTER_CHECK(file.is_open() && !file.bad(), ExitCode::kInputOutput,
@@ -153,7 +153,7 @@ LoraConfig read_lora_config(const std::string& adapter_folder) {
   MAGISTER_CHECK(!root.is_discarded() && !too_deep, ExitCode::kData,
                  "{}: is {} (it says how the adapter is scaled); fetch the file again", printable(path.string()),
                  too_deep ? fmt::format("nested deeper than {}", kMaxDepth) : "not JSON");
-  return Reader(path.string(), std::move(root)).read();
+  return LoraConfigReader(path.string(), std::move(root)).read();
 }
 
 }  // namespace magister

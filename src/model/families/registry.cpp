@@ -109,6 +109,7 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   config.max_position_embeddings = source.integer("max_position_embeddings", 1, kMaxPositions);
   config.rms_norm_eps = source.number_or("rms_norm_eps", 1e-6, 1e-12, 1.0);
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", false);
+  config.initializer_range = source.number_or("initializer_range", 0.02, 0, 1e3);
   config.bos_token_id = source.token_or("bos_token_id", -1);
   config.eos_token_id = source.token_or("eos_token_id", -1);
   config.rope = source.rope(config.max_position_embeddings, family.default_rope_theta);

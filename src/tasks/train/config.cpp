@@ -62,7 +62,12 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   BatchOptions& batches = config.batches;
   batches.epochs = node.number("epochs", 3.0, 1e-6, 1e6);
   if (const auto steps = node.optional_integer("steps", 1, 1 << 28)) batches.steps = static_cast<std::uint64_t>(*steps);
-  batches.global_batch = whole(node, "global_batch", 8, 1, 1 << 20);
+  const auto tokens = node.optional_integer("batch_tokens", 1, std::int64_t{1} << 40);
+  if (tokens) batches.batch_tokens = static_cast<std::uint64_t>(*tokens);
+  ConfigNode of_sequences = node.only_if(
+      !tokens,
+      "is given beside `batch_tokens` (a step takes so many sequences, or so many tokens); remove one of them");
+  batches.global_batch = whole(of_sequences, "global_batch", 8, 1, 1 << 20);
   if (const auto sequences = node.integer_or_auto("micro_batch", 1, 1 << 20))
     batches.micro_batch = static_cast<std::uint64_t>(*sequences);
   batches.max_length = whole(node, "max_length", 1024, 2, 1 << 24);
@@ -76,6 +81,7 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   node.also_called("epochs", {"num_train_epochs"});
   node.also_called("steps", {"max_steps"});
   node.also_called("global_batch", {"train_batch_size", "batch_size", "gradient_accumulation_steps"});
+  node.also_called("batch_tokens", {"max_tokens", "tokens_per_batch"});
   node.also_called("micro_batch", {"per_device_train_batch_size"});
   node.also_called("max_length", {"max_seq_length", "block_size"});
 }
@@ -131,6 +137,11 @@ void refuse_what_is_not_there(ConfigNode& node) {
                 stage);
   }
   node.choice("precision", {"auto", "f32"}, "auto");
+  if (node.boolean("sync_batch_norm", false)) {
+    node.reject("sync_batch_norm",
+                "true (no model here has a batch norm: layer and RMS norms look at one token, so there is nothing to "
+                "synchronise); remove it");
+  }
 }
 
 }  // namespace
@@ -142,7 +153,7 @@ std::uint64_t TrainConfig::warmup_steps(std::uint64_t total_steps) const {
 TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experiment) {
   TrainConfig config;
   config.name = read_task_name(node, "student");
-  config.model = read_task_model(node, experiment);
+  config.model = read_task_model(node, experiment, true);
   config.batches.seed = experiment.seed;
   config.distills = node.choice("objective", {"lm", "distill"}, "lm") == "distill";
   ConfigNode of_lm = node.only_if(
@@ -166,6 +177,11 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   section.also_called("save_every", {"save_steps"});
   section.also_called("keep", {"save_total_limit"});
   node.also_called("assistant_only_loss", {"score", "train_on_inputs", "completion_only_loss"});
+  if (config.trainer.lora && config.model.random) {
+    section.reject("adapter",
+                   "an adapter of a model that has no weights yet (nothing would hold what it is added to); remove it, "
+                   "or name a model with path");
+  }
   if (config.model.dtype == "auto") config.model.dtype = "f32";
   if (config.model.dtype != "f32")
     node.reject("model", "dtype {} (weights are trained in f32); choose f32 or auto", config.model.dtype);

@@ -13,7 +13,9 @@
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
+#include "magister/io/checkpoint/gguf_vocabulary.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
+#include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/whole_file.h"
 #include "magister/run/model_source.h"
 
@@ -26,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr const char* kGenerationConfig = "generation_config.json";  // of a whole model alone
 constexpr const char* kCopied[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
-    "chat_template.jinja",   "chat_template.json",      kGenerationConfig};
+    "chat_template.jinja",   "chat_template.json"};
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -89,11 +91,31 @@ namespace {
 // A folder with the weights under this name and their config.
 struct Contents {
   const char *weights, *config;
-  std::string config_text, chat_template;
+  std::string config_text;
   bool is_model;
 };
 
-void write_folder(const std::string& folder, const std::string& source_folder, const Contents& contents,
+// The files that a tokenizer is read from, and what belongs to it.
+void write_tokenizer(const std::string& folder, const ModelOrigin& origin) {
+  const auto put = [&](const char* name, const std::string& text) {
+    write_whole_file(fmt::format("{}/{}", folder, name), text);
+  };
+  std::error_code error;
+  if (fs::is_directory(origin.tokenizer, error)) {
+    const auto copied = [&](const char* name) {
+      const fs::path from = fs::path(origin.tokenizer) / name;
+      if (fs::is_regular_file(from, error)) put(name, content_of(from));
+    };
+    for (const char* const name : kCopied) copied(name);
+    for (const char* const name : vocabulary_files()) copied(name);
+  } else {
+    put("tokenizer.gguf", gguf_vocabulary_file(TensorFile::open(origin.tokenizer)->metadata()));
+    put("tokenizer_config.json", origin.tokenizer_config);
+  }
+  if (!origin.chat_template.empty()) put("chat_template.jinja", origin.chat_template);
+}
+
+void write_folder(const std::string& folder, const ModelOrigin& origin, const Contents& contents,
                   const FlatLayout& layout, const at::Tensor& flat_weights) {
   const std::string creating = folder + ".creating";
   std::error_code error;
@@ -103,16 +125,10 @@ void write_folder(const std::string& folder, const std::string& source_folder, c
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, {{"format", "pt"}});
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
-  const auto copied = [&](const char* name) {
-    const fs::path from = fs::path(source_folder) / name;
-    if (fs::is_regular_file(from, error)) write_whole_file(fmt::format("{}/{}", creating, name), content_of(from));
-  };
-  for (const char* const name : kCopied) {
-    if (name == kGenerationConfig && !contents.is_model) continue;
-    copied(name);
-  }
-  for (const char* const name : vocabulary_files()) copied(name);
-  if (!contents.chat_template.empty()) write_whole_file(creating + "/chat_template.jinja", contents.chat_template);
+  const fs::path generation = fs::path(origin.folder) / kGenerationConfig;
+  if (contents.is_model && fs::is_regular_file(generation, error))
+    write_whole_file(fmt::format("{}/{}", creating, kGenerationConfig), content_of(generation));
+  write_tokenizer(creating, origin);
   fail_point("train.folder.written");
   put_path_aside(folder);
   fs::rename(creating, folder, error);
@@ -145,18 +161,16 @@ std::string adapter_config(const std::string& source_folder, const LoraConfig& c
 
 }  // namespace
 
-void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights, const std::string& chat_template) {
-  const std::string config = trained_config(source_folder, layout.head() == layout.embeddings());
-  write_folder(folder, source_folder, {"model.safetensors", "config.json", config, chat_template, true}, layout,
-               flat_weights);
+void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
+                        const at::Tensor& flat_weights) {
+  const std::string config = trained_config(origin.folder, layout.head() == layout.embeddings());
+  write_folder(folder, origin, {"model.safetensors", "config.json", config, true}, layout, flat_weights);
 }
 
-void write_adapter_folder(const std::string& folder, const std::string& source_folder, const LoraLayout& layout,
-                          const at::Tensor& flat_weights, const std::string& chat_template) {
-  const std::string config = adapter_config(source_folder, layout.config());
-  write_folder(folder, source_folder,
-               {"adapter_model.safetensors", "adapter_config.json", config, chat_template, false}, layout,
+void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
+                          const at::Tensor& flat_weights) {
+  const std::string config = adapter_config(origin.folder, layout.config());
+  write_folder(folder, origin, {"adapter_model.safetensors", "adapter_config.json", config, false}, layout,
                flat_weights);
 }
 

@@ -9,15 +9,22 @@
 
 namespace magister {
 
+// What a trained model takes over.
+struct ModelOrigin {
+  std::string folder;     // with the config that it began with
+  std::string tokenizer;  // folder or GGUF file that its tokenizer is of; a GGUF file's becomes tokenizer.gguf
+  // Where it is not the tokenizer's folder's own: the template that was learnt from, and tokenizer_config.json for a GGUF file's vocabulary.
+  std::string chat_template, tokenizer_config;
+};
+
 // Made beside its place and renamed; what stands there already is put aside as <folder>.previous-1, -2, ... Throws Error(kInputOutput).
 // Local, one rank.
-// chat_template: the one that was learnt from, where it is not the model's own; else empty.
-void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights, const std::string& chat_template);
+void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
+                        const at::Tensor& flat_weights);
 // An adapter's folder as PEFT's save_pretrained writes it - adapter_config.json, adapter_model.safetensors, the tokenizer's files - which PEFT,
-// transformers and `model.adapter` load on the model at source_folder. Made and put aside likewise. Local, one rank.
-void write_adapter_folder(const std::string& folder, const std::string& source_folder, const LoraLayout& layout,
-                          const at::Tensor& flat_weights, const std::string& chat_template);
+// transformers and `model.adapter` load on the model at origin.folder. Made and put aside likewise. Local, one rank.
+void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
+                          const at::Tensor& flat_weights);
 // Renames what stands at `path` to the first free name <path>.previous-N.
 void put_path_aside(const std::string& path);
 

@@ -19,7 +19,7 @@ namespace magister {
 namespace {
 
 constexpr std::uint64_t kMostSkipped = 3;  // steps in a row
-constexpr double kSecondsOfALine = 30;
+constexpr double kSecondsOfALine = 30;     // with --verbose every step has one
 
 using Clock = std::chrono::steady_clock;
 
@@ -76,7 +76,9 @@ class Training {
   Trainer load() const {
     const PhaseTimes::Span span(run_.times, "load");
     run_.work.watchdog.enter("load the model");
-    return Trainer(work_.layout, work_.weights, work_.config.trainer, world_, run_.group.threads_per_shard());
+    TrainerOptions options = work_.config.trainer;
+    options.fast_sums = run_.group.fast_collectives();
+    return Trainer(work_.layout, work_.weights, options, world_, run_.group.threads_per_shard());
   }
 
   bool stop_agreed() const { return world_.max(std::uint64_t{run_.stop_wanted() ? 1u : 0u}) != 0; }
@@ -146,14 +148,17 @@ class Training {
 
   void tell(const StepResult& result, double lr) {
     const double seconds = std::chrono::duration<double>(Clock::now() - last_line_).count();
-    if (!speaks() || (seconds < kSecondsOfALine && curves_.step != plan_.num_steps())) return;
+    const bool is_due = seconds >= kSecondsOfALine || verbosity() == Verbosity::kVerbose;
+    if (!speaks() || (!is_due && curves_.step != plan_.num_steps())) return;
+    const double rate = static_cast<double>(tokens_) / seconds;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
-             plan_.num_steps(), result.loss, result.grad_norm, lr, static_cast<double>(tokens_) / seconds);
+             plan_.num_steps(), result.loss, result.grad_norm, lr, rate);
     work_.context.log.event("step", {{"task", work_.config.name},
                                      {"step", curves_.step},
                                      {"loss", result.loss},
                                      {"grad_norm", result.grad_norm},
                                      {"lr", lr},
+                                     {"tokens_per_second", rate},
                                      {"skipped", curves_.skipped()}});
     last_line_ = Clock::now();
     tokens_ = 0;

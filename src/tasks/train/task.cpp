@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
@@ -57,6 +58,7 @@ class TrainJob final : public TaskJob {
   std::string folder() const { return fs::path(context_.results_path).replace_extension().string(); }
   std::string states() const { return folder() + ".checkpoints"; }
   std::string state_identity() const;
+  ModelOrigin origin() const;
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
   std::vector<SampleTokens> encode(const Record& record) const;
@@ -208,12 +210,14 @@ SampleRules TrainJob::rules() {
   return rules;
 }
 
-// Of packed samples a lower bound.
+// Of packed samples, and of batches by tokens, a lower bound.
 std::uint64_t TrainJob::steps(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   if (batches.steps > 0) return batches.steps;
   const std::uint64_t sequences = batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples;
-  const std::uint64_t an_epoch = (sequences + batches.global_batch - 1) / batches.global_batch;
+  const std::uint64_t an_epoch = batches.batch_tokens > 0
+                                     ? plan.num_tokens / batches.batch_tokens + 1
+                                     : (sequences + batches.global_batch - 1) / batches.global_batch;
   return static_cast<std::uint64_t>(std::ceil(static_cast<double>(an_epoch) * batches.epochs));
 }
 
@@ -241,12 +245,13 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
   const std::uint64_t tokens =
       batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
   const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
-  auto parts = training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
-                              static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest),
-                              batches.global_batch, threads);
+  const std::uint64_t most_at_once = batches.batch_tokens > 0 ? batches.batch_tokens : batches.global_batch;
+  auto parts =
+      training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
+                     static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), most_at_once, threads);
   // An id and a number an entry, in the batch and in the sample that is being read.
   if (teacher_ != nullptr) {
-    const std::uint64_t at_once = std::min<std::uint64_t>(batches.global_batch, static_cast<std::uint64_t>(threads));
+    const std::uint64_t at_once = std::min<std::uint64_t>(most_at_once, static_cast<std::uint64_t>(threads));
     parts.emplace_back("teacher's rows",
                        at_once * (tokens + longest) * static_cast<std::uint64_t>(teacher_->width()) * 8);
   }
@@ -254,9 +259,11 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
 }
 
 std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbers& plan) const {
-  return {{"steps",
-           fmt::format("{}{} of {} sequences", config_.batches.packing && config_.batches.steps == 0 ? "at least " : "",
-                       steps(plan), config_.batches.global_batch)},
+  const BatchOptions& batches = config_.batches;
+  const bool is_bound = batches.packing || batches.batch_tokens > 0;
+  return {{"steps", fmt::format("{}{} of {}", is_bound && batches.steps == 0 ? "at least " : "", steps(plan),
+                                batches.batch_tokens > 0 ? fmt::format("at most {} tokens", batches.batch_tokens)
+                                                         : fmt::format("{} sequences", batches.global_batch))},
           {"parameters",
            lora_ ? fmt::format("{} of an adapter, beside {}", lora_->num_parameters(), layout_.num_parameters())
                  : std::to_string(layout_.num_parameters())}};
@@ -268,6 +275,19 @@ void TrainJob::check_complete() const {
       "{}: is not there, though {} is complete (the trained model was moved or removed); put it back, or start "
       "over with --fresh",
       printable(folder(), 4096), printable(context_.results_path, 4096));
+}
+
+// Who uses the student must write its chats as they were learnt.
+ModelOrigin TrainJob::origin() const {
+  ModelOrigin origin{checkpoint_.path(), checkpoint_.tokenizer_path(), "", "{}\n"};
+  const bool own_template = chat_ && !checkpoint_.section().chat_template.empty();
+  const bool from_gguf = !fs::is_directory(origin.tokenizer);
+  const ChatSource* const source = own_template || from_gguf ? checkpoint_.chat_source() : nullptr;
+  if (source == nullptr) return origin;
+  origin.chat_template = source->text;
+  origin.tokenizer_config =
+      nlohmann::json{{"bos_token", source->bos_token}, {"eos_token", source->eos_token}}.dump(2) + "\n";
+  return origin;
 }
 
 void TrainJob::put_aside() {
@@ -300,13 +320,10 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
   }
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
-  // Who uses the student must write its chats as they were learnt.
-  const std::string chat_template =
-      chat_ && !checkpoint_.section().chat_template.empty() ? checkpoint_.chat_source()->text : "";
   if (lora_) {
-    write_adapter_folder(folder(), checkpoint_.path(), *lora_, weights, chat_template);
+    write_adapter_folder(folder(), origin(), *lora_, weights);
   } else {
-    write_model_folder(folder(), checkpoint_.path(), layout_, weights, chat_template);
+    write_model_folder(folder(), origin(), layout_, weights);
   }
   write_train_results(path, root, rows);
   return true;

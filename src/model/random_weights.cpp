@@ -1,0 +1,93 @@
+// Normal numbers by Box and Muller's transformation of two uniform ones, in double.
+#include "magister/model/random_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "magister/core/error.h"
+#include "magister/core/splitmix64.h"
+#include "magister/model/parameter_table.h"
+
+namespace magister {
+namespace {
+
+// In (0, 1].
+double uniform(std::uint64_t key) { return static_cast<double>((splitmix64(key) >> 11) + 1) * 0x1p-53; }
+
+double normal(std::uint64_t key, std::uint64_t place) {
+  const std::uint64_t own = splitmix64(key + place);
+  return std::sqrt(-2 * std::log(uniform(own))) * std::cos(2 * std::numbers::pi * uniform(~own));
+}
+
+class RandomWeights final : public TensorFile {
+ public:
+  RandomWeights(const ModelDescription& description, std::uint64_t seed)
+      : seed_(seed), range_(description.config.initializer_range) {
+    const ModelConfig& config = description.config;
+    norm_ = config.norm_weights_plus_one ? 0.0f : 1.0f;
+    for (const ModelParameter& row : model_parameters(config)) add(description.names.*row.name, row.shape);
+    for (std::size_t layer = 0; layer < description.names.layers.size(); ++layer) {
+      for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(layer))) {
+        if (row.first_row > 0) continue;  // stands in the tensor of another row
+        add(row.name_in(description.names.layers[layer]), row.stored.empty() ? row.shape : row.stored);
+      }
+    }
+    std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  }
+
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const Metadata& metadata() const override { return metadata_; }
+  const std::vector<std::string>& paths() const override { return paths_; }
+
+  void read(const std::string& name, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
+            std::int64_t column_end, at::Tensor out) const override {
+    const TensorInfo* const info = find(name);
+    MAGISTER_ASSERT(info != nullptr);
+    const bool is_vector = info->shape.size() == 1;
+    // Biases are the only vectors that are not norms' weights.
+    if (is_vector) {
+      out.fill_(name.ends_with("bias") ? 0.0 : static_cast<double>(norm_));
+      return;
+    }
+    const std::uint64_t key = splitmix64(seed_ ^ hash_of(name));
+    const auto width = static_cast<std::uint64_t>(info->shape.back());
+    at::Tensor values = at::empty({row_end - row_begin, column_end - column_begin}, at::kFloat);
+    float* value = values.data_ptr<float>();
+    for (std::int64_t row = row_begin; row < row_end; ++row) {
+      for (std::int64_t column = column_begin; column < column_end; ++column)
+        *value++ = static_cast<float>(
+            range_ * normal(key, static_cast<std::uint64_t>(row) * width + static_cast<std::uint64_t>(column)));
+    }
+    out.copy_(values);
+  }
+
+ private:
+  void add(const std::string& name, const std::vector<std::int64_t>& shape) {
+    if (name.empty()) return;
+    tensors_.push_back({name, shape, StorageType::kF32, 4 * num_elements(shape)});
+  }
+  // FNV-1a.
+  static std::uint64_t hash_of(const std::string& name) {
+    std::uint64_t hash = 0xcbf29ce484222325ull;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    return hash;
+  }
+
+  std::uint64_t seed_;
+  double range_;
+  float norm_ = 1;
+  std::vector<TensorInfo> tensors_;
+  Metadata metadata_;
+  std::vector<std::string> paths_;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorFile> random_weights(const ModelDescription& description, std::uint64_t seed) {
+  return std::make_unique<RandomWeights>(description, seed);
+}
+
+}  // namespace magister

@@ -1,0 +1,112 @@
+// Which model a task computes with, key by key; configs/README.md lists them for users. The order of the reads is the order of the resolved
+// experiment, so changing it changes every config_sha256.
+#include <filesystem>
+
+#include "magister/io/checkpoint/model_path.h"
+#include "magister/run/experiment_config.h"
+
+namespace magister {
+namespace {
+
+// model.config: the folder of a config.json, or that file.
+void read_random_start(ConfigNode& section, const std::string& config, std::uint64_t seed, ModelSection& model) {
+  ConfigNode node = section.only_if(
+      !config.empty(), "is given without `config` (only a model that has no weights yet asks for it); remove it");
+  const auto own_seed = node.optional_integer("seed", 0);
+  const std::string tokenizer = find_model(node.optional_text("tokenizer").value_or(""));
+  if (config.empty()) return;
+  model.random = {own_seed ? static_cast<std::uint64_t>(*own_seed) : seed, tokenizer};
+  const std::filesystem::path path = find_model(config);
+  model.path = path.filename() == "config.json" ? path.parent_path().string() : path.string();
+  if (model.path.empty()) model.path = ".";
+}
+
+// Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
+void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
+  model.task = section.optional_text("task").value_or("");
+  ConfigNode other = section.only_if(
+      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  const std::string config = other.optional_text("config").value_or("");
+  ConfigNode named = other.only_if(
+      config.empty(), "is given beside `config` (a model has weights, or it begins without); remove one of them");
+  model.path = find_model(named.text("path"));
+  section.one_of({"path", "task", "config"});
+  read_random_start(other, config, experiment.seed, model);
+  for (const auto& [name, start] : experiment.trained) {
+    if (name != model.task) continue;
+    model.begins_as = start.task.empty() ? start.path : start.begins_as;
+    model.begins_random = start.task.empty() ? start.random : start.begins_random;
+  }
+  if (!model.task.empty()) model.path = experiment.folder() + "/" + model.task;
+}
+
+// experiment: of a task's own section.
+ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) {
+  ModelSection model;
+  if (experiment != nullptr) {
+    read_source(section, *experiment, model);
+  } else {
+    model.path = find_model(section.text("path"));
+  }
+  model.adapter = find_model(section.optional_text("adapter").value_or(""));
+  model.dtype = section.choice("dtype", {"auto", "f32", "bf16", "f16", "fp8"}, "auto");
+  model.quantization = section.choice("quantization", {"none", "int8", "int4"}, "none");
+  if (model.quantization != "none" && model.dtype == "fp8") {
+    section.reject("dtype",
+                   "fp8 together with a quantization (both say how the weights are stored); keep one of the two");
+  }
+  const bool quantized = model.quantization != "none";
+  model.quantization_group =
+      section
+          .only_if(
+              quantized,
+              "a group is given without a quantization (nothing would be grouped); set quantization to int8 or int4, "
+              "or remove it")
+          .integer_or_auto_among("quantization_group", {0, 32, 64, 128});
+  model.quantization_loss =
+      section
+          .only_if(
+              quantized,
+              "a loss is asked for without a quantization (nothing would be lost); set quantization to int8 or int4, "
+              "or remove it")
+          .integer("quantization_loss", 0, 0, 1 << 20);
+  model.chat_template = section.optional_text("chat_template").value_or("");
+  model.chat_template_kwargs = section.value_map("chat_template_kwargs");
+  model.chat_template_kwargs_place = section.place("chat_template_kwargs");
+  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
+  section.also_called("adapter",
+                      {"lora", "peft", "lora_path", "adapter_path", "adapter_name_or_path", "peft_model_id"});
+  section.also_called("dtype", {"torch_dtype"});
+  section.also_called("chat_template_kwargs", {"template_kwargs", "default_chat_template_kwargs", "enable_thinking"});
+  section.also_called("quantization", {"load_in_8bit", "load_in_4bit", "quantization_config"});
+  section.also_called("layout.gpus_per_group", {"tensor_parallel_size", "tp_size"});
+  return model;
+}
+
+}  // namespace
+
+ModelSection read_shared_model(ConfigNode section) { return read_model(std::move(section), nullptr); }
+
+ModelSection ModelSection::stand_in() const {
+  ModelSection section = *this;
+  if (!task.empty()) {
+    section.path = begins_as;
+    section.random = begins_random;
+  }
+  return section;
+}
+
+ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment, bool trains) {
+  if (std::optional<ConfigNode> own = task.optional_section("model")) {
+    ModelSection model = read_model(*own, &experiment);
+    if (model.random && !trains) {
+      own->reject("config",
+                  "a model without weights (this task would compute with noise); name a model with path, or the task "
+                  "that trains this one with task");
+    }
+    return model;
+  }
+  return experiment.has_model ? experiment.model : read_model(task.section("model"), &experiment);
+}
+
+}  // namespace magister

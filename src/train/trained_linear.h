@@ -1,0 +1,13 @@
+// A linear layer of the trunk, forward and backward by the products of the inference path (model/cpu/matmul.h): every element of an output or
+// gradient is one chain of fused multiply-adds, whatever the instruction set. On AMD's CPUs with AVX-512 that is twice what MKL's sgemm does
+// there, on Intel's as much.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace magister {
+
+// x_TK weight_NK^T + bias_N; bias may be undefined. Differentiable by all three; what needs no gradient costs none. On the calling thread.
+at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight_NK, const at::Tensor& bias_N);
+
+}  // namespace magister
