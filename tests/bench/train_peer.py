@@ -28,12 +28,17 @@ class Peer:
 
 def prepare(gguf, folder, texts):
     import torch
+    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
     gguf = pathlib.Path(gguf)
     tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
-    model.save_pretrained(folder / "model")
+    # save_pretrained takes a model that was read from GGUF for a quantised one.
     tokenizer.save_pretrained(folder / "model")
+    config = {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
+    (folder / "model/config.json").write_text(json.dumps({**config, "architectures": ["LlamaForCausalLM"]}, default=str))
+    save_file({name: value.contiguous() for name, value in model.state_dict().items() if name != "lm_head.weight"}, folder / "model/model.safetensors",
+              {"format": "pt"})
     words = "".join(json.loads(line)["text"] + "\n" for line in (ROOT / "configs/data/quickstart.jsonl").read_text(encoding="utf-8").splitlines())
     ids = tokenizer(words)["input_ids"]
     with open(folder / "texts.jsonl", "w", encoding="utf-8") as file:

@@ -42,7 +42,7 @@ class World:
                                           "model": {"path": str(self.folder / "model"), "dtype": "f32"}, "tasks": [{"name": name, **task}]}))
         command = ["taskset", "-c", ",".join(str(core) for core in self.cores[:ranks])]
         command += ["mpirun", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
-        process = subprocess.Popen([*command, self.program, "--verbose", "run", "--fresh", experiment], stdout=subprocess.DEVNULL,
+        process = subprocess.Popen([*command, self.program, "run", experiment, "--fresh", "-v"], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True, env=self.environment, cwd=ROOT)
         errors = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)

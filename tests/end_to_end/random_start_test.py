@@ -96,7 +96,8 @@ class RandomStart(unittest.TestCase):
         student = self.run_it("gguf", FROZEN, "tasks.0.train.steps=1", model={"config": str(config), "tokenizer": str(tiny_world.SMOLLM2)})
         reader = gguf.GGUFReader(student / "tokenizer.gguf")
         self.assertEqual(len(reader.tensors), 0)
-        text = "café  12345 \tdef f(x): return x  # ünïcode 世界 <|im_start|>user"
+        # No two spaces before a number: transformers reads a GGUF file's vocabulary without its pre-tokenizer.
+        text = "café 12345 \tdef f(x): return x  # ünïcode 世界 <|im_start|>user"
         theirs = transformers.AutoTokenizer.from_pretrained(student, gguf_file="tokenizer.gguf")
         found = [subprocess.run([tiny_world.PROGRAM, "tokenize", str(path)], input=text, capture_output=True, text=True, check=True).stdout
                  for path in (student, tiny_world.SMOLLM2)]
