@@ -57,7 +57,8 @@ class RmsNorm : public Function<RmsNorm> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor x = saved[0], weight = saved[1], gradient = gradients[0].contiguous();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor gradient = gradients[0].contiguous();
     const auto eps = static_cast<float>(context->saved_data["eps"].toDouble());
     at::Tensor of_x = at::empty_like(x), of_weight = at::zeros_like(weight);
     const std::int64_t n = x.size(-1), rows = x.numel() / n;
@@ -154,7 +155,8 @@ class SiluProduct : public Function<SiluProduct> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor gate = saved[0], up = saved[1], gradient = gradients[0].contiguous();
+    const at::Tensor &gate = saved[0], &up = saved[1];
+    const at::Tensor gradient = gradients[0].contiguous();
     const at::Tensor sigmoid = at::sigmoid(gate);
     at::Tensor of_gate = at::empty_like(gate), of_up = at::empty_like(up);
     silu_product_gradient(gate.const_data_ptr<float>(), up.const_data_ptr<float>(), sigmoid.const_data_ptr<float>(),

@@ -312,7 +312,7 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
   const std::int64_t T = hidden_TD.size(0);
   const Rows rows(targets, T, head_VD.size(0));
   // Checked here, for a batch without a teacher's row would not notice.
-  DistillRow(options.distill, head_VD.size(0), targets.sampled && rows.K > 0);
+  [[maybe_unused]] const DistillRow checked(options.distill, head_VD.size(0), targets.sampled && rows.K > 0);
   HeadLossResult result;
   const auto f32 = at::TensorOptions().dtype(at::kFloat);
   if (options.gradient) result.hidden_gradient_TD = at::zeros(hidden_TD.sizes(), f32);

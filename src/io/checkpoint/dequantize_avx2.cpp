@@ -132,7 +132,7 @@ void expand_k(const std::byte* block, float* __restrict out) {
   const auto* packed = reinterpret_cast<const unsigned char*>(block + 4);
   const unsigned char* high = packed + 12;
   const unsigned char* nibbles = high + (Bits == 5 ? 32 : 0);
-  for (int part = 0; part < 8; ++part) {
+  for (std::ptrdiff_t part = 0; part < 8; ++part) {
     const int scale = part < 4 ? packed[part] & 63 : (packed[part + 4] & 15) | (packed[part - 4] >> 6) << 4;
     const int minimum = part < 4 ? packed[part + 4] & 63 : packed[part + 4] >> 4 | (packed[part] >> 6) << 4;
     const float step = d * static_cast<float>(scale), offset = dmin * static_cast<float>(minimum);
@@ -150,12 +150,12 @@ void expand_q6_k(const std::byte* block, float* __restrict out) {
   const float d = half(block + 208);
   const auto* bytes = reinterpret_cast<const unsigned char*>(block);
   const auto* all_scales = reinterpret_cast<const signed char*>(block + 192);
-  for (int group = 0; group < 2; ++group) {
-    for (int part = 0; part < 4; ++part) {
+  for (std::ptrdiff_t group = 0; group < 2; ++group) {
+    for (std::ptrdiff_t part = 0; part < 4; ++part) {
       const unsigned char* low = bytes + group * 64 + (part & 1) * 32;
       const unsigned char* high = bytes + 128 + group * 32;
-      const int low_shift = part < 2 ? 0 : 4, high_shift = 2 * part;
-      for (int run = 0; run < 2; ++run) {
+      const std::ptrdiff_t low_shift = part < 2 ? 0 : 4, high_shift = 2 * part;
+      for (std::ptrdiff_t run = 0; run < 2; ++run) {
         const float scale = d * static_cast<float>(all_scales[group * 8 + part * 2 + run]);
         float* to = out + group * 128 + part * 32 + run * 16;
         for (int i = 0; i < 16; ++i) {

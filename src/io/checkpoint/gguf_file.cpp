@@ -149,6 +149,7 @@ class GgufFile final : public MappedTensors {
     const std::vector<std::string> paths = gguf_parts(path, split);
     std::uint64_t num_tensors = 0;
     for (std::size_t i = 0; i < paths.size(); ++i) {
+      // NOLINTNEXTLINE(bugprone-use-after-move): at split.index alone, which comes once
       Header part = i == split.index ? std::move(given) : read_header(paths[i]);
       check_gguf_part(part.metadata, paths[i], i, split, path);
       num_tensors += part.entries.size();

@@ -84,11 +84,18 @@ void MappedFile::check_unchanged() const {
       printable(path_), size_, static_cast<std::uint64_t>(status.st_size));
 }
 
+namespace {
+
+// Where the page begins that holds this byte.
+const std::byte* page_of(const std::byte* byte) { return byte - reinterpret_cast<std::uintptr_t>(byte) % kPage; }
+
+}  // namespace
+
 void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
   if (begin >= end) return;
-  const auto first = reinterpret_cast<std::uintptr_t>(begin) / kPage * kPage;
-  const auto last = (reinterpret_cast<std::uintptr_t>(end) + kPage - 1) / kPage * kPage;
-  if (::madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_READ) == 0) return;
+  const std::byte* const first = page_of(begin);
+  const std::byte* const last = page_of(end + kPage - 1);
+  if (::madvise(const_cast<std::byte*>(first), static_cast<std::size_t>(last - first), MADV_POPULATE_READ) == 0) return;
   const int error = errno;
   const bool unreadable = error == EFAULT || error == EHWPOISON;  // all else: the pages will be faulted in as usual
   MAGISTER_CHECK(
@@ -98,9 +105,9 @@ void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
 }
 
 void MappedFile::forget(const std::byte* begin, const std::byte* end) const noexcept {
-  const auto first = (reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) / kPage * kPage;
-  const auto last = reinterpret_cast<std::uintptr_t>(end) / kPage * kPage;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  const std::byte* const first = page_of(begin + kPage - 1);
+  const std::byte* const last = page_of(end);
+  if (first < last) ::madvise(const_cast<std::byte*>(first), static_cast<std::size_t>(last - first), MADV_DONTNEED);
 }
 
 }  // namespace magister

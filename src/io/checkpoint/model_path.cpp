@@ -25,8 +25,8 @@ fs::path hub_cache() {
     const char* const value = std::getenv(name);
     return value == nullptr ? std::string() : std::string(value);
   };
-  if (const std::string cache = set("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string cache = set("HUGGINGFACE_HUB_CACHE"); !cache.empty()) return cache;
+  if (std::string cache = set("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (std::string cache = set("HUGGINGFACE_HUB_CACHE"); !cache.empty()) return cache;
   if (const std::string home = set("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
   if (const std::string cache = set("XDG_CACHE_HOME"); !cache.empty()) return fs::path(cache) / "huggingface/hub";
   return fs::path(set("HOME")) / ".cache/huggingface/hub";

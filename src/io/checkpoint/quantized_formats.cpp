@@ -57,11 +57,11 @@ class Finder {
   }
   static bool is_code(StorageType type) { return type == StorageType::kI8 || type == StorageType::kF8_E4M3; }
 
-  void add(const std::string& name, QuantizedWeight weight) {
+  void add(const std::string& name, const QuantizedWeight& weight) {
     MAGISTER_CHECK(weight.out >= 1 && weight.in >= 1 && weight.out <= kMaxSize && weight.in <= kMaxSize,
                    ExitCode::kData, "{}.weight is [{}, {}] (no layer has such a size); fetch the file again",
                    printable(name), weight.out, weight.in);
-    const auto same = out_.weights.emplace(name + ".weight", std::move(weight));
+    const auto same = out_.weights.emplace(name + ".weight", weight);
     MAGISTER_CHECK(same.second, ExitCode::kData,
                    "{}.weight is quantised in two ways (it is ambiguous); fetch the file again", printable(name));
   }

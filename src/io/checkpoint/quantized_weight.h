@@ -78,7 +78,7 @@ float float_at(const StoredPart& part, std::int64_t index);
 std::int32_t int_at(const StoredPart& part, std::int64_t index);
 // Code `place` (of 32 / bits) of a word.
 inline std::int64_t code_of(std::uint32_t word, std::int64_t place, std::int64_t bits) {
-  return word >> (place * bits) & ((std::uint64_t{1} << bits) - 1);
+  return static_cast<std::int64_t>(word >> (place * bits) & ((std::uint64_t{1} << bits) - 1));
 }
 
 }  // namespace magister

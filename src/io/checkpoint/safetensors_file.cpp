@@ -86,6 +86,7 @@ std::unique_ptr<MappedTensors> open_shards(const fs::path& index) {
   std::set<std::string> names;
   for (const auto& [tensor, shard] : shards) names.insert(shard);
   std::vector<std::string> paths;
+  paths.reserve(names.size());
   for (const std::string& name : names) paths.push_back((index.parent_path() / name).string());
   auto tensors = std::make_unique<SafetensorsFile>(paths);
   for (const auto& [tensor, shard] : shards) {

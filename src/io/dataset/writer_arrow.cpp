@@ -100,6 +100,7 @@ class ParquetWriter final : public ArrowWriter {
       if (spec.shape != Shape::kValue) {
         std::vector<std::int64_t> ends;
         std::int64_t end = 0;
+        ends.reserve(num_rows.size());
         for (const std::uint64_t rows : num_rows) ends.push_back(end += static_cast<std::int64_t>(rows));
         array = list_of(array, ends);
       }
@@ -131,7 +132,8 @@ class ParquetWriter final : public ArrowWriter {
   static std::shared_ptr<arrow::Array> number_array(const ArrowColumn& spec, std::string_view values) {
     const auto type = value_type(spec.type);
     std::shared_ptr<arrow::Buffer> buffer = arrow::Buffer::FromString(std::string(values));
-    const std::int64_t count = static_cast<std::int64_t>(values.size()) / (type->bit_width() / 8);
+    const std::int64_t width = std::max(type->bit_width() / 8, 1);
+    const std::int64_t count = static_cast<std::int64_t>(values.size()) / width;
     return arrow::MakeArray(arrow::ArrayData::Make(type, count, {nullptr, std::move(buffer)}));
   }
 

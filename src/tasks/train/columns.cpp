@@ -37,6 +37,7 @@ std::vector<ColumnSpec> train_columns(std::uint64_t steps) {
 template <typename T, typename Get>
 void write_column(ResultsFile& file, const char* path, std::uint64_t count, const Get& get) {
   std::vector<T> values;
+  values.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) values.push_back(static_cast<T>(get(i)));
   file.write(path, 0, std::as_bytes(std::span(values)));
 }

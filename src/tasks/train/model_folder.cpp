@@ -121,6 +121,7 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
   std::error_code error;
   const MadeFolder made(creating);
   std::vector<NamedTensor> tensors;
+  tensors.reserve(layout.all().size());
   for (std::size_t i = 0; i < layout.all().size(); ++i)
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, {{"format", "pt"}});
