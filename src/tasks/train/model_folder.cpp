@@ -54,11 +54,20 @@ class MadeFolder {
   std::string path_;
 };
 
-// The config of the model it began as; the weights are f32 now. tied: the head is the embeddings. A model whose file holds a head of its own has
+// The config of the model it began as; the weights are f32 now. A model whose file holds a head of its own has
 // it whatever its config says, and readers that go by the config would drop the one that was trained.
-std::string trained_config(const fs::path& source, bool tied) {
+std::string trained_config(const fs::path& source, const ParameterLayout& layout, TokenId pad_token_id) {
   auto config = nlohmann::ordered_json::parse(content_of(source / "config.json"));
-  if (!tied) config["tie_word_embeddings"] = false;
+  const ModelConfig& model = layout.description().config;
+  if (model.is_classifier()) {
+    config["architectures"] = nlohmann::ordered_json::array({classifier_architecture(model)});
+    config.erase("num_labels");
+    config["id2label"] = {{"0", model.labels.front()}};
+    config["label2id"] = {{model.labels.front(), 0}};
+    if (pad_token_id >= 0) config["pad_token_id"] = pad_token_id;
+  } else if (layout.head() != layout.embeddings()) {
+    config["tie_word_embeddings"] = false;
+  }
   bool named = false;
   for (const char* const key : {"dtype", "torch_dtype"}) {
     if (!config.contains(key)) continue;
@@ -145,9 +154,21 @@ std::string adapter_config(const std::string& source_folder, const LoraConfig& c
 
 }  // namespace
 
+double initializer_range(const std::string& source_folder) {
+  const auto config = nlohmann::json::parse(content_of(fs::path(source_folder) / "config.json"));
+  const auto found = config.find("initializer_range");
+  if (found == config.end() || found->is_null()) return 0.02;
+  const double range = found->is_number() ? found->get<double>() : -1;
+  MAGISTER_CHECK(range > 0 && range < 100, ExitCode::kData,
+                 "{}/config.json: initializer_range is {} (the weights of the new head are drawn with this deviation); "
+                 "give a number above 0",
+                 printable(source_folder, 4096), printable(found->dump(), 60));
+  return range;
+}
+
 void write_model_folder(const std::string& folder, const std::string& source_folder, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights, const std::string& chat_template) {
-  const std::string config = trained_config(source_folder, layout.head() == layout.embeddings());
+                        const at::Tensor& flat_weights, const std::string& chat_template, TokenId pad_token_id) {
+  const std::string config = trained_config(source_folder, layout, pad_token_id);
   write_folder(folder, source_folder, {"model.safetensors", "config.json", config, chat_template, true}, layout,
                flat_weights);
 }
