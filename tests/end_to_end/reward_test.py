@@ -4,6 +4,7 @@ transformers and for task score, of the same experiment, too; the same bits on a
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -116,6 +117,21 @@ class Reward(unittest.TestCase):
         with h5py.File(self.world.results("torch")) as file:
             numpy.testing.assert_allclose(file["score/value"][()], want, atol=2e-5)
         self.assertGreater(want.std(), 0.05)
+
+    def test_tied_embeddings_and_a_plan_before_the_model_is_there(self):
+        """The head is a tensor of its own, and the embeddings stay what they are."""
+        self.world.model = tiny_world.make_model(self.folder / "tied", seed=4, tie_word_embeddings=True, num_key_value_heads=6)
+        plan = subprocess.run([tiny_world.PROGRAM, "plan", str(self.world.experiment("tied"))], cwd=self.folder, capture_output=True, text=True, check=False,
+                              env={**self.world.environment, "MAGISTER_ALLOW_SINGLETON": "1"})
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("8 of 4 pairs", plan.stdout)
+        self.train("tied", 0, "tasks.0.train.steps=3")
+        loaded = transformers.AutoModelForSequenceClassification.from_pretrained(self.student("tied"))
+        self.assertEqual(set(load_file(self.student("tied") / "model.safetensors")), set(loaded.state_dict()))
+        with torch.no_grad():
+            want = numpy.array([loaded(torch.tensor([self.tokenizer.encode(record["chosen"]).ids])).logits[0, 0].item() for record in self.records])
+        with h5py.File(self.world.results("tied")) as file:
+            numpy.testing.assert_allclose(file["score/value"][()], want, atol=2e-5)
 
     def test_ranks_and_kills_change_nothing(self):
         self.train("bits")

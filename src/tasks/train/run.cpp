@@ -174,6 +174,10 @@ class Training {
     if (!speaks() || (seconds < kSecondsOfALine && curves_.step != plan_.num_steps())) return;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
              plan_.num_steps(), result.loss, result.grad_norm, lr, static_cast<double>(tokens_) / seconds);
+    if (work_.config.of_pairs()) {
+      log_info("{}: rewards {:.4f} chosen, {:.4f} rejected, accuracy {:.2f}", work_.config.name, result.rewards.chosen,
+               result.rewards.rejected, result.rewards.accuracy);
+    }
     work_.context.log.event("step", {{"task", work_.config.name},
                                      {"step", curves_.step},
                                      {"loss", result.loss},
