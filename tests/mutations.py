@@ -40,6 +40,7 @@ LORA = "tests/end_to_end/lora_test.py Lora."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
+PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_to_end/reward_test.py Reward."
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
 MUTATIONS = [
@@ -113,10 +114,20 @@ MUTATIONS = [
     Mutation("gradients-summed-by-arrival", "src/train/gradient_tree.cpp", "sibling{node.first, node.second ^ 1}", "sibling{node.first, node.second > 0 ? node.second - 1 : 1}",
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     Mutation("labels-not-shifted", "src/tasks/train/data.cpp", "*labels = tokens[t + 1];", "*labels = tokens[t];", "tests/end_to_end/train_test.py Train.test_texts_against_torch"),
-    Mutation("moments-not-restored", "src/train/checkpoint.cpp", "state.square, state.updates, identity);\n}\n\nTrainingCurves load_trained_weights", "state.mean, state.updates, identity);\n}\n\nTrainingCurves load_trained_weights",
+    Mutation("moments-not-restored", "src/train/checkpoint.cpp", "state.square, state.updates, identity, of_pairs);\n}\n\nTrainingCurves load_trained_weights", "state.mean, state.updates, identity, of_pairs);\n}\n\nTrainingCurves load_trained_weights",
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
+    # Pairs of answers.
+    Mutation("rejected-pushed-up", "src/train/preference_loss.cpp", "pair.rejected_gradient = -beta * slope;", "pair.rejected_gradient = beta * slope;", PAIRS + "test_losses_against_torch"),
+    Mutation("ipo-of-sums", "src/train/preference_loss.cpp", "rejected.log_ratio / r - 1 / (2 * beta)", "rejected.log_ratio - 1 / (2 * beta)", PAIRS + "test_losses_against_torch"),
+    Mutation("prompts-learnt", "src/tasks/train/pairs.cpp", "marks.begin() + static_cast<std::ptrdiff_t>(prompt_length)", "marks.begin()", PAIRS + "test_losses_against_torch"),
+    Mutation("references-exchanged", "src/tasks/train/data.cpp", "pair.rejected_reference = references_[2 * items[i] + 1];", "pair.rejected_reference = references_[2 * items[i]];", PAIRS + "test_losses_against_torch"),
+    Mutation("reference-after-the-steps", "src/tasks/train/run.cpp", "    if (!compare_with_reference()) return;\n", "    resume();\n    if (!compare_with_reference()) return;\n",
+             PAIRS + "test_a_reference_that_was_changed_is_computed_anew"),
+    Mutation("reference-not-checked", "src/tasks/train/reference.cpp", "if (crcs[i] != crc_of(samples.begin + i, rows[i])) return std::nullopt;", "", PAIRS + "test_losses_against_torch"),
+    Mutation("rewards-of-the-last-token", "src/tasks/train/data.cpp", "classified_token(std::span(ids + begin, ids + end), pad_token_id_)", "(end - begin - 1)", REWARDS + "test_against_torch"),
+    Mutation("margin-left-out", "src/train/preference_loss.cpp", "chosen - rejected - margin, sum", "chosen - rejected, sum", REWARDS + "test_against_torch"),
     # Scores.
-    Mutation("padding-scored", "src/tasks/score/run.cpp", "[&](TokenId id) { return id != pad_token_id; }", "[&](TokenId) { return true; }",
+    Mutation("padding-scored", "include/magister/run/classified_token.h", "static_cast<std::int64_t>(ids[static_cast<std::size_t>(place)]) == pad_token_id", "false",
              "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     Mutation("head-of-the-vocabulary", "include/magister/model/partition.h", "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())}",
              "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs() > 1 ? config.head_outputs() - 1 : 1)}", "tests/end_to_end/score_test.py Score.test_values_and_labels"),

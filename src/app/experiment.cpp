@@ -79,7 +79,10 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   for (ConfigNode& node : root.sections("tasks")) {
     std::unique_ptr<Task> task = read_task(kinds, node, config_);
     if (task == nullptr) continue;
-    if (trains(*task, kinds)) config_.trained.emplace_back(task->name(), task->model_section());
+    if (trains(*task, kinds)) {
+      config_.trained.emplace_back(task->name(), task->model_section());
+      config_.trained.back().second.reward_head |= task->trains_rewards();
+    }
     const auto [first, is_new] = paths.emplace(task->name(), node.path());
     if (!is_new) {
       node.reject("name", "the name {} is taken by {} (both would write {}.h5); give each task a name of its own",

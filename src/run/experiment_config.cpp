@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <set>
 
 #include "magister/core/error.h"
@@ -211,16 +212,15 @@ std::string read_task_name(ConfigNode& task, const std::string& fallback) {
   return name;
 }
 
-DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
+namespace {
+
+// fields: reads what the records consist of.
+DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(ConfigNode&, DatasetConfig&)>& fields) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
   dataset.paths = node.texts("path");
   dataset.split = node.optional_text("split").value_or("");
-  if (whole_records) {
-    dataset.whole_record = true;  // its fields are named by the task
-  } else {
-    read_fields(node, dataset);
-  }
+  fields(node, dataset);
   dataset.key_field = node.optional_text("key").value_or("");
   if (const auto limit = node.optional_integer("limit", 0)) dataset.limit = static_cast<std::uint64_t>(*limit);
   node.also_called("path", {"file", "files", "data_files", "dataset"});
@@ -229,6 +229,39 @@ DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
   node.also_called("limit", {"num_records", "max_samples", "num_samples"});
   read_slice(task, dataset);
   return dataset;
+}
+
+void read_pair_fields(ConfigNode& node, DatasetConfig& dataset, bool margins) {
+  dataset.whole_record = true;
+  dataset.prompt_field = node.optional_text("prompt").value_or("");
+  dataset.chosen_field = node.text("chosen", "chosen");
+  dataset.rejected_field = node.text("rejected", "rejected");
+  ConfigNode of_rewards =
+      node.only_if(margins, "is given without objective: reward (only its loss has a margin); remove it");
+  dataset.margin_field = of_rewards.optional_text("margin").value_or("");
+}
+
+}  // namespace
+
+DatasetConfig read_dataset(ConfigNode& task, bool whole_records) {
+  return read_dataset_with(task, [&](ConfigNode& node, DatasetConfig& dataset) {
+    dataset.whole_record = whole_records;  // its fields are named by the task
+    if (!whole_records) read_fields(node, dataset);
+  });
+}
+
+DatasetConfig read_dataset_or_pairs(ConfigNode& task, bool pairs, bool margins) {
+  return read_dataset_with(task, [&](ConfigNode& node, DatasetConfig& dataset) {
+    ConfigNode of_texts =
+        node.only_if(!pairs,
+                     "is given with pairs of answers (their fields are chosen, rejected and prompt, texts or lists of "
+                     "messages); remove it");
+    read_fields(of_texts, dataset);
+    ConfigNode of_pairs = node.only_if(
+        pairs, "is given without pairs of answers (only those have it); set objective: dpo or reward, or remove it");
+    DatasetConfig unused;
+    read_pair_fields(of_pairs, pairs ? dataset : unused, margins);
+  });
 }
 
 ExperimentConfig read_experiment_config(ConfigNode& root) {

@@ -36,6 +36,7 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
     if (name != model.task) continue;
     model.begins_as = start.task.empty() ? start.path : start.begins_as;
     model.begins_random = start.task.empty() ? start.random : start.begins_random;
+    model.reward_head = start.reward_head;
   }
   if (!model.task.empty()) model.path = experiment.folder() + "/" + model.task;
 }

@@ -81,7 +81,7 @@ std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int nu
 
 void check_head(const Task& task, const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
-  if (task.reads_labels() == config.is_classifier()) return;
+  if (task.head() == Task::Head::kAny || (task.head() == Task::Head::kLabels) == config.is_classifier()) return;
   MAGISTER_CHECK(config.is_classifier(), ExitCode::kConfig,
                  "{}: {} is a language model (a task of kind {} reads a head of labels, as a sequence classifier or "
                  "reward model has it); name such a model, or use a task of another kind",

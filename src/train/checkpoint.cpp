@@ -1,4 +1,4 @@
-// Names: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> as torch's AdamW calls its moments, train.loss, train.grad_norm.
+// Names: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> as torch's AdamW calls its moments, train.loss, train.grad_norm, train.rewards.
 #include "magister/train/checkpoint.h"
 
 #include <ATen/ATen.h>
@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "magister.train.state";
 constexpr std::uint64_t kVersion = 1;
+constexpr std::int64_t kRewards = 3;
 
 std::optional<std::uint64_t> number_of(const std::string& text) {
   std::uint64_t number = 0;
@@ -59,6 +60,8 @@ void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
   const auto length = static_cast<std::int64_t>(curves.step);
   tensors.push_back({"train.loss", at::from_blob(curves.loss.data(), {length}, at::kFloat)});
   tensors.push_back({"train.grad_norm", at::from_blob(curves.grad_norm.data(), {length}, at::kFloat)});
+  if (!curves.rewards.empty())
+    tensors.push_back({"train.rewards", at::from_blob(curves.rewards.data(), {length, kRewards}, at::kFloat)});
 }
 
 std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates) {
@@ -93,10 +96,9 @@ class StateFile {
     file_->read(into.name, 0, rows, 0, out.size(1), out);
   }
   // That there are as many numbers as the metadata says, before memory is taken for them.
-  void require_length(const char* name, std::uint64_t length) const {
+  void require_shape(const char* name, const std::vector<std::int64_t>& shape) const {
     const TensorInfo* info = file_->find(name);
-    require(info != nullptr && info->shape == std::vector<std::int64_t>{static_cast<std::int64_t>(length)},
-            "does not hold what its metadata says");
+    require(info != nullptr && info->shape == shape, "does not hold what its metadata says");
   }
   // Of everything that the file holds, after it was read.
   void verify(const std::vector<NamedTensor>& all, std::uint64_t step, std::uint64_t updates) {
@@ -128,15 +130,18 @@ class StateFile {
 };
 
 TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, at::Tensor& mean,
-                    at::Tensor& square, std::uint64_t& updates, const std::string& identity) {
+                    at::Tensor& square, std::uint64_t& updates, const std::string& identity, bool of_pairs) {
   StateFile file(path, identity);
   TrainingCurves curves;
   curves.step = file.number("step");
   updates = file.number("updates");
   file.require(curves.step > 0 && updates <= curves.step && curves.step < (1ull << 28), "has no sound metadata");
-  for (const char* const name : {"train.loss", "train.grad_norm"}) file.require_length(name, curves.step);
+  const auto steps = static_cast<std::int64_t>(curves.step);
+  for (const char* const name : {"train.loss", "train.grad_norm"}) file.require_shape(name, {steps});
+  if (of_pairs) file.require_shape("train.rewards", {steps, kRewards});
   curves.loss.resize(curves.step);
   curves.grad_norm.resize(curves.step);
+  curves.rewards.resize(of_pairs ? curves.step * kRewards : 0);
   std::vector<NamedTensor> tensors;
   add_parameters(tensors, "model.", layout, weights);
   add_parameters(tensors, "exp_avg.", layout, mean);
@@ -207,16 +212,17 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   }
 }
 
-TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity) {
+TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
+                                   bool of_pairs) {
   OptimizerState& state = trainer.optimizer();
-  return load(path, trainer.trained(), trainer.weights(), state.mean, state.square, state.updates, identity);
+  return load(path, trainer.trained(), trainer.weights(), state.mean, state.square, state.updates, identity, of_pairs);
 }
 
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
-                                    const std::string& identity) {
+                                    const std::string& identity, bool of_pairs) {
   OptimizerState state = new_optimizer_state(layout);
   flat_weights = at::zeros({layout.flat_size()}, at::kFloat);
-  return load(path, layout, flat_weights, state.mean, state.square, state.updates, identity);
+  return load(path, layout, flat_weights, state.mean, state.square, state.updates, identity, of_pairs);
 }
 
 }  // namespace magister

@@ -3,7 +3,11 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <numbers>
+
 #include "magister/core/error.h"
+#include "magister/core/splitmix64.h"
 
 namespace magister {
 
@@ -23,8 +27,9 @@ std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int6
 ParameterLayout::ParameterLayout(const ModelDescription& description)
     : description_(description), table_(layer_parameters(description.config, 0)) {
   const ModelConfig& config = description.config;
-  MAGISTER_CHECK(!config.is_classifier(), ExitCode::kConfig,
-                 "the model is a classifier of {} labels (only language models are trained yet); name a language model",
+  MAGISTER_CHECK(config.labels.size() <= 1, ExitCode::kConfig,
+                 "the model is a classifier of {} labels (language models and reward models of one are trained); name "
+                 "such a model",
                  config.labels.size());
   const TensorNames& names = description.names;
   // What the trunk does not compute.
@@ -64,13 +69,34 @@ at::Tensor FlatLayout::view(const at::Tensor& flat, std::size_t index) const {
   return flat.narrow(0, parameter.offset, parameter.count).view(parameter.shape);
 }
 
-at::Tensor ParameterLayout::read(const TensorFile& file) const {
+namespace {
+
+// Box and Muller's pairs.
+void draw_normal(at::Tensor& out, const NewHead& head) {
+  const std::uint64_t key = splitmix64(splitmix64(head.seed ^ 0x68656164));  // "head": another stream than the epochs'
+  const auto uniform = [&](std::int64_t i) {
+    return (static_cast<double>(splitmix64(key + static_cast<std::uint64_t>(i)) >> 11) + 0.5) * 0x1p-53;
+  };
+  auto* values = out.data_ptr<float>();
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    const double radius = std::sqrt(-2 * std::log(uniform(2 * i)));
+    values[i] = static_cast<float>(head.deviation * radius * std::cos(2 * std::numbers::pi * uniform(2 * i + 1)));
+  }
+}
+
+}  // namespace
+
+at::Tensor ParameterLayout::read(const TensorFile& file, const NewHead& new_head) const {
   at::Tensor flat = at::zeros({flat_size()}, at::kFloat);
   for (std::size_t i = 0; i < all().size(); ++i) {
     const TrainParameter& parameter = all()[i];
     at::Tensor out = view(flat, i);
     const std::int64_t rows = parameter.shape.size() == 1 ? 1 : parameter.shape.front();
     out = out.view({rows, parameter.count / rows});
+    if (i == head_ && description_.config.is_classifier() && file.find(parameter.name) == nullptr) {
+      draw_normal(out, new_head);
+      continue;
+    }
     file.read(parameter.name, 0, rows, 0, out.size(1), out);
     MAGISTER_CHECK(at::isfinite(out.sum(at::kDouble)).item<bool>(), ExitCode::kData,
                    "tensor {} holds a number that is not finite (every loss would be NaN); start from other weights",

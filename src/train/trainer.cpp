@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/parallel/gathered.h"
 #include "magister/train/gradient_tree.h"
 
 namespace magister {
@@ -23,53 +23,178 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       world_(world),
       pool_(num_threads),
       frozen_(lora_ ? layout_.read(file) : at::Tensor()),
-      weights_(lora_ ? lora_->first_values() : layout_.read(file)),
+      weights_(lora_ ? lora_->first_values() : layout_.read(file, options.new_head)),
       state_(new_optimizer_state(trained())) {}
 
-Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient) const {
-  const at::Tensor& weights = model_weights();
-  TrunkPass pass(layout_, weights, batch.tokens, options_.recompute,
-                 lora_ ? std::optional<LoraWeights>({*lora_, weights_}) : std::nullopt);
+TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
+  return TrunkPass(layout_, model_weights(), batch.tokens, recompute,
+                   lora_ ? std::optional<LoraWeights>({*lora_, weights_}) : std::nullopt);
+}
+
+HeadLossOptions Trainer::head_options() const {
   const ModelConfig& config = layout_.description().config;
-  HeadLossOptions head;
-  head.distill = options_.distill;
-  head.scaling = {config.logit_scale, config.final_logit_softcapping};
+  HeadLossOptions options;
+  options.distill = options_.distill;
+  options.scaling = {config.logit_scale, config.final_logit_softcapping};
+  return options;
+}
+
+Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient) const {
+  TrunkPass pass = pass_of(batch, options_.recompute);
   const auto zeros = [&](std::size_t parameter) { return at::zeros(layout_.all()[parameter].shape, at::kFloat); };
   at::Tensor head_gradient = lora_ ? at::Tensor() : zeros(layout_.head());
-  HeadLossTargets targets = batch.targets;
-  if (batch.read_teacher) batch.read_teacher(targets);
-  const HeadLossResult result =
-      head_loss(pass.hidden_TD(), layout_.view(weights, layout_.head()), targets, head, scale, head_gradient);
-  targets = {};
-  if (!std::isfinite(result.loss)) return {result.loss, 0.0};
+  const Objective objective = options_.preference.objective;
+  const auto losses = objective == Objective::kDpo      ? &Trainer::dpo_losses
+                      : objective == Objective::kReward ? &Trainer::reward_losses
+                                                        : &Trainer::token_losses;
+  at::Tensor hidden_gradient_TD;
+  Outcome outcome = (this->*losses)(batch, pass, scale, hidden_gradient_TD, head_gradient);
+  outcome.finite = 0.0;
+  if (!std::isfinite(outcome.loss)) return outcome;
   const bool tied = layout_.head() == layout_.embeddings();
   at::Tensor embedding_gradient = lora_ || tied ? head_gradient : zeros(layout_.embeddings());
   if (!lora_ && !tied) gradient.put(layout_.head(), std::exchange(head_gradient, {}));
-  pass.backward(result.hidden_gradient_TD, embedding_gradient, gradient);
+  pass.backward(hidden_gradient_TD, embedding_gradient, gradient);
   if (!lora_) gradient.put(layout_.embeddings(), embedding_gradient);
-  return {result.loss, gradient.finite() ? 1.0 : 0.0};
+  if (gradient.finite()) outcome.finite = 1.0;
+  return outcome;
+}
+
+Trainer::Outcome Trainer::token_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
+                                       at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+  HeadLossTargets targets = batch.targets;
+  if (batch.read_teacher) batch.read_teacher(targets);
+  const HeadLossResult result = head_loss(pass.hidden_TD(), head(), targets, head_options(), scale, head_gradient);
+  hidden_gradient_TD = result.hidden_gradient_TD;
+  Outcome outcome;
+  outcome.loss = result.loss;
+  return outcome;
 }
 
 namespace {
 
-std::uint64_t num_labels(std::span<const MicroBatch> batches) {
+struct SequenceSum {
+  double logprob = 0;
+  std::int64_t tokens = 0;  // that have a label
+};
+
+// By sequence. A row with a label has a log-probability, which is not finite where a logit is not.
+std::vector<SequenceSum> sums_of(const MicroBatch& batch, const at::Tensor& label_logprob_T) {
+  const auto* labels = batch.targets.labels_T.const_data_ptr<std::int64_t>();
+  const auto* logprobs = label_logprob_T.const_data_ptr<float>();
+  const std::vector<std::int64_t>& begins = batch.tokens.cu_seqlens;
+  std::vector<SequenceSum> sums(begins.size() - 1);
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    for (std::int64_t t = begins[s]; t < begins[s + 1]; ++t) {
+      if (labels[t] < 0) continue;
+      sums[s].logprob += logprobs[t];
+      ++sums[s].tokens;
+    }
+  }
+  return sums;
+}
+
+void add(PairRewards& sum, const PairLoss& pair) {
+  sum.chosen += pair.chosen_reward;
+  sum.rejected += pair.rejected_reward;
+  sum.accuracy += pair.chosen_reward > pair.rejected_reward ? 1 : 0;
+}
+
+}  // namespace
+
+// The loss of a pair is a function of two sums of log-probabilities, so the gradient of a row is that of its cross entropy times minus the
+// derivative by its sequence's sum: the head is read once for the sums and once for the gradients, tile by tile.
+Trainer::Outcome Trainer::dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
+                                     at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+  HeadLossOptions options = head_options();
+  options.gradient = false;
+  at::Tensor none;
+  const HeadLossResult first = head_loss(pass.hidden_TD(), head(), batch.targets, options, scale, none);
+  const std::vector<SequenceSum> sums = sums_of(batch, first.label_logprob_T);
+  MAGISTER_ASSERT(sums.size() == 2 * batch.pairs.size());
+  Outcome outcome;
+  HeadLossTargets targets = batch.targets;
+  targets.row_weight_T = at::zeros({targets.labels_T.size(0)}, at::kFloat);
+  const auto weigh = [&](std::size_t sequence, double gradient) {
+    const std::int64_t begin = batch.tokens.cu_seqlens[sequence], end = batch.tokens.cu_seqlens[sequence + 1];
+    targets.row_weight_T.narrow(0, begin, end - begin).fill_(-gradient);
+  };
+  for (std::size_t i = 0; i < batch.pairs.size(); ++i) {
+    const SequenceSum &chosen = sums[2 * i], &rejected = sums[2 * i + 1];
+    const PairLoss pair =
+        dpo_loss(options_.preference, {chosen.logprob - batch.pairs[i].chosen_reference, chosen.tokens},
+                 {rejected.logprob - batch.pairs[i].rejected_reference, rejected.tokens});
+    outcome.loss += scale * pair.loss;
+    add(outcome.rewards, pair);
+    weigh(2 * i, pair.chosen_gradient);
+    weigh(2 * i + 1, pair.rejected_gradient);
+  }
+  if (!std::isfinite(outcome.loss)) return outcome;
+  options.gradient = true;
+  const HeadLossResult second = head_loss(pass.hidden_TD(), head(), targets, options, scale, head_gradient);
+  hidden_gradient_TD = second.hidden_gradient_TD;
+  return outcome;
+}
+
+// A reward is the product of one row with the head's only row, in f64.
+Trainer::Outcome Trainer::reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
+                                        at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+  const at::Tensor weight_D = head().select(0, 0);
+  hidden_gradient_TD = at::zeros_like(pass.hidden_TD());
+  at::Tensor weight_gradient_D = head_gradient.select(0, 0);
+  const auto reward = [&](std::int64_t row) {
+    return at::dot(pass.hidden_TD().select(0, row).to(at::kDouble), weight_D.to(at::kDouble)).item<double>();
+  };
+  Outcome outcome;
+  for (const Pair& given : batch.pairs) {
+    const PairLoss pair =
+        reward_loss(options_.preference, reward(given.chosen_row), reward(given.rejected_row), given.margin);
+    outcome.loss += scale * pair.loss;
+    add(outcome.rewards, pair);
+    for (const auto& [row, gradient] :
+         {std::pair(given.chosen_row, pair.chosen_gradient), std::pair(given.rejected_row, pair.rejected_gradient)}) {
+      hidden_gradient_TD.select(0, row).add_(weight_D, scale * gradient);
+      weight_gradient_D.add_(pass.hidden_TD().select(0, row), scale * gradient);
+    }
+  }
+  return outcome;
+}
+
+std::vector<std::vector<double>> Trainer::sequence_logprobs(std::span<const MicroBatch> batches,
+                                                            const std::function<void()>& alive) {
+  std::vector<std::vector<double>> all(batches.size());
+  pool_.run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
+    const MicroBatch& batch = batches[static_cast<std::size_t>(index)];
+    HeadLossOptions options = head_options();
+    options.gradient = false;
+    at::Tensor none;
+    // Recomputing means that no graph is kept.
+    const HeadLossResult result =
+        head_loss(pass_of(batch, true).hidden_TD(), head(), batch.targets, options, 1.0, none);
+    for (const SequenceSum& sum : sums_of(batch, result.label_logprob_T))
+      all[static_cast<std::size_t>(index)].push_back(sum.logprob);
+    if (alive) alive();
+  });
+  return all;
+}
+
+namespace {
+
+// Tokens that are learnt from: those that have a label; of a reward model all that it reads.
+std::uint64_t num_tokens(std::span<const MicroBatch> batches, Objective objective) {
   std::uint64_t count = 0;
-  for (const MicroBatch& batch : batches)
-    count += static_cast<std::uint64_t>((batch.targets.labels_T >= 0).sum().item<std::int64_t>());
+  for (const MicroBatch& batch : batches) {
+    const at::Tensor& labels_T = batch.targets.labels_T;
+    count += static_cast<std::uint64_t>(objective == Objective::kReward ? labels_T.numel()
+                                                                        : (labels_T >= 0).sum().item<std::int64_t>());
+  }
   return count;
 }
 
-// By number of the micro-batch, over all ranks. Collective over world.
-template <typename T>
-std::vector<T> gathered(const Communicator& world, const std::vector<T>& own) {
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
-  std::vector<T> all;
-  for (const std::string& part : world.all_gather(bytes)) {
-    std::vector<T> numbers(part.size() / sizeof(T));
-    std::memcpy(numbers.data(), part.data(), part.size());
-    all.insert(all.end(), numbers.begin(), numbers.end());
-  }
-  return all;
+std::uint64_t num_pairs(std::span<const MicroBatch> batches) {
+  std::uint64_t count = 0;
+  for (const MicroBatch& batch : batches) count += batch.pairs.size();
+  return count;
 }
 
 }  // namespace
@@ -79,11 +204,12 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   const IndexRange range = micro_batches_of(num_micro_batches, world_.rank(), world_.size());
   MAGISTER_ASSERT(own.size() == range.size());
   StepResult result;
-  result.tokens = world_.sum(num_labels(own));
+  const bool of_pairs = options_.preference.objective != Objective::kTokens;
+  result.tokens = world_.sum(num_tokens(own, options_.preference.objective));
   MAGISTER_CHECK(result.tokens > 0, ExitCode::kInternal,
                  "a step of {} micro-batches has no token to learn from (its loss would be 0 / 0); report this",
                  num_micro_batches);
-  const double scale = 1.0 / static_cast<double>(result.tokens);
+  const double scale = 1.0 / static_cast<double>(of_pairs ? world_.sum(num_pairs(own)) : result.tokens);
   GradientTree tree(world_, num_micro_batches, options_.fast_sums);
   std::vector<Outcome> outcomes(own.size());
   pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
@@ -98,6 +224,9 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   const std::vector<Outcome> all = gathered(world_, outcomes);
   for (std::size_t i = 0; i < all.size(); ++i) {
     result.loss += all[i].loss;
+    result.rewards.chosen += all[i].rewards.chosen * scale;
+    result.rewards.rejected += all[i].rewards.rejected * scale;
+    result.rewards.accuracy += all[i].rewards.accuracy * scale;
     if (all[i].finite == 0) result.not_finite.push_back(i);
   }
   if (result.not_finite.empty()) gradient = tree.sum(trained().flat_size());

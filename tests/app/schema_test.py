@@ -55,6 +55,9 @@ GOOD = {
          "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}},
         {"task": "generate", "name": "u", "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
         {"task": "train", "name": "n", "model": {"config": "c", "seed": 3, "tokenizer": "m"}, "dataset": {"path": "x"}, "train": {"global_batch": 4}},
+        {"task": "train", "name": "p", "model": {"path": "m"}, "objective": "dpo", "dataset": {"path": "x", "prompt": "q", "chosen": "a", "rejected": "b", "key": "k"},
+         "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}},
+        {"task": "train", "name": "r", "model": {"path": "m"}, "objective": "reward", "dataset": {"path": "x", "margin": "m"}, "reward": {"center_rewards_coefficient": 0.01}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -83,6 +86,8 @@ BAD = [
     ("tasks.8.distill.temperature", 0), ("tasks.8.distill.lm_weight", -1), ("tasks.9.model.path", "m"),
     ("tasks.10.model.config", []), ("tasks.10.model.seed", -1), ("tasks.10.model.path", "m"),
     ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
+    ("tasks.11.dpo.loss_type", "kto"), ("tasks.11.dpo.beta", -1), ("tasks.11.dpo.label_smoothing", 0.5), ("tasks.11.dpo.truncation_mode", "middle"), ("tasks.11.dpo.betas", 1),
+    ("tasks.11.dataset.chosen", []), ("tasks.12.reward.center_rewards_coefficient", -1), ("tasks.12.dataset.margins", "m"),
 ]
 
 

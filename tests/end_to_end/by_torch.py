@@ -7,7 +7,11 @@ import transformers
 def adamw_steps(folder, steps, loss_of, lr=2e-3, weight_decay=0.1, warmup=2):
     """loss_of(model, step) -> the loss of each of `steps`, and the tokens that it is the mean of; cosine schedule, clipping to norm 1.
     -> the model, and rows of loss, lr, norm before clipping, tokens."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").float()
+    return steps_of(transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").float(), steps, loss_of, lr, weight_decay, warmup)
+
+
+def steps_of(model, steps, loss_of, lr=2e-3, weight_decay=0.1, warmup=2):
+    """The same for a model that is there; it is changed."""
     decays = set(transformers.Trainer.get_decay_parameter_names(None, model))
     groups = [{"params": [p for n, p in model.named_parameters() if (n in decays) == decay], "weight_decay": weight_decay * decay} for decay in (True, False)]
     optimizer = torch.optim.AdamW(groups, lr=lr)

@@ -259,7 +259,7 @@ class Train(unittest.TestCase):
                 (78, "known: linear, cosine, constant", o + "schedule=polynomial"), (78, "neither a part", o + "warmup=1.5"),
                 (78, "out of range", o + "beta2=1"), (78, "out of range", o + "weight_decay=-1"), (78, "out of range", o + "clip=-1"),
                 (78, "stage 3 of ZeRO", "tasks.0.train.zero=3"), (78, "known: auto, f32", "tasks.0.train.precision=bf16"),
-                (78, "known: lm, distill", "tasks.0.objective=dpo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),
+                (78, "known: lm, distill, dpo, reward", "tasks.0.objective=ppo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),
                 (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
                 (78, "global_batch", "tasks.0.train.batch_size=8"), (78, "given beside `batch_tokens`", "tasks.0.train.batch_tokens=200"),

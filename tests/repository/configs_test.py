@@ -62,7 +62,7 @@ class Configs(unittest.TestCase):
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train."))}
-        self.assertEqual(keys | {"output.hints", "tasks.0.model.task", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", "model.chat_template_kwargs"}, own)
+        self.assertEqual(keys | {"output.hints", "tasks.0.model.task", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
@@ -83,11 +83,19 @@ class Configs(unittest.TestCase):
                     path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "distill.yaml"
                     path.write_text(json.dumps(document))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
+                for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"})):
+                    whole = yaml.safe_load((ROOT / "configs/dpo.yaml").read_text())
+                    task = whole["tasks"][0]
+                    del task["dpo"], task["train"]
+                    task.update(document)
+                    task["dataset"].update(extra_keys)
+                    path.write_text(json.dumps(whole))
+                    found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
             keys = {re.sub(rf"^tasks\.{index}\.", "", key): value for key, value in found.items() if key.startswith(f"tasks.{index}.")}
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith(shared)}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "generate.max_new_tokens", "generate.temperature", "judge.method", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "generate.max_new_tokens", "generate.temperature", "judge.method", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)

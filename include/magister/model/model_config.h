@@ -88,7 +88,7 @@ struct ModelConfig {
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
   std::vector<std::string> labels;
-  std::int64_t pad_token_id = -1;  // of a classifier: it reads the last token that is another
+  std::int64_t pad_token_id = -1;  // of config.json: a head of labels reads the last token that is another
 
   bool is_classifier() const { return !labels.empty(); }
   // Rows of the head: the vocabulary, or the labels.
@@ -140,6 +140,12 @@ struct ModelDescription {
   ModelConfig config;
   TensorNames names;
 };
+
+// Of a family: transformers' class of its layers with a head of labels; empty: there is none.
+std::string classifier_architecture(const ModelConfig& config);
+// The same layers with a head of one label, score.weight, as that class has it with num_labels 1: what a reward model is that begins as a
+// language model. A model with a head of labels stays as it is. Error(kConfig) where there is no such class.
+ModelDescription with_reward_head(const ModelDescription& description);
 
 // Reads and checks config and names for the model at `path` (a .gguf file or a folder) whose tensors are `file`:
 // unknown architecture, a missing or an unused tensor, and a shape that contradicts the config are refused by name

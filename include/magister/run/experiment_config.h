@@ -28,6 +28,8 @@ struct ModelSection {
   // has the same config and tokenizer; begins_as is empty where no such task comes before.
   std::string task, begins_as;
   std::optional<RandomStart> begins_random;
+  // Of such a model that is a reward model: stand_in() opens what it starts from with a head of one label.
+  bool reward_head = false;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string dtype = "auto";  // auto | f32 | bf16 | f16
   std::string quantization =
@@ -82,6 +84,9 @@ ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experimen
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
 // A task's `dataset:` and its `slice:`. whole_records: the task reads fields itself, so `text` and `tokens` are unknown.
 DatasetConfig read_dataset(ConfigNode& task, bool whole_records = false);
+// For a task whose records are texts, chats or ids as in read_dataset(), or, with `pairs`, pairs of answers as in TRL's preference data sets; with
+// `margins` these may have margins. Then whole_record is true.
+DatasetConfig read_dataset_or_pairs(ConfigNode& task, bool pairs, bool margins);
 // name, seed, output, model where it is there, layout, run, plan; not tasks.
 ExperimentConfig read_experiment_config(ConfigNode& root);
 

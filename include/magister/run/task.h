@@ -111,8 +111,11 @@ class Task {
   const DatasetConfig& dataset() const { return dataset_; }  // of its own keys
   // Throws Error(kConfig) for an earlier task that is not there. Local.
   virtual TaskData data(const RunContext& context) const { return {dataset_}; }
-  // Whether it wants a head of labels (a classifier, a reward model) where other tasks want one over the vocabulary.
-  virtual bool reads_labels() const { return false; }
+  // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
+  enum class Head { kVocabulary, kLabels, kAny };
+  virtual Head head() const { return Head::kVocabulary; }
+  // Of a task that trains: whether its model is a reward model.
+  virtual bool trains_rewards() const { return false; }
   // device: what `auto` stands for where it says something.
   virtual PassShape pass_shape(const PassLimits& device) const = 0;
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.

@@ -16,6 +16,8 @@ namespace magister {
 struct TrainingCurves {
   std::uint64_t step = 0;              // steps that are done
   std::vector<float> loss, grad_norm;  // [step]; not finite where a step was skipped
+  // Of pairs, [step][3]: mean rewards of chosen and rejected answers, accuracy.
+  std::vector<float> rewards;
   // Steps at the end of the curves that were skipped.
   std::uint64_t skipped_in_a_row() const;
   std::uint64_t skipped() const;
@@ -29,9 +31,11 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
                          const std::string& identity, std::uint64_t keep);
 
 // Throws Error(kData) for a file that is cut, changed, or of a newer version, Error(kConfig) for another experiment's. Local.
-TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity);
+// of_pairs: it has curves of rewards.
+TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
+                                   bool of_pairs);
 // The weights alone, into a flat tensor.
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
-                                    const std::string& identity);
+                                    const std::string& identity, bool of_pairs);
 
 }  // namespace magister

@@ -41,6 +41,12 @@ class FlatLayout {
   std::int64_t flat_size_ = 0;
 };
 
+// First weights of a head of labels: normal numbers, each drawn by seed and place. deviation: transformers' initializer_range.
+struct NewHead {
+  std::uint64_t seed = 0;
+  double deviation = 0.02;
+};
+
 class ParameterLayout : public FlatLayout {
  public:
   // Throws Error(kConfig) naming what is not trained yet. Local.
@@ -63,8 +69,9 @@ class ParameterLayout : public FlatLayout {
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<LayerParameter>& table() const { return table_; }
 
-  // Reads the file into a new flat tensor. Throws as TensorFile, and Error(kData) for weights that are no numbers. Local.
-  at::Tensor read(const TensorFile& file) const;
+  // Reads the file into a new flat tensor. A head of labels that the file has not is drawn. Throws as TensorFile, and Error(kData) for weights
+  // that are no numbers. Local.
+  at::Tensor read(const TensorFile& file, const NewHead& new_head = {}) const;
 
  private:
   ModelDescription description_;

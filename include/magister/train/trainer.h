@@ -20,27 +20,45 @@
 #include "magister/train/micro_gradient.h"
 #include "magister/train/optimizer.h"
 #include "magister/train/parameters.h"
+#include "magister/train/preference_loss.h"
 #include "magister/train/trunk.h"
 
 namespace magister {
 
+// Two sequences of a batch, 2i the chosen and 2i + 1 the rejected answer of pair i, each with its prompt.
+struct Pair {
+  double chosen_reference = 0, rejected_reference = 0;  // of DPO: log-probabilities by the reference model, nats
+  double margin = 0;                                    // of a reward model
+  std::int64_t chosen_row = 0, rejected_row = 0;        // rows of the batch that the rewards are read from
+};
+
 struct MicroBatch {
   TrainBatch tokens;
   HeadLossTargets targets;
+  std::vector<Pair> pairs{};  // of DPO, where targets has the answers' labels, and of reward models
   // Fills in the teacher's rows, which are large, when the micro-batch is computed; empty: there are none. Any thread.
   std::function<void(HeadLossTargets&)> read_teacher{};
 };
 
 struct TrainerOptions {
   OptimizerOptions optimizer;
-  DistillOptions distill;           // of `lm`: weight 0, lm_weight 1
+  DistillOptions distill;           // of `lm` and DPO: weight 0, lm_weight 1
+  PreferenceOptions preference;     // of pairs
+  NewHead new_head;                 // of a reward model that begins as a language model
   bool recompute = false;           // gradient checkpointing by layer
   bool fast_sums = false;           // gradients of the ranks are added in any order
   std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
 };
 
+// Means over the pairs of a step.
+struct PairRewards {
+  double chosen = 0, rejected = 0;
+  double accuracy = 0;  // part of the pairs whose chosen answer has the higher reward
+};
+
 struct StepResult {
-  double loss = 0;           // mean over the tokens that are learnt from
+  double loss = 0;           // mean over the tokens that are learnt from, or over the pairs
+  PairRewards rewards;       // of pairs
   double grad_norm = 0;      // before clipping
   bool skipped = false;      // loss or gradient was not finite: weights and moments are as before
   std::uint64_t tokens = 0;  // that are learnt from, over all ranks
@@ -55,13 +73,18 @@ class Trainer {
           const Communicator& world, int num_threads);
 
   // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); alive: called between them, any
-  // thread. The sum of the gradients of sum(loss) / tokens is left in `gradient`, undefined where a loss or a gradient is not finite.
+  // thread. The sum of the gradients of sum(loss) / tokens (or / pairs) is left in `gradient`, undefined where a loss or a gradient is not finite.
   // Collective over world.
   StepResult differentiate(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, at::Tensor& gradient,
                            const std::function<void()>& alive = {});
   // differentiate, clip, update. Collective over world.
   StepResult step(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, double lr,
                   const std::function<void()>& alive = {});
+
+  // The sum of the labels' log-probabilities of every sequence of each micro-batch, nats; not finite where a logit is not. Several at once,
+  // as steps are; a micro-batch's bits depend on nothing else. Local.
+  std::vector<std::vector<double>> sequence_logprobs(std::span<const MicroBatch> batches,
+                                                     const std::function<void()>& alive = {});
 
   const ParameterLayout& layout() const { return layout_; }
   // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
@@ -73,8 +96,19 @@ class Trainer {
   struct Outcome {
     double loss = 0;      // sum over the tokens, times scale
     double finite = 1.0;  // 0: the loss or a gradient is not
+    PairRewards rewards;  // sums over the pairs
   };
   Outcome run(const MicroBatch& batch, double scale, MicroGradient& gradient) const;
+  // What the head makes of a pass: loss and rewards, the gradient of the hidden states, and the head's own, which is added.
+  Outcome token_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
+                       at::Tensor& head_gradient) const;
+  Outcome dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
+                     at::Tensor& head_gradient) const;
+  Outcome reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
+                        at::Tensor& head_gradient) const;
+  TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
+  at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
+  HeadLossOptions head_options() const;
 
   const at::Tensor& model_weights() const { return lora_ ? frozen_ : weights_; }
 

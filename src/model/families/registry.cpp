@@ -50,6 +50,25 @@ std::string classifier_of(const Family& family) {
 
 }  // namespace
 
+std::string classifier_architecture(const ModelConfig& config) {
+  const auto& all = families();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Family* f) { return config.family == f->name; });
+  return found == all.end() ? "" : classifier_of(**found);
+}
+
+ModelDescription with_reward_head(const ModelDescription& description) {
+  if (description.config.is_classifier()) return description;
+  MAGISTER_CHECK(!classifier_architecture(description.config).empty(), ExitCode::kConfig,
+                 "models of the family {} have no class with a head of labels in transformers (nothing could load the "
+                 "reward model); start from a model of another family",
+                 description.config.family);
+  ModelDescription rewards = description;
+  rewards.config.labels = {"LABEL_0"};
+  rewards.config.final_logit_softcapping = 0;
+  rewards.names.lm_head = "score.weight";
+  return rewards;
+}
+
 const Family& family_of(const HfConfig& source) {
   const std::string type = source.text_or("model_type", "");
   const auto& all = families();
@@ -116,10 +135,10 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   config.rotary_dim = source.rotary_dim(config.head_dim);
   config.activation = source.activation();
   family.read_hf(source, config);
+  config.pad_token_id = source.token_or("pad_token_id", -1);
   const std::vector<std::string> architectures = source.texts("architectures");
   if (!architectures.empty() && architectures.front() != family.architecture) {
     config.labels = source.labels();
-    config.pad_token_id = source.token_or("pad_token_id", -1);
     config.final_logit_softcapping = 0;  // of logits over a vocabulary
   }
   check_config(config, source.path());

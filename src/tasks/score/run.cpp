@@ -11,6 +11,7 @@
 
 #include "magister/core/fail_point.h"
 #include "magister/device/upload.h"
+#include "magister/run/classified_token.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/sequence_passes.h"
 #include "magister/run/shard_threads.h"
@@ -20,12 +21,6 @@ namespace magister {
 namespace {
 
 using Sequences = std::vector<std::vector<TokenId>>;
-
-// The token that stands for the record: the last that is not padding, as transformers looks for it (its first where all are).
-std::int64_t read_token(const std::vector<TokenId>& ids, std::int64_t pad_token_id) {
-  const auto last = std::find_if(ids.rbegin(), ids.rend(), [&](TokenId id) { return id != pad_token_id; });
-  return last == ids.rend() ? 0 : static_cast<std::int64_t>(ids.rend() - last) - 1;
-}
 
 at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
   switch (function) {
@@ -96,7 +91,7 @@ class ScoreShard final : public ShardModel {
     std::vector<std::int64_t> rows;
     rows.reserve(sequences.size());
     for (std::size_t i = 0; i < sequences.size(); ++i)
-      rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config().pad_token_id));
+      rows.push_back(batch.cu_seqlens[i] + classified_token(sequences[i], model_.config().pad_token_id));
     const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
     return model_.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
   }
@@ -107,7 +102,7 @@ class ScoreShard final : public ShardModel {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
       refuse_not_finite(model_, record_words(base_.file, unit.samples.begin + i),
-                        static_cast<std::uint64_t>(read_token(sequences[i], model_.config().pad_token_id)),
+                        static_cast<std::uint64_t>(classified_token(sequences[i], model_.config().pad_token_id)),
                         sequences[i]);
     }
   }

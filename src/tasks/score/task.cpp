@@ -99,7 +99,7 @@ class Score final : public Task {
   explicit Score(ScoreConfig config)
       : Task("score", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  bool reads_labels() const override { return true; }
+  Head head() const override { return Head::kLabels; }
   PassShape pass_shape(const PassLimits&) const override {
     return {config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
   }

@@ -16,22 +16,44 @@ namespace {
 constexpr std::uint64_t kKeyBytes = 12;
 constexpr std::uint64_t kUnitSteps = 4096;
 
+ColumnSpec of_steps_column(std::uint64_t steps, const char* path, ColumnType type, const char* comment,
+                           const char* units = "") {
+  return {path, type, steps, 0, comment, units, ColumnSpec::Extent::kSamples};
+}
+
+constexpr const char* kRewards[] = {"/train/rewards_chosen", "/train/rewards_rejected", "/train/rewards_accuracy",
+                                    "/train/rewards_margin"};
+
+// TRL's rewards/chosen and so on.
+std::vector<ColumnSpec> reward_columns(std::uint64_t steps) {
+  constexpr const char* kComments[] = {
+      "mean reward of the chosen answers; of DPO beta * (log-probability - the reference's)",
+      "mean reward of the rejected answers", "part of the pairs whose chosen answer has the higher reward",
+      "rewards_chosen - rewards_rejected"};
+  std::vector<ColumnSpec> columns;
+  for (std::size_t i = 0; i < std::size(kRewards); ++i)
+    columns.push_back(of_steps_column(steps, kRewards[i], ColumnType::kF32, kComments[i]));
+  return columns;
+}
+
 std::vector<ColumnSpec> train_columns(std::uint64_t steps) {
   using Extent = ColumnSpec::Extent;
   const auto of_steps = [steps](const char* path, ColumnType type, const char* comment, const char* units = "") {
-    return ColumnSpec{path, type, steps, 0, comment, units, Extent::kSamples};
+    return of_steps_column(steps, path, type, comment, units);
   };
-  return {{"/samples/key", ColumnType::kUtf8, steps, kKeyBytes, "the step's number", "", Extent::kSamples},
-          of_steps("/samples/source_index", ColumnType::kU64, "the step's number, from 0"),
-          {"/samples/offset", ColumnType::kU64, steps + 1, 0,
-           "step i learnt from the tokens offset[i] .. offset[i+1] of all that were learnt from", "", Extent::kFixed},
-          of_steps("/train/step", ColumnType::kU64, "updates that were tried with this one, from 1"),
-          of_steps("/train/loss", ColumnType::kF32,
-                   "mean over the tokens that the step learnt from; not finite: the step was skipped", "nat"),
-          of_steps("/train/lr", ColumnType::kF32, "learning rate of the step"),
-          of_steps("/train/grad_norm", ColumnType::kF32,
-                   "L2 norm of the whole gradient before clipping; not finite: the step was skipped"),
-          of_steps("/train/tokens", ColumnType::kU64, "tokens that the step learnt from")};
+  return {
+      {"/samples/key", ColumnType::kUtf8, steps, kKeyBytes, "the step's number", "", Extent::kSamples},
+      of_steps("/samples/source_index", ColumnType::kU64, "the step's number, from 0"),
+      {"/samples/offset", ColumnType::kU64, steps + 1, 0,
+       "step i learnt from the tokens offset[i] .. offset[i+1] of all that were learnt from", "", Extent::kFixed},
+      of_steps("/train/step", ColumnType::kU64, "updates that were tried with this one, from 1"),
+      of_steps("/train/loss", ColumnType::kF32,
+               "mean over the tokens that the step learnt from, or over its pairs; not finite: the step was skipped",
+               "nat"),
+      of_steps("/train/lr", ColumnType::kF32, "learning rate of the step"),
+      of_steps("/train/grad_norm", ColumnType::kF32,
+               "L2 norm of the whole gradient before clipping; not finite: the step was skipped"),
+      of_steps("/train/tokens", ColumnType::kU64, "tokens that the step learnt from")};
 }
 
 template <typename T, typename Get>
@@ -45,15 +67,19 @@ void write_column(ResultsFile& file, const char* path, std::uint64_t count, cons
 }  // namespace
 
 std::uint64_t train_results_bytes(std::uint64_t num_steps) {
-  return num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8) + 8 + (num_steps / kUnitSteps + 1) * 13 + 8;
+  return num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 16) + 8 + (num_steps / kUnitSteps + 1) * 13 + 8;
 }
 
-void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps) {
+void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps,
+                         bool of_pairs) {
   const std::uint64_t n = steps.size(), units = (n + kUnitSteps - 1) / kUnitSteps;
   std::vector<std::uint64_t> offset = {0};
   for (const StepRow& step : steps) offset.push_back(offset.back() + step.tokens);
   ResultsSpec spec;
   spec.columns = train_columns(n);
+  if (of_pairs) {
+    for (ColumnSpec& column : reward_columns(n)) spec.columns.push_back(std::move(column));
+  }
   spec.attributes = attributes;
   spec.attributes.emplace_back("num_samples", n);
   spec.attributes.emplace_back("num_tokens", offset.back());
@@ -76,6 +102,18 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   write_column<float>(file, "/train/lr", n, [&](std::uint64_t i) { return steps[i].lr; });
   write_column<float>(file, "/train/grad_norm", n, [&](std::uint64_t i) { return steps[i].grad_norm; });
   write_column<std::uint64_t>(file, "/train/tokens", n, [&](std::uint64_t i) { return steps[i].tokens; });
+  if (of_pairs) {
+    const auto reward = [&](std::uint64_t i, int which) {
+      const PairRewards& of = steps[i].rewards;
+      const float chosen = static_cast<float>(of.chosen), rejected = static_cast<float>(of.rejected);
+      return which == 0   ? chosen
+             : which == 1 ? rejected
+             : which == 2 ? static_cast<float>(of.accuracy)
+                          : chosen - rejected;
+    };
+    for (int which = 0; which < 4; ++which)
+      write_column<float>(file, kRewards[which], n, [&](std::uint64_t i) { return reward(i, which); });
+  }
   write_column<std::uint64_t>(file, "/commit/unit_begin", units + 1,
                               [&](std::uint64_t i) { return std::min(n, i * kUnitSteps); });
   file.freeze();
@@ -87,15 +125,33 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
 
 namespace {
 
+bool has_rewards(const ResultsReader& file) { return file.find(kRewards[0]) != nullptr; }
+
 bool has_curves(const ResultsReader& file, FaultList& faults) {
   bool all = true;
-  for (const ColumnSpec& wanted : train_columns(file.num_samples())) {
+  std::vector<ColumnSpec> columns = train_columns(file.num_samples());
+  if (has_rewards(file)) {
+    for (ColumnSpec& column : reward_columns(file.num_samples())) columns.push_back(std::move(column));
+  }
+  for (const ColumnSpec& wanted : columns) {
     const ColumnSpec* const column = file.find(wanted.path);
     if (column != nullptr && column->type == wanted.type && column->extent == wanted.extent) continue;
     faults.add("dataset {} is missing or of another type", wanted.path);
     all = false;
   }
   return all;
+}
+
+// A step that was skipped may have rewards that are not finite.
+void check_rewards(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
+  std::vector<std::vector<float>> of;
+  for (const char* const name : kRewards) of.push_back(file.rows<float>(name, first, count));
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (of[2][i] < 0 || of[2][i] > 1.000001f) faults.add("the accuracy of step {} is {}", first + i + 1, of[2][i]);
+    if (std::isfinite(of[3][i]) && of[3][i] != of[0][i] - of[1][i])
+      faults.add("the margin of step {} is {}, and its rewards differ by {}", first + i + 1, of[3][i],
+                 of[0][i] - of[1][i]);
+  }
 }
 
 void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults) {
@@ -111,6 +167,7 @@ void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults)
                  offset[i + 1] - offset[i]);
     if (!(lr[i] >= 0) || !std::isfinite(lr[i])) faults.add("the learning rate of step {} is {}", first + i + 1, lr[i]);
   }
+  if (has_rewards(file)) check_rewards(file, first, count, faults);
 }
 
 }  // namespace

@@ -7,17 +7,20 @@
 
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
+#include "magister/train/trainer.h"
 
 namespace magister {
 
 struct StepRow {
   float loss = 0, lr = 0, grad_norm = 0;
   std::uint64_t tokens = 0;
+  PairRewards rewards{};
 };
 // Upper bound of the file.
 std::uint64_t train_results_bytes(std::uint64_t num_steps);
-// The whole file, from attributes without num_samples and num_tokens. Local, one rank.
-void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps);
+// The whole file, from attributes without num_samples and num_tokens. of_pairs: with columns of the rewards. Local, one rank.
+void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps,
+                         bool of_pairs);
 
 extern const ResultsSchema kTrainSchema;
 

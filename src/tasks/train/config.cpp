@@ -58,6 +58,38 @@ void read_distillation(ConfigNode& node, TrainConfig& config) {
   }
 }
 
+// Names and defaults of TRL's DPOConfig.
+void read_dpo(ConfigNode& node, TrainConfig& config) {
+  const bool applies = config.objective() == Objective::kDpo;
+  ConfigNode of_dpo = node.only_if(applies, "is given with another objective; set objective: dpo, or remove it");
+  ConfigNode section = of_dpo.section("dpo");
+  PreferenceOptions& options = config.trainer.preference;
+  using Loss = PreferenceOptions::Loss;
+  const std::string loss = section.choice("loss_type", {"sigmoid", "hinge", "ipo", "robust"}, "sigmoid");
+  options.loss = loss == "hinge"    ? Loss::kHinge
+                 : loss == "ipo"    ? Loss::kIpo
+                 : loss == "robust" ? Loss::kRobust
+                                    : Loss::kSigmoid;
+  options.beta = section.number("beta", 0.1, 0, 1e6);
+  if (options.beta == 0) section.reject("beta", "0 (nothing would be learnt); choose for example 0.1");
+  ConfigNode of_robust = section.only_if(
+      loss == "robust",
+      "is given without `loss_type: robust` (no other loss knows of wrong labels); set it, or remove label_smoothing");
+  options.label_smoothing = of_robust.number("label_smoothing", 0.0, 0, 0.499999);
+  config.truncation = section.choice("truncation_mode", {"keep_start", "keep_end"}, "keep_start") == "keep_end"
+                          ? TruncationMode::kKeepEnd
+                          : TruncationMode::kKeepStart;
+  section.also_called("loss_type", {"loss"});
+}
+
+// Of TRL's RewardConfig.
+void read_reward(ConfigNode& node, TrainConfig& config) {
+  ConfigNode of_reward = node.only_if(config.objective() == Objective::kReward,
+                                      "is given with another objective; set objective: reward, or remove it");
+  ConfigNode section = of_reward.section("reward");
+  config.trainer.preference.center_rewards_coefficient = section.number("center_rewards_coefficient", 0.0, 0, 1e6);
+}
+
 void read_batches(ConfigNode& node, TrainConfig& config) {
   BatchOptions& batches = config.batches;
   batches.epochs = node.number("epochs", 3.0, 1e-6, 1e6);
@@ -72,7 +104,9 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
     batches.micro_batch = static_cast<std::uint64_t>(*sequences);
   batches.max_length = whole(node, "max_length", 1024, 2, 1 << 24);
   config.length_place = node.place("max_length");
-  batches.packing = node.boolean("packing", false);
+  ConfigNode of_single =
+      node.only_if(!config.of_pairs(), "is given with pairs of answers (a pair is not divided or joined); remove it");
+  batches.packing = of_single.boolean("packing", false);
   batches.shuffle = node.boolean("shuffle", true);
   ConfigNode of_texts =
       node.only_if(!config.distills,
@@ -155,12 +189,18 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.name = read_task_name(node, "student");
   config.model = read_task_model(node, experiment, true);
   config.batches.seed = experiment.seed;
-  config.distills = node.choice("objective", {"lm", "distill"}, "lm") == "distill";
+  const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward"}, "lm");
+  config.distills = objective == "distill";
+  config.trainer.preference.objective = objective == "dpo"      ? Objective::kDpo
+                                        : objective == "reward" ? Objective::kReward
+                                                                : Objective::kTokens;
   ConfigNode of_lm = node.only_if(
       !config.distills,
       "is given with objective: distill (the teacher's file holds the tokens that it has read); remove it");
-  config.dataset = read_dataset(of_lm);
+  config.dataset = read_dataset_or_pairs(of_lm, config.of_pairs(), objective == "reward");
   read_distillation(node, config);
+  read_dpo(node, config);
+  read_reward(node, config);
   node.one_of({"dataset", "teacher"});
   ConfigNode of_chats = of_lm.only_if(
       !config.dataset.messages_field.empty(),

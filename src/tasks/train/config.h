@@ -11,6 +11,7 @@
 #include "magister/run/task_kinds.h"
 #include "magister/train/batch_plan.h"
 #include "magister/train/trainer.h"
+#include "tasks/train/pairs.h"
 
 namespace magister {
 
@@ -27,6 +28,7 @@ struct TrainConfig {
   TeacherSource teacher;        // of `distill`
   bool assistant_only = false;  // of chats: learn the assistant's tokens alone
   bool append_eos = true;       // to texts
+  TruncationMode truncation = TruncationMode::kKeepStart;  // of `dpo`
   BatchOptions batches;
   TrainerOptions trainer;
   LrSchedule schedule = LrSchedule::kLinear;
@@ -34,8 +36,11 @@ struct TrainConfig {
   std::uint64_t save_every = 500, keep = 2;
   std::string length_place;  // file:line:column and key
 
+  Objective objective() const { return trainer.preference.objective; }
+  // A record is two answers to one prompt.
+  bool of_pairs() const { return objective() != Objective::kTokens; }
   // Whether the working file marks the tokens that are learnt.
-  bool marks() const { return assistant_only || distills; }
+  bool marks() const { return assistant_only || distills || objective() == Objective::kDpo; }
   std::uint64_t warmup_steps(std::uint64_t total_steps) const;
 };
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "magister/core/error.h"
+#include "magister/run/classified_token.h"
 
 namespace magister {
 namespace {
@@ -21,10 +22,13 @@ std::vector<T> rows(const ResultsFile& file, const char* column, std::uint64_t f
 
 }  // namespace
 
-TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, bool marked, TeacherFile* teacher)
+TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, const TrainConfig& config,
+                           TeacherFile* teacher, TokenId pad_token_id)
     : file_(file),
-      marked_(marked),
+      objective_(config.trainer.preference.objective),
+      marked_(config.marks()),
       teacher_(teacher),
+      pad_token_id_(pad_token_id),
       offset_(rows<std::uint64_t>(file, "/samples/offset", 0, num_samples + 1)) {
   for (std::uint64_t i = 0; i < num_samples; ++i) {
     MAGISTER_CHECK(offset_[i] <= offset_[i + 1] && offset_[i + 1] - offset_[i] < (1u << 30), ExitCode::kData,
@@ -32,7 +36,7 @@ TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, b
                    "--fresh",
                    i, offset_[i], offset_[i + 1]);
     const auto length = static_cast<std::uint32_t>(offset_[i + 1] - offset_[i]);
-    std::uint32_t labels = length > 0 ? length - 1 : 0;
+    std::uint32_t labels = objective_ == Objective::kReward ? length : length > 0 ? length - 1 : 0;
     if (marked_ && length > 0) {
       labels = 0;
       const auto marks = rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length);
@@ -41,15 +45,33 @@ TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, b
     labels_.push_back(labels);
     lengths_.push_back(labels > 0 ? length : 0);
   }
+  for (std::uint64_t i = 0; i + per_item() <= num_samples; i += per_item()) {
+    const bool whole = per_item() == 1 || (lengths_[i] > 0 && lengths_[i + 1] > 0);
+    items_.push_back(per_item() == 1 ? lengths_[i] : whole ? lengths_[i] + lengths_[i + 1] : 0);
+  }
 }
 
-std::uint64_t TrainingData::num_labels(const Samples& samples) const {
+namespace {
+
+Samples samples_of(const Samples& items, std::uint64_t per_item) {
+  Samples samples;
+  for (const std::uint64_t item : items) {
+    for (std::uint64_t i = 0; i < per_item; ++i) samples.push_back(item * per_item + i);
+  }
+  return samples;
+}
+
+}  // namespace
+
+std::uint64_t TrainingData::num_labels(const Samples& items) const {
   std::uint64_t sum = 0;
-  for (const std::uint64_t sample : samples) sum += labels_[sample];
+  for (const std::uint64_t sample : samples_of(items, per_item())) sum += labels_[sample];
   return sum;
 }
 
-MicroBatch TrainingData::micro_batch(const Samples& samples) const {
+// Of a reward model no token has a label.
+MicroBatch TrainingData::micro_batch(const Samples& items) const {
+  const Samples samples = samples_of(items, per_item());
   MicroBatch batch;
   batch.tokens.cu_seqlens.push_back(0);
   for (const std::uint64_t sample : samples)
@@ -59,6 +81,7 @@ MicroBatch TrainingData::micro_batch(const Samples& samples) const {
   batch.targets.labels_T = at::full({T}, -100, at::kLong);
   auto* ids = batch.tokens.token_ids_T.data_ptr<std::int64_t>();
   auto* labels = batch.targets.labels_T.data_ptr<std::int64_t>();
+  const bool has_labels = objective_ != Objective::kReward;
   for (const std::uint64_t sample : samples) {
     const std::uint32_t length = lengths_[sample];
     const auto tokens = rows<TokenId>(file_, "/tokens/id", offset_[sample], length);
@@ -66,14 +89,33 @@ MicroBatch TrainingData::micro_batch(const Samples& samples) const {
         marked_ ? rows<std::uint8_t>(file_, "/tokens/assistant", offset_[sample], length) : std::vector<std::uint8_t>();
     for (std::uint32_t t = 0; t < length; ++t) {
       *ids++ = tokens[t];
-      if (t + 1 < length && (marks.empty() || marks[t + 1] != 0)) *labels = tokens[t + 1];
+      if (has_labels && t + 1 < length && (marks.empty() || marks[t + 1] != 0)) *labels = tokens[t + 1];
       ++labels;
     }
   }
+  if (objective_ != Objective::kTokens) add_pairs(items, batch);
   if (teacher_ != nullptr) {
     batch.read_teacher = [this, samples](HeadLossTargets& targets) { read_teacher(samples, targets); };
   }
   return batch;
+}
+
+void TrainingData::add_pairs(const Samples& items, MicroBatch& batch) const {
+  const auto* ids = batch.tokens.token_ids_T.const_data_ptr<std::int64_t>();
+  const auto row = [&](std::size_t sequence) {
+    const std::int64_t begin = batch.tokens.cu_seqlens[sequence], end = batch.tokens.cu_seqlens[sequence + 1];
+    return begin + classified_token(std::span(ids + begin, ids + end), pad_token_id_);
+  };
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Pair& pair = batch.pairs.emplace_back();
+    if (!references_.empty()) {
+      pair.chosen_reference = references_[2 * items[i]];
+      pair.rejected_reference = references_[2 * items[i] + 1];
+    }
+    if (!margins_.empty()) pair.margin = margins_[items[i]];
+    pair.chosen_row = row(2 * i);
+    pair.rejected_row = row(2 * i + 1);
+  }
 }
 
 void TrainingData::read_teacher(const Samples& samples, HeadLossTargets& targets) const {
@@ -95,9 +137,9 @@ void TrainingData::read_teacher(const Samples& samples, HeadLossTargets& targets
   }
 }
 
-std::string TrainingData::key(std::uint64_t sample) const {
+std::string TrainingData::key(std::uint64_t item) const {
   std::string key(file_.row_bytes("/samples/key"), '\0');
-  file_.read("/samples/key", sample, std::as_writable_bytes(std::span(key)));
+  file_.read("/samples/key", item * per_item(), std::as_writable_bytes(std::span(key)));
   return printable(key.substr(0, key.find('\0')), 60);
 }
 

@@ -10,32 +10,46 @@
 #include "magister/train/batch_plan.h"
 #include "magister/train/teacher_rows.h"
 #include "magister/train/trainer.h"
+#include "tasks/train/config.h"
 
 namespace magister {
 
+// Items are what a step takes global_batch of: samples of the file, or pairs of two, 2i and 2i + 1.
 class TrainingData {
  public:
-  // Reads lengths and marks of all samples. marked: only the tokens are learnt that /tokens/assistant marks. teacher: may be null; its samples
-  // are these, by their numbers, where they were not cut. file and teacher are kept by reference. Throws Error(kData) for offsets that go
-  // back. Local.
-  TrainingData(const ResultsFile& file, std::uint64_t num_samples, bool marked, TeacherFile* teacher);
+  // Reads lengths and marks of all samples. teacher: may be null; its samples are these, by their numbers, where they were not cut. file and
+  // teacher are kept by reference. pad_token_id: of a reward model, the token that no reward is read from. Throws Error(kData) for offsets
+  // that go back. Local.
+  TrainingData(const ResultsFile& file, std::uint64_t num_samples, const TrainConfig& config, TeacherFile* teacher,
+               TokenId pad_token_id);
 
-  // Tokens of each sample; 0 where there is nothing to learn.
-  const std::vector<std::uint32_t>& lengths() const { return lengths_; }
+  std::uint64_t num_items() const { return items_.size(); }
+  // Tokens of each item; 0 where there is nothing to learn: of pairs, from one of the two.
+  const std::vector<std::uint32_t>& lengths() const { return items_; }
   // Tokens that are learnt from.
-  std::uint64_t num_labels(const Samples& samples) const;
+  std::uint64_t num_labels(const Samples& items) const;
   // Tokens and labels; what fills in the teacher's rows reads them when it is called, sample by sample.
-  MicroBatch micro_batch(const Samples& samples) const;
-  std::string key(std::uint64_t sample) const;  // safe to print
+  MicroBatch micro_batch(const Samples& items) const;
+  std::string key(std::uint64_t item) const;  // safe to print
+
+  // Of pairs, before micro_batch(): by sample what the reference model says of it, by pair the margin; empty: 0.
+  void set_references(std::vector<double> logprobs) { references_ = std::move(logprobs); }
+  void set_margins(std::vector<double> margins) { margins_ = std::move(margins); }
 
  private:
+  std::uint64_t per_item() const { return objective_ == Objective::kTokens ? 1 : 2; }
+  void add_pairs(const Samples& items, MicroBatch& batch) const;
   void read_teacher(const Samples& samples, HeadLossTargets& targets) const;
 
   const ResultsFile& file_;
+  Objective objective_;
   bool marked_;
   TeacherFile* teacher_;
+  TokenId pad_token_id_;
   std::vector<std::uint64_t> offset_;
-  std::vector<std::uint32_t> lengths_, labels_;
+  std::vector<std::uint32_t> lengths_, labels_;  // by sample
+  std::vector<std::uint32_t> items_;
+  std::vector<double> references_, margins_;
 };
 
 }  // namespace magister

@@ -56,11 +56,20 @@ class MadeFolder {
   std::string path_;
 };
 
-// The config of the model it began as; the weights are f32 now. tied: the head is the embeddings. A model whose file holds a head of its own has
+// The config of the model it began as; the weights are f32 now. A model whose file holds a head of its own has
 // it whatever its config says, and readers that go by the config would drop the one that was trained.
-std::string trained_config(const fs::path& source, bool tied) {
+std::string trained_config(const fs::path& source, const ParameterLayout& layout, TokenId pad_token_id) {
   auto config = nlohmann::ordered_json::parse(content_of(source / "config.json"));
-  if (!tied) config["tie_word_embeddings"] = false;
+  const ModelConfig& model = layout.description().config;
+  if (model.is_classifier()) {
+    config["architectures"] = nlohmann::ordered_json::array({classifier_architecture(model)});
+    config.erase("num_labels");
+    config["id2label"] = {{"0", model.labels.front()}};
+    config["label2id"] = {{model.labels.front(), 0}};
+    if (pad_token_id >= 0) config["pad_token_id"] = pad_token_id;
+  } else if (layout.head() != layout.embeddings()) {
+    config["tie_word_embeddings"] = false;
+  }
   bool named = false;
   for (const char* const key : {"dtype", "torch_dtype"}) {
     if (!config.contains(key)) continue;
@@ -163,8 +172,8 @@ std::string adapter_config(const std::string& source_folder, const LoraConfig& c
 }  // namespace
 
 void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights) {
-  const std::string config = trained_config(origin.folder, layout.head() == layout.embeddings());
+                        const at::Tensor& flat_weights, TokenId pad_token_id) {
+  const std::string config = trained_config(origin.folder, layout, pad_token_id);
   write_folder(folder, origin, {"model.safetensors", "config.json", config, true}, layout, flat_weights);
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "magister/core/types.h"
 #include "magister/train/lora.h"
 #include "magister/train/parameters.h"
 
@@ -19,8 +20,9 @@ struct ModelOrigin {
 
 // Made beside its place and renamed; what stands there already is put aside as <folder>.previous-1, -2, ... Throws Error(kInputOutput).
 // Local, one rank.
+// A layout with a head of labels makes a ...ForSequenceClassification of config.json, whose pad_token_id is then this one.
 void write_model_folder(const std::string& folder, const ModelOrigin& origin, const ParameterLayout& layout,
-                        const at::Tensor& flat_weights);
+                        const at::Tensor& flat_weights, TokenId pad_token_id);
 // An adapter's folder as PEFT's save_pretrained writes it - adapter_config.json, adapter_model.safetensors, the tokenizer's files - which PEFT,
 // transformers and `model.adapter` load on the model at origin.folder. Made and put aside likewise. Local, one rank.
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,

@@ -15,6 +15,7 @@
 #include "magister/train/checkpoint.h"
 #include "magister/train/gradient_tree.h"
 #include "tasks/train/data.h"
+#include "tasks/train/reference.h"
 
 namespace magister {
 namespace {
@@ -47,8 +48,8 @@ class Training {
       : run_(run),
         work_(work),
         world_(work.context.world),
-        data_(run.file, numbers.num_samples, work.config.marks(),
-              work.config.trainer.distill.weight > 0 ? work.teacher : nullptr),
+        data_(run.file, numbers.num_samples, work.config,
+              work.config.trainer.distill.weight > 0 ? work.teacher : nullptr, work.pad_token_id),
         plan_(data_.lengths(), work.config.batches),
         trainer_(load()) {
     MAGISTER_CHECK(
@@ -57,14 +58,20 @@ class Training {
         "follows{}); check the teacher's file with `magister info`",
         work.config.name, numbers.num_samples, printable(work.teacher->path(), 4096),
         work.config.batches.max_length < numbers.longest_sample ? ", or train.max_length cuts them off" : "");
+    MAGISTER_CHECK(plan_.num_samples() > 0 || !work.config.of_pairs(), ExitCode::kData,
+                   "{}: none of the {} pairs has tokens of both answers to learn from (with max_length {} prompts fill "
+                   "it, or answers do not fit); raise train.max_length, or check the data set",
+                   work.config.name, data_.num_items(), work.config.batches.max_length);
     MAGISTER_CHECK(plan_.num_samples() > 0, ExitCode::kData,
                    "{}: none of the {} records has a token to learn from (one that follows another{}); check the data "
                    "set{}",
                    work.config.name, numbers.num_samples, work.config.assistant_only ? " and is the assistant's" : "",
                    work.config.assistant_only ? " and train.max_length, which may cut the answers off" : "");
-    if (speaks() && plan_.num_samples() < numbers.num_samples) {
-      log_warning("{}: {} of {} records have no token to learn from and take no part", work.config.name,
-                  numbers.num_samples - plan_.num_samples(), numbers.num_samples);
+    if (speaks() && plan_.num_samples() < data_.num_items()) {
+      log_warning("{}: {} of {} records have {} and take no part", work.config.name,
+                  data_.num_items() - plan_.num_samples(), data_.num_items(),
+                  work.config.of_pairs() ? "an answer without a token to learn from, or longer than train.max_length"
+                                         : "no token to learn from");
     }
     if (speaks() && work.config.warmup_steps(plan_.num_steps()) >= plan_.num_steps()) {
       log_warning("{}: train.optimizer.warmup takes all {} steps, so the learning rate never reaches {}; lower it",
@@ -73,6 +80,8 @@ class Training {
   }
 
   void run() {
+    if (!compare_with_reference()) return;
+    if (work_.read_margins) data_.set_margins(work_.read_margins());
     resume();
     while (curves_.step < plan_.num_steps()) {
       if (stop_agreed()) {
@@ -96,10 +105,21 @@ class Training {
     run_.work.watchdog.enter("load the model");
     TrainerOptions options = work_.config.trainer;
     options.fast_sums = run_.group.fast_collectives();
+    options.new_head = work_.new_head;
     return Trainer(work_.layout, work_.weights, options, world_, run_.group.threads_per_shard());
   }
 
   bool stop_agreed() const { return world_.max(std::uint64_t{run_.stop_wanted() ? 1u : 0u}) != 0; }
+
+  // Of DPO, before the weights change. False: the job was asked to stop.
+  bool compare_with_reference() {
+    if (work_.config.objective() != Objective::kDpo) return true;
+    const PhaseTimes::Span span(run_.times, "reference");
+    const auto alive = [this] { run_.work.watchdog.enter("compute the reference's log-probabilities"); };
+    auto logprobs = reference_logprobs({world_, run_.file, data_, trainer_, [this] { return stop_agreed(); }, alive});
+    if (logprobs) data_.set_references(std::move(*logprobs));
+    return logprobs.has_value();
+  }
 
   void resume() {
     std::string path;
@@ -107,7 +127,7 @@ class Training {
     world_.broadcast(path, 0);
     if (path.empty()) return;
     run_.work.watchdog.enter("read the newest state");
-    curves_ = load_training_state(path, trainer_, work_.identity);
+    curves_ = load_training_state(path, trainer_, work_.identity, work_.config.of_pairs());
     MAGISTER_CHECK(curves_.step <= plan_.num_steps(), ExitCode::kData,
                    "{}: is of step {}, and there are {} steps; remove this file", printable(path), curves_.step,
                    plan_.num_steps());
@@ -133,6 +153,10 @@ class Training {
     ++curves_.step;
     curves_.loss.push_back(static_cast<float>(result.loss));
     curves_.grad_norm.push_back(static_cast<float>(result.grad_norm));
+    if (work_.config.of_pairs()) {
+      for (const double value : {result.rewards.chosen, result.rewards.rejected, result.rewards.accuracy})
+        curves_.rewards.push_back(static_cast<float>(value));
+    }
     tokens_ += result.tokens;
     if (result.skipped) skipped(batches, result);
     tell(result, lr);
@@ -171,6 +195,10 @@ class Training {
     const double rate = static_cast<double>(tokens_) / seconds;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
              plan_.num_steps(), result.loss, result.grad_norm, lr, rate);
+    if (work_.config.of_pairs()) {
+      log_info("{}: rewards {:.4f} chosen, {:.4f} rejected, accuracy {:.2f}", work_.config.name, result.rewards.chosen,
+               result.rewards.rejected, result.rewards.accuracy);
+    }
     work_.context.log.event("step", {{"task", work_.config.name},
                                      {"step", curves_.step},
                                      {"loss", result.loss},

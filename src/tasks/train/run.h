@@ -1,7 +1,9 @@
 // The loop over the steps of a training, on every rank.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "magister/run/run_context.h"
 #include "magister/run/shard_model.h"
@@ -20,6 +22,10 @@ struct TrainingWork {
   TeacherFile* teacher;       // of a distillation; else null
   std::string states;         // folder of the states
   std::string identity;       // of the experiment
+  // Of pairs: the margin of every record of the data set, in order; empty: none. Collective over the world.
+  std::function<std::vector<double>()> read_margins{};
+  TokenId pad_token_id = -1;  // of a reward model
+  NewHead new_head{};
 };
 
 // Goes on from the newest state, until all steps are done or the job stops; then a state is saved. When all are done the working file's

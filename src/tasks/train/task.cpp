@@ -10,6 +10,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
+#include "magister/parallel/gathered.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/earlier_tasks.h"
@@ -17,11 +18,14 @@
 #include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
 #include "magister/train/checkpoint.h"
+#include "magister/train/gradient_tree.h"
 #include "magister/train/teacher_rows.h"
 #include "tasks/train/columns.h"
 #include "tasks/train/config.h"
 #include "tasks/train/data.h"
 #include "tasks/train/model_folder.h"
+#include "tasks/train/pairs.h"
+#include "tasks/train/reference.h"
 #include "tasks/train/run.h"
 
 namespace magister {
@@ -45,8 +49,12 @@ class TrainJob final : public TaskJob {
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
   void put_aside() override;
   void work(const ModelRun& run, const PlanNumbers& plan) override {
-    run_training(run, {context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()},
-                 plan);
+    TrainingWork work{context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()};
+    work.pad_token_id = pad_token();
+    if (config_.objective() == Objective::kReward)
+      work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
+    if (!config_.dataset.margin_field.empty()) work.read_margins = [this] { return margins(); };
+    run_training(run, work, plan);
   }
   bool packs() const override { return true; }
   void check_complete() const override;
@@ -54,6 +62,13 @@ class TrainJob final : public TaskJob {
             const Attributes& root) override;
 
  private:
+  // That no reward is read from: the model's, else its end token, as TRL has it; -1: neither.
+  TokenId pad_token() {
+    if (config_.objective() != Objective::kReward) return -1;
+    const std::int64_t own = checkpoint_.config().pad_token_id;
+    const std::vector<TokenId>& ends = checkpoint_.end_tokens();
+    return own >= 0 ? static_cast<TokenId>(own) : ends.empty() ? -1 : ends.front();
+  }
   // runs/<name>/<task>
   std::string folder() const { return fs::path(context_.results_path).replace_extension().string(); }
   std::string states() const { return folder() + ".checkpoints"; }
@@ -61,7 +76,8 @@ class TrainJob final : public TaskJob {
   ModelOrigin origin() const;
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
-  std::vector<SampleTokens> encode(const Record& record) const;
+  std::vector<SampleTokens> encode(const Record& record);
+  std::vector<double> margins() const;
   std::uint64_t steps(const PlanNumbers& plan) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
 
@@ -75,6 +91,8 @@ class TrainJob final : public TaskJob {
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;       // where the records hold chats
   TokenId eos_ = -1;                      // that ends a text; -1: none is appended
+  const Dataset& dataset_;
+  std::optional<PairEncoder> pairs_;
 };
 
 TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
@@ -82,7 +100,9 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
       context_(inputs.context),
       checkpoint_(inputs.checkpoint),
       model_(inputs.model),
-      layout_(inputs.checkpoint.description()) {
+      layout_(config.objective() == Objective::kReward ? with_reward_head(inputs.checkpoint.description())
+                                                       : inputs.checkpoint.description()),
+      dataset_(inputs.dataset) {
   const ModelConfig& model = checkpoint_.config();
   MAGISTER_CHECK(!model_.gpu, ExitCode::kConfig,
                  "{}: training on GPUs is not there yet (CPUs are); set layout.devices: cpu", config_.name);
@@ -107,6 +127,10 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
       "{}: model.path is {}, where this training puts its own result (it would begin from what it replaces); "
       "give the experiment or the task another name",
       config_.name, printable(checkpoint_.path(), 4096));
+  MAGISTER_CHECK(config_.objective() != Objective::kReward || !config_.trainer.lora, ExitCode::kConfig,
+                 "{}: train.adapter with objective: reward (an adapter's folder has no head as yet); remove "
+                 "train.adapter",
+                 config_.name);
   if (config_.trainer.lora) {
     MAGISTER_CHECK(checkpoint_.section().adapter.empty(), ExitCode::kConfig,
                    "{}: train.adapter on a model with the adapter {} (the new one would belong to merged weights that "
@@ -122,6 +146,13 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
 }
 
 void TrainJob::open_texts() {
+  if (config_.of_pairs()) {
+    pairs_.emplace(checkpoint_, PairRules{config_.objective(), config_.dataset, config_.batches.max_length,
+                                          config_.truncation, config_.append_eos});
+    tokenizer_ = &checkpoint_.tokenizer();
+    pad_token();  // reads what it reads before the identity is made
+    return;
+  }
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &checkpoint_.tokenizer();
   if (!config_.dataset.messages_field.empty()) {
     chat_.emplace(checkpoint_, config_.dataset);
@@ -161,6 +192,8 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
 
 // The file itself is the data set, whose sha256 stands in the identity of every task.
 Attributes TrainJob::identity() {
+  if (config_.of_pairs())
+    return {{"objective", std::string(config_.objective() == Objective::kDpo ? "dpo" : "reward")}};
   if (!config_.distills) return {};
   return {{"objective", std::string("distill")},
           {"teacher_model_sha256", teacher_->model_sha256()},
@@ -178,7 +211,8 @@ std::string TrainJob::state_identity() const {
 }
 
 // Every row of a teacher's file is checked here, before the first step.
-std::vector<SampleTokens> TrainJob::encode(const Record& record) const {
+std::vector<SampleTokens> TrainJob::encode(const Record& record) {
+  if (pairs_) return pairs_->encode(record);
   if (teacher_ != nullptr) {
     TeacherSample sample = teacher_->sample(record.source_index);
     std::vector<std::uint8_t> learnt(sample.ids.size(), 0);
@@ -197,6 +231,16 @@ std::vector<SampleTokens> TrainJob::encode(const Record& record) const {
   return {{std::move(marked.ids), std::move(marked.assistant)}};
 }
 
+// Every rank reads its part of the records. Collective over the world.
+std::vector<double> TrainJob::margins() const {
+  const IndexRange all = dataset_.records();
+  const IndexRange own = micro_batches_of(all.size(), context_.world.rank(), context_.world.size());
+  std::vector<double> margins;
+  dataset_.for_each({all.begin + own.begin, all.begin + own.end},
+                    [&](Record&& record) { margins.push_back(pairs_->margin(record)); });
+  return gathered(context_.world, margins);
+}
+
 SampleRules TrainJob::rules() {
   SampleRules rules;
   rules.max_length = config_.batches.max_length;
@@ -206,7 +250,12 @@ SampleRules TrainJob::rules() {
   rules.tokenizer = tokenizer_;
   rules.length_key = "train.max_length";
   rules.marks_assistant = config_.marks();
-  if (chat_ || eos_ >= 0 || teacher_ != nullptr) rules.encode = [this](const Record& record) { return encode(record); };
+  if (pairs_) {
+    rules.group_samples = 2;
+    rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
+  }
+  if (pairs_ || chat_ || eos_ >= 0 || teacher_ != nullptr)
+    rules.encode = [this](const Record& record) { return encode(record); };
   return rules;
 }
 
@@ -214,7 +263,8 @@ SampleRules TrainJob::rules() {
 std::uint64_t TrainJob::steps(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   if (batches.steps > 0) return batches.steps;
-  const std::uint64_t sequences = batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples;
+  const std::uint64_t sequences =
+      batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples / (config_.of_pairs() ? 2 : 1);
   const std::uint64_t an_epoch = batches.batch_tokens > 0
                                      ? plan.num_tokens / batches.batch_tokens + 1
                                      : (sequences + batches.global_batch - 1) / batches.global_batch;
@@ -229,8 +279,12 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   if (config_.marks()) {
     results.columns.push_back({"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0,
                                config_.distills ? "1: the teacher has scored the row before it, which is learnt"
+                               : pairs_         ? "1: of the answer, and learnt"
                                                 : "1: written by the assistant of the chat, and learnt",
                                "", ColumnSpec::Extent::kRows});
+  }
+  if (config_.objective() == Objective::kDpo) {
+    for (ColumnSpec& column : reference_columns(plan.num_samples)) results.columns.push_back(std::move(column));
   }
   // Of this the states take most: weights and two moments each.
   const std::uint64_t weights = 4 * static_cast<std::uint64_t>(trained().num_parameters());
@@ -241,7 +295,7 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
 std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
   const std::uint64_t longest = std::max<std::uint64_t>(plan.longest_sample, 2);
-  const std::uint64_t sequence = batches.packing ? batches.max_length : longest;
+  const std::uint64_t sequence = batches.packing ? batches.max_length : longest * (config_.of_pairs() ? 2 : 1);
   const std::uint64_t tokens =
       batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
   const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
@@ -263,7 +317,8 @@ std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbe
   const bool is_bound = batches.packing || batches.batch_tokens > 0;
   return {{"steps", fmt::format("{}{} of {}", is_bound && batches.steps == 0 ? "at least " : "", steps(plan),
                                 batches.batch_tokens > 0 ? fmt::format("at most {} tokens", batches.batch_tokens)
-                                                         : fmt::format("{} sequences", batches.global_batch))},
+                                                         : fmt::format("{} {}", batches.global_batch,
+                                                                       config_.of_pairs() ? "pairs" : "sequences"))},
           {"parameters",
            lora_ ? fmt::format("{} of an adapter, beside {}", lora_->num_parameters(), layout_.num_parameters())
                  : std::to_string(layout_.num_parameters())}};
@@ -280,7 +335,8 @@ void TrainJob::check_complete() const {
 // Who uses the student must write its chats as they were learnt.
 ModelOrigin TrainJob::origin() const {
   ModelOrigin origin{checkpoint_.path(), checkpoint_.tokenizer_path(), "", "{}\n"};
-  const bool own_template = chat_ && !checkpoint_.section().chat_template.empty();
+  const bool has_chats = chat_ || (pairs_ && pairs_->has_chats());
+  const bool own_template = has_chats && !checkpoint_.section().chat_template.empty();
   const bool from_gguf = !fs::is_directory(origin.tokenizer);
   const ChatSource* const source = own_template || from_gguf ? checkpoint_.chat_source() : nullptr;
   if (source == nullptr) return origin;
@@ -300,12 +356,12 @@ void TrainJob::put_aside() {
 
 bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
                     const Attributes& root) {
-  const TrainingData data(running, plan.num_samples, config_.marks(), nullptr);
+  const TrainingData data(running, plan.num_samples, config_, nullptr, -1);
   BatchPlan batches(data.lengths(), config_.batches);
   const std::optional<std::string> state = newest_training_state(states());
   at::Tensor weights;
   const TrainingCurves curves =
-      state ? load_trained_weights(*state, trained(), weights, state_identity()) : TrainingCurves();
+      state ? load_trained_weights(*state, trained(), weights, state_identity(), config_.of_pairs()) : TrainingCurves();
   MAGISTER_CHECK(curves.step == batches.num_steps(), ExitCode::kData,
                  "{}: the newest state is of step {} of {} (the last was removed); run the same command again",
                  printable(states(), 4096), curves.step, batches.num_steps());
@@ -314,6 +370,8 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     StepRow& row = rows.emplace_back();
     row.loss = curves.loss[step];
     row.grad_norm = curves.grad_norm[step];
+    if (config_.of_pairs())
+      row.rewards = {curves.rewards[3 * step], curves.rewards[3 * step + 1], curves.rewards[3 * step + 2]};
     row.lr = static_cast<float>(config_.trainer.optimizer.lr * lr_factor(config_.schedule, step,
                                                                          config_.warmup_steps(batches.num_steps()),
                                                                          batches.num_steps()));
@@ -323,9 +381,9 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   if (lora_) {
     write_adapter_folder(folder(), origin(), *lora_, weights);
   } else {
-    write_model_folder(folder(), origin(), layout_, weights);
+    write_model_folder(folder(), origin(), layout_, weights, pad_token());
   }
-  write_train_results(path, root, rows);
+  write_train_results(path, root, rows, config_.of_pairs());
   return true;
 }
 
@@ -334,6 +392,8 @@ class Train final : public Task {
   explicit Train(TrainConfig config)
       : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
+  Head head() const override { return trains_rewards() ? Head::kAny : Head::kVocabulary; }
+  bool trains_rewards() const override { return config_.objective() == Objective::kReward; }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
   TaskData data(const RunContext& context) const override;
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {

@@ -25,8 +25,10 @@ struct DatasetConfig {
   std::string messages_field;               // with whole_record: where a task finds a chat in it
   std::string tools_field;                  // likewise the tools that the chat may call; empty: none
   bool special_tokens_in_messages = false;  // a special token written inside a message is one; else it is text
-  std::string tokens_field;                 // ids instead of text
-  std::string key_field;                    // empty: the key is the record's index
+  // With whole_record: where a task finds pairs of answers; prompt and margin may be empty.
+  std::string prompt_field, chosen_field, rejected_field, margin_field;
+  std::string tokens_field;  // ids instead of text
+  std::string key_field;     // empty: the key is the record's index
   std::optional<std::uint64_t> limit;
   std::uint64_t slice_index = 0;  // slice i/n: records [n_records*i/n, n_records*(i+1)/n)
   std::uint64_t slice_count = 1;

@@ -1,0 +1,28 @@
+// Numbers of all ranks in the order of the ranks, on every rank, however many each has.
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "magister/parallel/communicator.h"
+
+namespace magister {
+
+// Collective over world.
+template <typename T>
+std::vector<T> gathered(const Communicator& world, const std::vector<T>& own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
+  std::vector<T> all;
+  for (const std::string& part : world.all_gather(bytes)) {
+    const std::size_t before = all.size();
+    all.resize(before + part.size() / sizeof(T));
+    std::memcpy(all.data() + before, part.data(), part.size());
+  }
+  return all;
+}
+
+}  // namespace magister
