@@ -225,7 +225,7 @@ class Preference(unittest.TestCase):
         self.train("changed")
         one = self.content("changed")
         self.world.forget("changed")
-        self.world.run("changed", 0, MAGISTER_FAIL_POINT="train.step.begin@2:kill")
+        self.world.run("changed", 0, MAGISTER_FAIL_POINT="train.step.begin@5:kill")  # behind a state, whose weights are others
         running = self.world.results("changed").with_name("student.running.h5.partial")
         with h5py.File(running) as file:
             rows = file["reference/logprob"][:]
