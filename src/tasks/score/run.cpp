@@ -21,9 +21,11 @@ namespace {
 
 using Sequences = std::vector<std::vector<TokenId>>;
 
-// The token that stands for the record: the last that is not padding, as transformers looks for it (its first where all are).
-std::int64_t read_token(const std::vector<TokenId>& ids, std::int64_t pad_token_id) {
-  const auto last = std::find_if(ids.rbegin(), ids.rend(), [&](TokenId id) { return id != pad_token_id; });
+// The token that stands for the record: an encoder's first, else the last that is not padding, as transformers looks for it (its first
+// where all are).
+std::int64_t read_token(const std::vector<TokenId>& ids, const ModelConfig& config) {
+  if (config.encoder) return 0;
+  const auto last = std::find_if(ids.rbegin(), ids.rend(), [&](TokenId id) { return id != config.pad_token_id; });
   return last == ids.rend() ? 0 : static_cast<std::int64_t>(ids.rend() - last) - 1;
 }
 
@@ -96,7 +98,7 @@ class ScoreShard final : public ShardModel {
     std::vector<std::int64_t> rows;
     rows.reserve(sequences.size());
     for (std::size_t i = 0; i < sequences.size(); ++i)
-      rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config().pad_token_id));
+      rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config()));
     const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
     return model_.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
   }
@@ -107,8 +109,7 @@ class ScoreShard final : public ShardModel {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
       refuse_not_finite(model_, record_words(base_.file, unit.samples.begin + i),
-                        static_cast<std::uint64_t>(read_token(sequences[i], model_.config().pad_token_id)),
-                        sequences[i]);
+                        static_cast<std::uint64_t>(read_token(sequences[i], model_.config())), sequences[i]);
     }
   }
 
