@@ -37,6 +37,7 @@ SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/colu
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ADAPTER, MERGING = "src/io/checkpoint/lora_adapter.cpp", "tests/end_to_end/adapter_test.py Adapter."
 LORA = "tests/end_to_end/lora_test.py Lora."
+ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
@@ -131,6 +132,13 @@ MUTATIONS = [
              "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     Mutation("head-of-the-vocabulary", "include/magister/model/partition.h", "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())}",
              "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs() > 1 ? config.head_outputs() - 1 : 1)}", "tests/end_to_end/score_test.py Score.test_values_and_labels"),
+    # Encoders.
+    Mutation("encoder-reads-the-last-token", "src/tasks/score/run.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("buckets-not-rounded-up", "src/model/cpu/encoder_model.cpp", "at::ceil(at::log(beyond", "at::floor(at::log(beyond", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("distances-turned-round", "src/model/cpu/encoder_model.cpp", "(span - bucket_LL).clamp(", "(span + bucket_LL).clamp(", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("token-types-left-out", "src/model/cpu/encoder_model.cpp", "if (types_XD_.defined()) sum +=", "if (false) sum +=", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("vectors-of-distances-not-normed", "src/model/cpu/encoder_model.cpp", "if (encoder.relative_norm) relative_ND_ =", "if (encoder.relative_norm)",
+             ENCODERS + "test_values_labels_and_tokens"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
     Mutation("gpu-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, {attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, {attend(",

@@ -5,6 +5,8 @@
 #include <functional>
 #include <numeric>
 
+#include "model/encoder_parameters.h"
+
 namespace magister {
 
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert) {
@@ -30,6 +32,7 @@ std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::in
 }
 
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer) {
+  if (config.encoder) return encoder_layer_parameters(config);
   using Layer = TensorNames::Layer;
   const std::int64_t D = config.hidden_size, F = config.intermediate_size, E = config.head_dim;
   const std::int64_t Q = config.num_attention_heads * E, K = config.num_key_value_heads * E;
@@ -139,6 +142,7 @@ std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerPara
 }
 
 std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
+  if (config.encoder) return encoder_model_parameters(config);
   const std::int64_t D = config.hidden_size, V = config.vocab_size;
   std::vector<ModelParameter> all = {
       {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows},

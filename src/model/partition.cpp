@@ -47,6 +47,10 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
       "a model of the family {} cannot be divided over {} devices (its norms on q and k are over all heads, of which a "
       "device would hold a part); use groups of 1 device",
       config.family, tp_size);
+  MAGISTER_CHECK(tp_size == 1 || !config.encoder, ExitCode::kConfig,
+                 "a model of the family {} cannot be divided over {} devices (encoders are computed whole); use groups "
+                 "of 1 device, and more ranks for more speed",
+                 config.family, tp_size);
   MAGISTER_ASSERT(tp_rank >= 0 && tp_rank < tp_size);
   const auto index = static_cast<std::uint64_t>(tp_rank), count = static_cast<std::uint64_t>(tp_size);
   const auto H = static_cast<std::uint64_t>(config.num_attention_heads);
@@ -69,7 +73,7 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
 
 std::vector<int> working_tp_sizes(const ModelConfig& config, int limit) {
   std::vector<int> sizes;
-  const std::int64_t most = config.qk_norm_of_all_heads ? 1 : largest_tp_size(config);
+  const std::int64_t most = config.qk_norm_of_all_heads || config.encoder ? 1 : largest_tp_size(config);
   for (int size = 1; size <= limit && size <= most; ++size) sizes.push_back(size);
   return sizes;
 }

@@ -10,6 +10,7 @@
 #include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
 #include "model/cpu/cpu_model.h"
+#include "model/cpu/encoder_model.h"
 #include "model/gpu/gpu_backend.h"
 
 namespace magister {
@@ -62,11 +63,16 @@ at::ScalarType resolve_gpu_dtype(const std::string& name) {
 
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization, const LoadHook& hook)
-    : backend_(std::make_unique<CpuModel>(
-          load_cpu_weights(description, file, group.tp_rank(), group.tp_size(), dtype, quantization, pool, hook), group,
-          pool)),
-      group_(&group),
-      pool_(&pool) {}
+    : group_(&group), pool_(&pool) {
+  if (description.config.encoder) {
+    MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
+    backend_ = std::make_unique<EncoderModel>(description, file, pool, hook);
+    return;
+  }
+  backend_ = std::make_unique<CpuModel>(
+      load_cpu_weights(description, file, group.tp_rank(), group.tp_size(), dtype, quantization, pool, hook), group,
+      pool);
+}
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
                          const gpu::Queue& queue, const LoadHook& hook)
@@ -172,7 +178,8 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const auto length = static_cast<double>(batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
     const auto w = static_cast<double>(c.sliding_window);
-    const double all = length * (length + 1) / 2, in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
+    const double all = c.encoder ? length * length : length * (length + 1) / 2,
+                 in_window = length > w ? w * (w + 1) / 2 + (length - w) * w : all;
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
       flops += 4.0 * (c.slides(layer) ? in_window : all) * H * E;
   }

@@ -101,6 +101,15 @@ at::Tensor WeightSource::load_positions() {
   return out_PD;
 }
 
+at::Tensor WeightSource::load_whole(const std::string& name, at::IntArrayRef shape) {
+  if (name.empty()) return {};
+  at::Tensor out = allocate(shape, at::kFloat);
+  const auto columns = static_cast<std::uint64_t>(shape.back());
+  const auto rows = static_cast<std::uint64_t>(out.numel()) / columns;
+  read(name, {0, rows}, {0, columns}, out.view({-1, shape.back()}));
+  return out;
+}
+
 BlockNorms WeightSource::load_norm() {
   const IndexRange all{0, static_cast<std::uint64_t>(description_.config.hidden_size)};
   BlockNorms norm{load_norm_weight(description_.names.norm, all),

@@ -23,6 +23,20 @@ at::ScalarType table_dtype(const OpenModel& model) {
   return embeddings != nullptr && embeddings->type == StorageType::kBF16 ? at::kBFloat16 : at::kHalf;
 }
 
+// Refuses what an encoder's weights are not kept in.
+void check_encoder(const Checkpoint& checkpoint) {
+  const ModelSection& section = checkpoint.section();
+  if (!checkpoint.config().encoder) return;
+  MAGISTER_CHECK(section.dtype == "auto" || section.dtype == "f32", ExitCode::kConfig,
+                 "model.dtype is {}, and {} is an encoder (its weights are kept in f32 whatever the file has, and no "
+                 "other type is computed); choose auto or f32",
+                 section.dtype, printable(checkpoint.path()));
+  MAGISTER_CHECK(section.quantization == "none", ExitCode::kConfig,
+                 "model.quantization is {}, and {} is an encoder (its weights are kept in f32, and no codes are "
+                 "computed); choose none",
+                 section.quantization, printable(checkpoint.path()));
+}
+
 // AVX512-BF16 and AMX add in different orders, and f32 products in a third: ranks that differ all multiply bf16 weights in f32.
 void agree_on_products(const Communicator& world) {
   const CpuKernels& mine = cpu_kernels();
@@ -48,7 +62,10 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   model.file = &checkpoint.file();
   model.description = checkpoint.description();
   if (gpu) check_gpu_computes(model.description.config);
-  model.plain_dtype = gpu ? resolve_gpu_dtype(section.dtype) : resolve_cpu_dtype(section.dtype);
+  check_encoder(checkpoint);
+  model.plain_dtype = gpu                                ? resolve_gpu_dtype(section.dtype)
+                      : model.description.config.encoder ? at::kFloat
+                                                         : resolve_cpu_dtype(section.dtype);
   if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
     const int capability = gpu_compute_capability(gpu->device);
     MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,

@@ -179,7 +179,7 @@ def fill(model, seed):
         for name, parameter in model.named_parameters():
             generator = torch.Generator().manual_seed(seed ^ zlib.crc32(name.encode()))
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name and name.endswith("weight") or ".ln_" in name and name.endswith("weight"):  # Gemma's weights stand for 1 + w
+            if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"):  # Gemma's weights stand for 1 + w
                 parameter.copy_((0.0 if model.config.model_type.startswith("gemma") else 1.0) + 0.2 * noise)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)

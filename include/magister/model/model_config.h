@@ -34,6 +34,22 @@ enum class NormPlacement { kInput, kOutput, kBoth };
 // Layer norms subtract the row's mean first (Cohere, GPT-NeoX).
 enum class NormKind { kRms, kLayer };
 
+// What an encoder has beside a decoder's fields: every token sees every other, norms with biases stand behind the sums of the residual
+// stream, and a pooler over the first token stands before the head of labels (BERT and what came of it).
+struct EncoderConfig {
+  enum class Pooler { kRelu, kTanh, kGelu };  // what follows the pooler's product (DistilBERT, BERT, DeBERTa)
+  Pooler pooler = Pooler::kTanh;
+  std::int64_t token_types = 0;  // rows of the table of token types, of which a text's tokens have the first; 0: none
+  // Disentangled attention (DeBERTa): scores of a query with the vector of its key's distance and of a key with that of its query's.
+  // 2 * relative_span vectors; 0: none.
+  std::int64_t relative_span = 0;
+  std::int64_t position_buckets =
+      0;  // distances from half of it on share vectors by their logarithm; 0: each has its own
+  std::int64_t max_relative_positions = 0;  // where the last bucket ends
+  bool content_to_position = false, position_to_content = false;
+  bool relative_norm = false;  // a layer norm over the vectors of distances
+};
+
 struct ModelConfig {
   std::string family;  // "llama", "mistral", "qwen2", "qwen3": for people, never for branches in layers
   std::int64_t vocab_size = 0;
@@ -89,6 +105,8 @@ struct ModelConfig {
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
   std::vector<std::string> labels;
   std::int64_t pad_token_id = -1;  // of config.json: a head of labels reads the last token that is another
+  std::optional<EncoderConfig>
+      encoder;  // an encoder, which is a classifier and reads the first token; empty: a decoder
 
   bool is_classifier() const { return !labels.empty(); }
   // Rows of the head: the vocabulary, or the labels.
@@ -115,9 +133,13 @@ struct ModelConfig {
 struct TensorNames {
   std::string embed_tokens, norm, lm_head;  // lm_head empty when tied; of a classifier its `score`
   std::string embed_positions, norm_bias;   // empty: none
+  // Of an encoder; empty: none.
+  std::string embed_token_types, embed_norm, embed_norm_bias, relative, relative_norm, relative_norm_bias;
+  std::string pooler, pooler_bias, lm_head_bias;
   struct Layer {
     std::string attention_input_norm, attention_output_norm, mlp_input_norm, mlp_output_norm;  // empty: none
     std::string attention_input_norm_bias, mlp_input_norm_bias;                                // empty: none
+    std::string attention_output_norm_bias, mlp_output_norm_bias;                              // empty: none
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
     std::string q_norm, k_norm;                                                                // empty: none

@@ -53,6 +53,8 @@ class WeightSource {
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
   // [positions, D] in `dtype` on tp_rank 0, where they join the embeddings before their sum; undefined elsewhere or where there are none.
   at::Tensor load_positions();
+  // A table or vector of an encoder, whole, in f32; undefined where the name is empty.
+  at::Tensor load_whole(const std::string& name, at::IntArrayRef shape);
   BlockNorms load_norm();  // the last norm, as of a block's input, times the scale of the logits
 
   BlockNorms load_attention_norms(std::int64_t layer);

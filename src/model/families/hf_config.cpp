@@ -141,6 +141,8 @@ std::string HfConfig::text_or(const std::string& key, const std::string& fallbac
   return value.get<std::string>();
 }
 
+bool HfConfig::is_text(const std::string& key) const { return has(key) && (*root_)[key].is_string(); }
+
 std::vector<std::string> HfConfig::texts(const std::string& key) const {
   std::vector<std::string> out;
   if (!has(key)) return out;

@@ -32,6 +32,7 @@ class HfConfig {
   double number_or(const std::string& key, double fallback, double least, double most) const;
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
+  bool is_text(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;  // absent: empty
   std::vector<std::int64_t> integers(const std::string& key, std::int64_t least,
                                      std::int64_t most) const;                 // absent: empty

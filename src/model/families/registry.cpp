@@ -10,16 +10,17 @@ namespace magister {
 
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
     kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family,
-    kCohereFamily, kCohere2Family, kMixtralFamily, kQwen3MoeFamily, kOlmoeFamily, kGptNeoxFamily, kGpt2Family;
+    kCohereFamily, kCohere2Family, kMixtralFamily, kQwen3MoeFamily, kOlmoeFamily, kGptNeoxFamily, kGpt2Family,
+    kBertFamily, kDistilBertFamily, kDebertaV2Family;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
   static std::vector<const Family*> all = {
-      &kLlamaFamily,  &kMistralFamily, &kQwen2Family,  &kQwen3Family,   &kGemmaFamily,   &kGemma2Family,
-      &kGemma3Family, &kPhi3Family,    &kOlmo2Family,  &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
-      &kGlmFamily,    &kGlm4Family,    &kCohereFamily, &kCohere2Family, &kMixtralFamily, &kQwen3MoeFamily,
-      &kOlmoeFamily,  &kGptNeoxFamily, &kGpt2Family};
+      &kLlamaFamily,  &kMistralFamily, &kQwen2Family,  &kQwen3Family,   &kGemmaFamily,      &kGemma2Family,
+      &kGemma3Family, &kPhi3Family,    &kOlmo2Family,  &kOlmo3Family,   &kSmolLm3Family,    &kGraniteFamily,
+      &kGlmFamily,    &kGlm4Family,    &kCohereFamily, &kCohere2Family, &kMixtralFamily,    &kQwen3MoeFamily,
+      &kOlmoeFamily,  &kGptNeoxFamily, &kGpt2Family,   &kBertFamily,    &kDistilBertFamily, &kDebertaV2Family};
   return all;
 }
 
@@ -137,7 +138,7 @@ ModelConfig read_config(HfConfig& source, const Family& family) {
   family.read_hf(source, config);
   config.pad_token_id = source.token_or("pad_token_id", -1);
   const std::vector<std::string> architectures = source.texts("architectures");
-  if (!architectures.empty() && architectures.front() != family.architecture) {
+  if (config.encoder || (!architectures.empty() && architectures.front() != family.architecture)) {
     config.labels = source.labels();
     config.final_logit_softcapping = 0;  // of logits over a vocabulary
   }

@@ -45,6 +45,9 @@ TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
     names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files keep this buffer
     for (const char* buffer : family.hf_ignored) names.ignored.push_back(prefix + buffer);
   }
+  // Older files of encoders keep 0, 1, 2 ... beside the table of words.
+  if (config.encoder)
+    names.ignored.push_back(names.embed_tokens.substr(0, names.embed_tokens.rfind("word_")) + "position_ids");
   names.interleaved_rope_rows = family.hf_interleaved_rope_rows;
   names.transposed_products = family.hf_transposed_products;
   return names;

@@ -60,6 +60,7 @@ std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads,
 }  // namespace
 
 std::string missing_on_gpus(const ModelConfig& config) {
+  if (config.encoder) return "an encoder";
   if (config.num_experts > 0) return "a mixture of experts";
   if (config.clip_qkv > 0) return "clipped q, k and v";
   if (config.learned_positions) return "a vector for each position";

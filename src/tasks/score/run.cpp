@@ -22,6 +22,11 @@ namespace {
 
 using Sequences = std::vector<std::vector<TokenId>>;
 
+// The token that stands for the record: an encoder's first, else the last that is not padding.
+std::int64_t read_token(const std::vector<TokenId>& ids, const ModelConfig& config) {
+  return config.encoder ? 0 : static_cast<std::int64_t>(classified_token(ids, config.pad_token_id));
+}
+
 at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
   switch (function) {
     case ScoreFunction::kSigmoid:
@@ -91,7 +96,7 @@ class ScoreShard final : public ShardModel {
     std::vector<std::int64_t> rows;
     rows.reserve(sequences.size());
     for (std::size_t i = 0; i < sequences.size(); ++i)
-      rows.push_back(batch.cu_seqlens[i] + classified_token(sequences[i], model_.config().pad_token_id));
+      rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config()));
     const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
     return model_.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
   }
@@ -102,8 +107,7 @@ class ScoreShard final : public ShardModel {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
       refuse_not_finite(model_, record_words(base_.file, unit.samples.begin + i),
-                        static_cast<std::uint64_t>(classified_token(sequences[i], model_.config().pad_token_id)),
-                        sequences[i]);
+                        static_cast<std::uint64_t>(read_token(sequences[i], model_.config())), sequences[i]);
     }
   }
 

@@ -1,0 +1,244 @@
+// The pass of an encoder: products in row tiles over the threads, attention of a head of a sequence a tile.
+#include "model/cpu/encoder_model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu/cpu_kernels.h"
+#include "model/cpu/layer_buffers.h"
+#include "model/self_test.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kRows = LayerBuffers::kTileRows;
+
+// Calls body(begin, end) for the fixed row tiles of `rows` rows on the pool's threads.
+template <typename Body>
+void for_tiles(ThreadPool& pool, std::int64_t rows, const Body& body) {
+  on_threads(&pool, (rows + kRows - 1) / kRows,
+             [&](std::int64_t tile) { body(tile * kRows, std::min((tile + 1) * kRows, rows)); });
+}
+
+// The bucket of a distance: itself below half of the buckets, beyond by its logarithm. In f32, operation by operation as the models were trained:
+// at a bucket's edge another rounding is another vector.
+at::Tensor bucket_of(const at::Tensor& distance, const EncoderConfig& encoder) {
+  const std::int64_t middle = encoder.position_buckets / 2;
+  if (middle == 0) return distance;
+  const at::Tensor size = distance.abs();
+  const at::Tensor beyond = size.clamp_min(std::max<std::int64_t>(middle - 1, 1)).to(at::kFloat);
+  const double last = static_cast<double>(encoder.max_relative_positions - 1) / static_cast<double>(middle);
+  const at::Tensor range = at::log(at::scalar_tensor(last, beyond.options()));
+  const at::Tensor by_log =
+      at::ceil(at::log(beyond / static_cast<double>(middle)) / range * (middle - 1)) + static_cast<double>(middle);
+  return at::where(size <= middle, distance.to(at::kFloat), by_log * distance.sign()).to(at::kLong);
+}
+
+}  // namespace
+
+EncoderModel::EncoderModel(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,
+                           const LoadHook& hook)
+    : config_(description.config), pool_(pool) {
+  WeightSource source(file, description, partition_for(config_, 0, 1), 0, at::kFloat, {}, &pool, hook);
+  const TensorNames& names = description.names;
+  const EncoderConfig& encoder = *config_.encoder;
+  const std::int64_t D = config_.hidden_size, labels = config_.head_outputs();
+  const auto norm = [&](const std::string& weight, const std::string& bias) {
+    return Norm{source.load_whole(weight, {D}), source.load_whole(bias, {D})};
+  };
+  words_VD_ = source.load_embeddings();
+  positions_PD_ = source.load_positions();
+  types_XD_ = source.load_whole(names.embed_token_types, {encoder.token_types, D});
+  embed_norm_ = norm(names.embed_norm, names.embed_norm_bias);
+  relative_ND_ = source.load_whole(names.relative, {2 * encoder.relative_span, D});
+  if (encoder.relative_norm) relative_ND_ = normed(relative_ND_, norm(names.relative_norm, names.relative_norm_bias));
+  for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    const TensorNames::Layer& layer = names.layers[static_cast<std::size_t>(i)];
+    Layer& out = layers_.emplace_back();
+    out.qkv = pack(source.load_qkv_proj(i), &pool);
+    out.output = pack(source.load_o_proj(i), &pool);
+    out.attention_norm = norm(layer.attention_output_norm, layer.attention_output_norm_bias);
+    out.up = pack(source.load_gate_up_proj(i), &pool);
+    out.down = pack(source.load_down_proj(i), &pool);
+    out.mlp_norm = norm(layer.mlp_output_norm, layer.mlp_output_norm_bias);
+  }
+  pooler_ = pack({source.load_whole(names.pooler, {D, D}), source.load_whole(names.pooler_bias, {D})}, &pool);
+  head_.projection =
+      pack({source.load_whole(names.lm_head, {labels, D}), source.load_whole(names.lm_head_bias, {labels})}, &pool);
+  head_.vocab = {0, static_cast<std::uint64_t>(labels)};
+  head_.vocab_size = labels;
+  source.verify_all_used();
+  num_bytes_ = source.loaded_bytes();
+}
+
+at::Tensor EncoderModel::normed(const at::Tensor& x_TD, const Norm& norm) const {
+  return at::layer_norm(x_TD, {x_TD.size(1)}, norm.weight_D, norm.bias_D, config_.rms_norm_eps);
+}
+
+void EncoderModel::add_and_norm(at::Tensor& hidden_TD, const at::Tensor& output_TD, const Norm& norm) const {
+  for_tiles(pool_, hidden_TD.size(0), [&](std::int64_t begin, std::int64_t end) {
+    at::Tensor rows = hidden_TD.narrow(0, begin, end - begin);
+    rows.copy_(normed(rows + output_TD.narrow(0, begin, end - begin), norm));
+  });
+}
+
+at::Tensor EncoderModel::product(const at::Tensor& x_TK, const Linear& linear) const {
+  const std::int64_t T = x_TK.size(0), K = x_TK.size(1), N = linear.out_features();
+  at::Tensor out_TN = at::empty({T, N}, x_TK.options());
+  const float* x = x_TK.const_data_ptr<float>();
+  float* out = out_TN.data_ptr<float>();
+  if (T <= kRows) {
+    linear_tile(x, K, T, linear, out, N, false, &pool_);
+    return out_TN;
+  }
+  for_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end) {
+    linear_tile(x + begin * K, K, end - begin, linear, out + begin * N, N, false);
+  });
+  return out_TN;
+}
+
+at::Tensor EncoderModel::embed(const PackedBatch& batch) const {
+  at::Tensor hidden_TD = at::empty({batch.num_tokens(), config_.hidden_size}, words_VD_.options());
+  for_tiles(pool_, batch.num_tokens(), [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t rows = end - begin;
+    at::Tensor sum = words_VD_.index_select(0, batch.token_ids_T.narrow(0, begin, rows));
+    if (types_XD_.defined()) sum += types_XD_[0];
+    if (positions_PD_.defined()) sum += positions_PD_.index_select(0, batch.positions_T.narrow(0, begin, rows));
+    hidden_TD.narrow(0, begin, rows).copy_(normed(sum, embed_norm_));
+  });
+  return hidden_TD;
+}
+
+EncoderModel::Distances EncoderModel::distances_of(const PackedBatch& batch) const {
+  const EncoderConfig& encoder = *config_.encoder;
+  const std::int64_t span = encoder.relative_span;
+  if (span == 0) return {};
+  std::int64_t longest = 0;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s)
+    longest = std::max(longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
+  const at::Tensor place_L = at::arange(longest, at::kLong);
+  const at::Tensor bucket_LL = bucket_of(place_L.unsqueeze(1) - place_L.unsqueeze(0), encoder);
+  return {(bucket_LL + span).clamp(0, 2 * span - 1), (span - bucket_LL).clamp(0, 2 * span - 1)};
+}
+
+at::Tensor EncoderModel::attend_head(const at::Tensor& qkv_LX, const at::Tensor& distances_NX,
+                                     const Distances& distances, std::int64_t head) const {
+  const std::int64_t D = config_.hidden_size, E = config_.head_dim, L = qkv_LX.size(0);
+  const EncoderConfig& encoder = *config_.encoder;
+  const auto part = [&](const at::Tensor& x, std::int64_t which) { return x.narrow(1, which * D + head * E, E); };
+  const at::Tensor q_LE = part(qkv_LX, 0), k_LE = part(qkv_LX, 1);
+  at::Tensor scores_LL = at::matmul(q_LE, k_LE.t());
+  if (encoder.content_to_position) {
+    const at::Tensor index_LL = distances.content_to_position_LL.narrow(0, 0, L).narrow(1, 0, L);
+    scores_LL += at::matmul(q_LE, part(distances_NX, 1).t()).gather(1, index_LL);
+  }
+  if (encoder.position_to_content) {
+    const at::Tensor index_LL = distances.position_to_content_LL.narrow(0, 0, L).narrow(1, 0, L);
+    scores_LL += at::matmul(k_LE, part(distances_NX, 0).t()).gather(1, index_LL).t();
+  }
+  const int kinds = 1 + (encoder.content_to_position ? 1 : 0) + (encoder.position_to_content ? 1 : 0);
+  scores_LL.mul_(1.0 / std::sqrt(static_cast<double>(E * kinds)));
+  return at::matmul(at::softmax(scores_LL, 1), part(qkv_LX, 2));
+}
+
+at::Tensor EncoderModel::attend(const Layer& layer, const PackedBatch& batch, const Distances& distances,
+                                const at::Tensor& hidden_TD) const {
+  const std::int64_t H = config_.num_attention_heads, E = config_.head_dim;
+  const at::Tensor qkv_TX = product(hidden_TD, layer.qkv);
+  const at::Tensor distances_NX = relative_ND_.defined() ? product(relative_ND_, layer.qkv) : at::Tensor();
+  at::Tensor context_TD = at::empty_like(hidden_TD);
+  on_threads(&pool_, batch.num_sequences() * H, [&](std::int64_t tile) {
+    const std::int64_t s = tile / H, head = tile % H, begin = batch.cu_seqlens[s];
+    const std::int64_t length = batch.cu_seqlens[s + 1] - begin;
+    context_TD.narrow(0, begin, length)
+        .narrow(1, head * E, E)
+        .copy_(attend_head(qkv_TX.narrow(0, begin, length), distances_NX, distances, head));
+  });
+  return product(context_TD, layer.output);
+}
+
+void EncoderModel::run_layer(const Layer& layer, const PackedBatch& batch, const Distances& distances,
+                             at::Tensor& hidden_TD) const {
+  add_and_norm(hidden_TD, attend(layer, batch, distances, hidden_TD), layer.attention_norm);
+  at::Tensor up_TF = product(hidden_TD, layer.up);
+  for_tiles(pool_, up_TF.size(0), [&](std::int64_t begin, std::int64_t end) {
+    at::Tensor rows = up_TF.narrow(0, begin, end - begin);
+    if (config_.activation == Activation::kSilu) {
+      rows.copy_(at::silu(rows));
+    } else {
+      rows.copy_(at::gelu(rows, config_.activation == Activation::kGelu ? "none" : "tanh"));
+    }
+  });
+  add_and_norm(hidden_TD, product(up_TF, layer.down), layer.mlp_norm);
+}
+
+at::Tensor EncoderModel::run(const PackedBatch& batch, const std::function<bool()>& should_stop,
+                             const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) const {
+  if (batch.num_tokens() == 0) return at::empty({0, config_.hidden_size}, words_VD_.options());
+  const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
+  MAGISTER_CHECK(!config_.learned_positions || last < config_.max_position_embeddings, ExitCode::kConfig,
+                 "a sequence of {} tokens is longer than the {} positions that this model has learned (there is no "
+                 "vector for a later one); use shorter sequences",
+                 last + 1, config_.max_position_embeddings);
+  at::Tensor hidden_TD = embed(batch);
+  if (after_layer) after_layer(-1, hidden_TD);
+  const Distances distances = distances_of(batch);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (should_stop && should_stop()) return {};
+    run_layer(layers_[i], batch, distances, hidden_TD);
+    if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
+  }
+  return hidden_TD;
+}
+
+at::Tensor EncoderModel::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
+  return run(batch, should_stop, {});
+}
+
+at::Tensor EncoderModel::logits(const at::Tensor& hidden_RD) const {
+  at::Tensor pooled_RD = product(hidden_RD.contiguous(), pooler_);
+  switch (config_.encoder->pooler) {
+    case EncoderConfig::Pooler::kRelu:
+      pooled_RD = at::relu(pooled_RD);
+      break;
+    case EncoderConfig::Pooler::kTanh:
+      pooled_RD = at::tanh(pooled_RD);
+      break;
+    case EncoderConfig::Pooler::kGelu:
+      pooled_RD = at::gelu(pooled_RD, "none");
+      break;
+  }
+  return product(pooled_RD, head_.projection);
+}
+
+std::string EncoderModel::first_not_finite(const PackedBatch& batch) {
+  std::string found;
+  run(batch, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
+    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
+    found = layer < 0 ? "the embeddings" : fmt::format("layer {}", layer);
+  });
+  return found.empty() ? "the head" : found;
+}
+
+void EncoderModel::self_test() {
+  const at::Tensor input = self_test_block(37, config_.hidden_size, at::kCPU);
+  const Linear& qkv = layers_.front().qkv;
+  compare_paths("product", product(input, qkv), at::linear(input, qkv.plain_weight(), qkv.bias_N), 1e-4,
+                cpu_kernels().name);
+}
+
+at::Tensor EncoderModel::forward(const PackedBatch&, const std::vector<BlockTable>&, KvCache&) {
+  fail(ExitCode::kInternal, "an encoder was asked to go on from keys that it does not keep; report this");
+}
+KvCache EncoderModel::make_cache(std::int64_t) const {
+  fail(ExitCode::kInternal, "an encoder was asked for a cache of keys; report this");
+}
+at::Tensor EncoderModel::forward_reference(const PackedBatch&) {
+  fail(ExitCode::kInternal, "an encoder was asked for its reference pass; report this");
+}
+
+}  // namespace magister

@@ -1,0 +1,75 @@
+// EncoderModel: an encoder with a head of labels on a CPU, in f32: embeddings, layers in which every token sees every other, pooler and
+// head. It has no keys to keep and no shards. Source: transformers' BERT, DistilBERT and DeBERTa-v2 as sequence classifiers.
+// Legend: T packed tokens, D hidden, F MLP columns, H heads of E, L a sequence's tokens, N vectors of distances.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "model/model_backend.h"
+
+namespace magister {
+
+class EncoderModel final : public ModelBackend {
+ public:
+  // Reads the whole model. pool is kept by reference.
+  EncoderModel(const ModelDescription& description, const TensorFile& file, ThreadPool& pool, const LoadHook& hook);
+
+  // The last layer's output; no norm stands behind it. A sequence's bits do not depend on its neighbours.
+  at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override;
+  // Pooler and head, of the rows of first tokens.
+  at::Tensor logits(const at::Tensor& hidden_RD) const override;
+  std::string first_not_finite(const PackedBatch& batch) override;
+  void self_test() override;
+
+  const LmHead& lm_head() const override { return head_; }
+  const ModelConfig& config() const override { return config_; }
+  std::uint64_t weight_bytes() const override { return num_bytes_; }
+  const gpu::Queue* queue() const override { return nullptr; }
+  bool separates_prefill() const override { return false; }
+
+  // An encoder writes no text and is not differentiated: Error(kInternal).
+  at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
+  KvCache make_cache(std::int64_t num_pages) const override;
+  at::Tensor forward_reference(const PackedBatch& batch) override;
+
+ private:
+  struct Norm {
+    at::Tensor weight_D, bias_D;
+  };
+  struct Layer {
+    Linear qkv, output, up, down;
+    Norm attention_norm, mlp_norm;
+  };
+  // Of a pass over the distances of its longest sequence: which vector stands for query i and key j, [L, L] i64.
+  struct Distances {
+    at::Tensor content_to_position_LL, position_to_content_LL;
+  };
+
+  at::Tensor run(const PackedBatch& batch, const std::function<bool()>& should_stop,
+                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) const;
+  at::Tensor embed(const PackedBatch& batch) const;
+  Distances distances_of(const PackedBatch& batch) const;
+  void run_layer(const Layer& layer, const PackedBatch& batch, const Distances& distances, at::Tensor& hidden_TD) const;
+  at::Tensor attend(const Layer& layer, const PackedBatch& batch, const Distances& distances,
+                    const at::Tensor& hidden_TD) const;
+  // [L, E] of one head of one sequence. qkv_LX: its rows; distances_NX: the same product of the vectors of distances.
+  at::Tensor attend_head(const at::Tensor& qkv_LX, const at::Tensor& distances_NX, const Distances& distances,
+                         std::int64_t head) const;
+  at::Tensor product(const at::Tensor& x_TK, const Linear& linear) const;
+  // In place, by row tiles.
+  void add_and_norm(at::Tensor& hidden_TD, const at::Tensor& output_TD, const Norm& norm) const;
+  at::Tensor normed(const at::Tensor& x_TD, const Norm& norm) const;
+
+  ModelConfig config_;
+  ThreadPool& pool_;
+  at::Tensor words_VD_, positions_PD_, types_XD_, relative_ND_;  // f32; undefined: none
+  Norm embed_norm_;
+  std::vector<Layer> layers_;
+  Linear pooler_;
+  LmHead head_;
+  std::uint64_t num_bytes_ = 0;
+};
+
+}  // namespace magister
