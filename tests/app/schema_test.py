@@ -190,11 +190,12 @@ class Schema(unittest.TestCase):
     def test_the_tables_have_exactly_the_keys_of_the_schema(self):
         top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
         found = self.keys({"properties": top})
+        sources = {"model.task", "model.config", "model.seed", "model.tokenizer"}  # of a task's own section alone
         for kind in ("teacher_logits", "generate", "judge", "score", "train"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
-                if key.startswith("model.") and key != "model.task":
+                if key.startswith("model.") and key not in sources:
                     continue  # the same section as above
-                shared = kind == "teacher_logits" or key in ("task", "name", "slice", "model.task") or key.startswith("dataset.")
+                shared = kind == "teacher_logits" or key in {"task", "name", "slice", *sources} or key.startswith("dataset.")
                 key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}

@@ -62,7 +62,7 @@ class Configs(unittest.TestCase):
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train."))}
-        self.assertEqual(keys | {"output.hints", "tasks.0.model.task", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
+        self.assertEqual(keys | {"output.hints", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
@@ -76,11 +76,15 @@ class Configs(unittest.TestCase):
                 biases = self.resolved("constrained.yaml").items()
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
             if kind == "train":  # the one objective or the other
+                whole = yaml.safe_load((ROOT / "configs/train.yaml").read_text())
+                whole["tasks"][0]["train"]["batch_tokens"] = 4096
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "distill.yaml"
+                path.write_text(json.dumps(whole))
+                found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
                 for one in ("results", "task"):
                     document = yaml.safe_load((ROOT / "configs" / example).read_text())
                     del document["tasks"][0]["dataset"]
                     document["tasks"][0].update(objective="distill", teacher={one: "x"}, distill={"loss": "js"})
-                    path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "distill.yaml"
                     path.write_text(json.dumps(document))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
                 for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"})):
