@@ -138,6 +138,9 @@ class Encoders(unittest.TestCase):
             self.assertEqual(self.tokens.tolist(), [token for one in ids for token in one])
             want = self.expected(self.models[name], ids)
             numpy.testing.assert_allclose(got.reshape(want.shape), want, atol=1e-5)
+        # Where tokens have types, those of the second text would have another.
+        self.refused("types", 65, ["as between the texts of a pair"], self.folder / "bert", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m",
+                     f"model.chat_template={template}")
 
     def test_weights_in_16_bits(self):
         """They are widened: the scores are those of the same numbers in f32."""

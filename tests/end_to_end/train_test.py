@@ -104,6 +104,13 @@ class Train(unittest.TestCase):
             want = model(torch.tensor([sequences[0]])).logits
             torch.testing.assert_close(loaded(torch.tensor([sequences[0]])).logits, want, atol=1e-4, rtol=1e-4)
         subprocess.run([tiny_world.PROGRAM, "check", self.world.results("texts")], check=True, capture_output=True)
+        joined = subprocess.run([tiny_world.PROGRAM, "merge", self.folder / "joined.h5", self.world.results("texts")], check=False, capture_output=True, text=True)
+        self.assertEqual((joined.returncode, "curves of a training" in joined.stderr), (65, True), joined.stderr)
+        # The curves as text: a line a step.
+        lines = subprocess.run([tiny_world.PROGRAM, "export", self.world.results("texts"), "--to", "jsonl"], check=True, capture_output=True, text=True).stdout
+        rows = [json.loads(line) for line in lines.splitlines()]
+        self.assertEqual([row["step"] for row in rows], found["step"].tolist())
+        numpy.testing.assert_allclose([row["loss"] for row in rows], found["loss"], rtol=1e-7)
         # The program reads it, too: its own loss of the first record.
         text, self.world.text, self.world.model = self.world.text, tiny_world.EXPERIMENT, self.student("texts")
         names, self.world.names = self.world.names, ("teacher.h5",)

@@ -39,6 +39,11 @@ class ResultsColumns {
   const std::vector<PlacedColumn>& all() const { return columns_; }
   const PlacedColumn* find(const std::string& path) const;  // null: there is none
   const PlacedColumn& at(const std::string& path) const;    // absent: Error(kInternal)
+  // Whether anything is kept token by token; curves of a training are not.
+  bool has_rows() const {
+    return std::any_of(columns_.begin(), columns_.end(),
+                       [](const PlacedColumn& column) { return column.spec.extent == ColumnSpec::Extent::kRows; });
+  }
 
   void write_zeros(const std::string& path);
   // Rows [first_row, ...) of a column; data is whole rows. Any thread.

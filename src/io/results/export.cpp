@@ -81,7 +81,7 @@ class SampleWriter {
       : file_(file), packed_(file), csv_(format == TextExport::kCsv), sink_(std::move(sink)) {
     key_ = &placed("/samples/key", ColumnType::kUtf8);
     add("source_index", placed("/samples/source_index", ColumnType::kU64));
-    add("token_ids", placed("/tokens/id", ColumnType::kI32));
+    if (file_.columns().has_rows()) add("token_ids", placed("/tokens/id", ColumnType::kI32));
     for (const PlacedColumn* column : file_.columns().unit_columns()) {
       const std::string& path = column->spec.path;
       if (path == "/samples/key" || path == "/samples/source_index" || path == "/tokens/id") continue;

@@ -70,7 +70,8 @@ class ParquetExport {
  public:
   ParquetExport(const ResultsReader& file, const std::string& out)
       : file_(file), packed_(file), columns_(file.columns()), out_(out), target_(out, WholeFile::Existing::kRefused) {
-    for (const char* const first : {"/samples/key", "/samples/source_index", "/tokens/id"}) add(columns_.at(first));
+    for (const char* const first : {"/samples/key", "/samples/source_index"}) add(columns_.at(first));
+    if (columns_.has_rows()) add(columns_.at("/tokens/id"));
     for (const PlacedColumn* column : columns_.unit_columns()) {
       if (std::find(placed_.begin(), placed_.end(), column) == placed_.end()) add(*column);
     }

@@ -30,6 +30,10 @@ Part open_part(const std::string& path) {
   Part part{open_foreign_results(path)};
   MAGISTER_CHECK(part.file.complete(), ExitCode::kData,
                  "{}: is not complete (its rows would be missing); finish its run first", printable(path));
+  MAGISTER_CHECK(part.file.columns().has_rows(), ExitCode::kData,
+                 "{}: holds the curves of a training (each slice has trained a model of its own, and models are not "
+                 "joined); train on all records in one task",
+                 printable(path));
   const std::vector<std::string> faults = structure_faults(part.file.columns(), part.file.attributes());
   MAGISTER_CHECK(faults.empty(), ExitCode::kData, "{}: {} (the part is damaged); compute it again", printable(path),
                  faults.empty() ? "" : faults.front());

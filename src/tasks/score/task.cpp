@@ -2,6 +2,7 @@
 // Source: transformers' *ForSequenceClassification (GenericForSequenceClassification): the head reads the last token that is no padding.
 #include "magister/run/task.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
@@ -33,6 +34,7 @@ class ScoreJob final : public TaskJob {
 
  private:
   std::uint64_t added_tail() const;
+  void refuse_types(const std::vector<TokenId>& ids, const std::string& where) const;
 
   const ScoreConfig& config_;
   const ModelConfig& model_;
@@ -77,6 +79,16 @@ std::uint64_t ScoreJob::added_tail() const {
   return tail;
 }
 
+// The second text of a pair has tokens of type 1, which are not told apart here.
+void ScoreJob::refuse_types(const std::vector<TokenId>& ids, const std::string& where) const {
+  if (!model_.encoder || model_.encoder->token_types < 2 || ids.empty()) return;
+  MAGISTER_CHECK(std::count(ids.begin(), ids.end(), ids.back()) == 1, ExitCode::kData,
+                 "{}: its last token, {}, stands inside, too, as between the texts of a pair (this model's tokens have "
+                 "types, and all would get the first: the score would not be the model's); score pairs with a model "
+                 "without types, such as DistilBERT or DeBERTa-v3",
+                 where, ids.back());
+}
+
 SampleRules ScoreJob::rules() {
   SampleRules rules;
   rules.kept_tail = added_tail();
@@ -88,7 +100,9 @@ SampleRules ScoreJob::rules() {
   rules.min_length = 1;
   if (chat_) {
     rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
-      return {{chat_->encode(ChatPrompts::chat_of(record, config_.dataset), false, record.where)}};
+      std::vector<TokenId> ids = chat_->encode(ChatPrompts::chat_of(record, config_.dataset), false, record.where);
+      refuse_types(ids, record.where);
+      return {{std::move(ids)}};
     };
   }
   return rules;
