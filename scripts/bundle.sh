@@ -12,7 +12,7 @@ system_libraries=/usr/lib/x86_64-linux-gnu
 python=.deps/venv/bin/python
 
 # Of Open MPI what a single host or a few over TCP need: no InfiniBand, no UCX, no OpenSHMEM, which would double the bundle.
-left_out='ofi|openib|ucx|psm|monitoring|memheap|spml|scoll|sshmem|vprotocol|flux|gridengine|simulator|romio|jsm|treematch|msgq|cm\.so'
+left_out='atomic|ofi|openib|ucx|psm|monitoring|memheap|spml|scoll|sshmem|vprotocol|flux|gridengine|simulator|romio|jsm|treematch|msgq|cm\.so'
 # What every machine with a C library has, and what must be that machine's own.
 of_the_c_library='^(ld-linux-x86-64|libc|libm|libpthread|libdl|librt|libresolv|libutil|libnsl|libanl)\.so'
 
