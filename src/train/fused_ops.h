@@ -1,6 +1,5 @@
 // The trunk's operations between products, each with its own forward and backward in one pass over its rows where autograd would make a tensor
-// for every sign of the formula: a third of a step's memory traffic. f32, CPU, on the calling thread; a row's bits are its own. They are
-// measured against the formulas of plain ATen in tests/train/fused_ops_test.cpp.
+// for every sign of the formula. f32, CPU, on the calling thread; a row's bits are its own.
 // Legend: T rows of a packed batch, H heads, E numbers of a head.
 #pragma once
 

@@ -169,6 +169,30 @@ class Preference(unittest.TestCase):
         self.assertEqual(again["loss"].tolist(), found["loss"].tolist())
         self.assertEqual(self.content("whole")[1], self.content("chats")[1])
 
+    def test_the_template_and_the_end_tokens_are_part_of_the_identity(self):
+        """Also of a run that goes on, which encodes nothing anew; and what was learnt stands in the student's folder."""
+        template = self.folder / "identity.jinja"
+        words = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+        self.write([{"id": r["id"], "prompt": [{"role": "user", "content": r["prompt"]}], "chosen": [{"role": "assistant", "content": r["chosen"]}],
+                     "rejected": [{"role": "assistant", "content": r["rejected"]}]} for r in self.records])
+        template.write_text(words)
+        keys = (f"model.chat_template={template}",)
+        self.assertNotEqual(self.world.run("identity", 2, *keys, MAGISTER_FAIL_POINT="train.step.begin@5:kill").returncode, 0)
+        template.write_text(words.replace("assistant: ", "assistant:"))
+        done = self.world.run("identity", 0, *keys)
+        self.assertEqual((done.returncode, "chat_template_sha256" in done.stderr), (78, True), done.stderr)
+        template.write_text(words)
+        self.train("identity", 0, *keys)
+        self.assertEqual((self.student("identity") / "chat_template.jinja").read_text(), words)
+        # Texts end with the model's end token.
+        self.write(self.records)
+        self.world.model = self.folder / "ends"
+        shutil.copytree(self.model, self.world.model)
+        self.train("ends")
+        (self.world.model / "generation_config.json").write_text('{"eos_token_id": 5}')
+        done = self.world.run("ends", 0)
+        self.assertEqual((done.returncode, "end_tokens" in done.stderr), (78, True), done.stderr)
+
     def test_texts_without_a_prompt_are_divided_as_trl_does(self):
         """A space before the first difference belongs to the answers; characters of several bytes stay whole."""
         texts = (("the sky is blue", "the sky is green"), ("the sky is blé", "the sky is blè"), ("plan 12", "plan 12345"), ("аб вг", "аб вд"))

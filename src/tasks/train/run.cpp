@@ -2,7 +2,6 @@
 #include "tasks/train/run.h"
 
 #include <ATen/ATen.h>
-#include <malloc.h>
 
 #include <chrono>
 #include <cmath>
@@ -24,23 +23,6 @@ constexpr std::uint64_t kMostSkipped = 3;  // steps in a row
 constexpr double kSecondsOfALine = 30;     // with --verbose every step has one
 
 using Clock = std::chrono::steady_clock;
-
-// The tensors of a layer, a few megabytes each, are freed and taken again hundreds of times a step. By default the C library gives them back to
-// the system each time, which then clears every page anew: a tenth of a step. While this lives it keeps them.
-class KeptMemory {
- public:
-  KeptMemory() {
-    mallopt(M_MMAP_THRESHOLD, 256 << 20);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  }
-  ~KeptMemory() {
-    mallopt(M_MMAP_THRESHOLD, 128 << 10);
-    mallopt(M_TRIM_THRESHOLD, 128 << 10);
-    malloc_trim(0);
-  }
-  KeptMemory(const KeptMemory&) = delete;
-  KeptMemory& operator=(const KeptMemory&) = delete;
-};
 
 class Training {
  public:
@@ -233,7 +215,6 @@ class Training {
 }  // namespace
 
 void run_training(const ModelRun& run, const TrainingWork& work, const PlanNumbers& plan) {
-  const KeptMemory kept;
   Training(run, work, plan).run();
 }
 

@@ -147,8 +147,13 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
 
 void TrainJob::open_texts() {
   if (config_.of_pairs()) {
-    pairs_.emplace(checkpoint_, PairRules{config_.objective(), config_.dataset, config_.batches.max_length,
-                                          config_.truncation, config_.append_eos});
+    const IndexRange all = dataset_.records();
+    dataset_.for_each({all.begin, std::min(all.begin + 1, all.end)}, [&](Record&& first) {
+      pairs_.emplace(checkpoint_,
+                     PairRules{config_.objective(), config_.dataset, config_.batches.max_length, config_.truncation,
+                               config_.append_eos},
+                     first);
+    });
     tokenizer_ = &checkpoint_.tokenizer();
     pad_token();  // reads what it reads before the identity is made
     return;
@@ -250,7 +255,7 @@ SampleRules TrainJob::rules() {
   rules.tokenizer = tokenizer_;
   rules.length_key = "train.max_length";
   rules.marks_assistant = config_.marks();
-  if (pairs_) {
+  if (config_.of_pairs()) {
     rules.group_samples = 2;
     rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
   }
