@@ -57,19 +57,8 @@ const char* kind_of(const ordered_json& value) {
 
 }  // namespace
 
-PairEncoder::PairEncoder(Checkpoint& checkpoint, const PairRules& rules, const Record& first)
-    : checkpoint_(checkpoint), rules_(rules), chats_(are_chats(answers(first), first.where)) {
+PairEncoder::PairEncoder(Checkpoint& checkpoint, const PairRules& rules) : checkpoint_(checkpoint), rules_(rules) {
   checkpoint_.tokenizer();
-  if (chats_) {
-    chat_.emplace(checkpoint_, rules_.dataset);
-  } else if (rules_.append_eos) {
-    const std::vector<TokenId>& ends = checkpoint_.end_tokens();
-    MAGISTER_CHECK(!ends.empty(), ExitCode::kConfig,
-                   "{}: train.append_eos is true, but the model names no end token (nothing says where answers end); "
-                   "set it to false",
-                   printable(checkpoint_.path(), 4096));
-    eos_ = ends.front();
-  }
 }
 
 double PairEncoder::margin(const Record& record) const {
@@ -109,7 +98,8 @@ PairEncoder::Answers PairEncoder::answers(const Record& record) const {
   return found;
 }
 
-bool PairEncoder::are_chats(const Answers& answers, const std::string& where) {
+// Texts and chats in one data set would be two languages for one model.
+void PairEncoder::require_one_kind(const Answers& answers, const std::string& where) {
   const bool chats = answers.chosen.is_array();
   const bool alike =
       answers.rejected.is_array() == chats && (answers.prompt.is_null() || answers.prompt.is_array() == chats);
@@ -117,7 +107,24 @@ bool PairEncoder::are_chats(const Answers& answers, const std::string& where) {
                  "{}: of prompt, chosen and rejected some are texts and others lists (a pair is written in one way); "
                  "fix this record",
                  where);
-  return chats;
+  if (!chats_) {
+    chats_ = chats;
+    if (chats) {
+      chat_.emplace(checkpoint_, rules_.dataset);
+    } else if (rules_.append_eos) {
+      const std::vector<TokenId>& ends = checkpoint_.end_tokens();
+      MAGISTER_CHECK(!ends.empty(), ExitCode::kConfig,
+                     "{}: train.append_eos is true, but the model names no end token (nothing says where answers end); "
+                     "set it to false",
+                     printable(checkpoint_.path(), 4096));
+      eos_ = ends.front();
+    }
+  }
+  MAGISTER_CHECK(
+      *chats_ == chats, ExitCode::kData,
+      "{}: the answers are {}, those of the first record are {} (a data set is written in one way); fix this "
+      "record",
+      where, chats ? "lists of messages" : "texts", chats ? "texts" : "lists of messages");
 }
 
 std::vector<TokenId> PairEncoder::tokens(const ordered_json& prompt, const ordered_json& answer,
@@ -148,18 +155,12 @@ SampleTokens PairEncoder::cut(std::vector<TokenId> ids, std::size_t prompt_lengt
   return {std::move(ids), std::move(marks)};
 }
 
-std::vector<SampleTokens> PairEncoder::encode(const Record& record) const {
+std::vector<SampleTokens> PairEncoder::encode(const Record& record) {
   Answers pair = answers(record);
-  const bool chats = are_chats(pair, record.where);
-  // Texts and chats in one data set would be two languages for one model.
-  MAGISTER_CHECK(
-      chats_ == chats, ExitCode::kData,
-      "{}: the answers are {}, those of the first record are {} (a data set is written in one way); fix this "
-      "record",
-      record.where, chats ? "lists of messages" : "texts", chats ? "texts" : "lists of messages");
+  require_one_kind(pair, record.where);
   margin(record);
   if (rules_.objective == Objective::kReward) {
-    const ordered_json none = chats_ ? ordered_json::array() : ordered_json("");
+    const ordered_json none = *chats_ ? ordered_json::array() : ordered_json("");
     const ordered_json& prompt = pair.prompt.is_null() ? none : pair.prompt;
     std::vector<TokenId> chosen = tokens(prompt, pair.chosen, record.where),
                          rejected = tokens(prompt, pair.rejected, record.where);
@@ -167,14 +168,14 @@ std::vector<SampleTokens> PairEncoder::encode(const Record& record) const {
     return {cut(std::move(chosen), 0), cut(std::move(rejected), 0)};
   }
   if (pair.prompt.is_null()) {
-    const std::size_t common = chats_ ? common_messages(pair.chosen, pair.rejected)
-                                      : common_text(pair.chosen.get<std::string>(), pair.rejected.get<std::string>());
+    const std::size_t common = *chats_ ? common_messages(pair.chosen, pair.rejected)
+                                       : common_text(pair.chosen.get<std::string>(), pair.rejected.get<std::string>());
     MAGISTER_CHECK(common > 0, ExitCode::kData,
                    "{}: there is no prompt, and \"{}\" and \"{}\" have no common beginning (nothing says what they "
                    "answer); name its field with dataset.prompt, or fix this record",
                    record.where, printable(rules_.dataset.chosen_field), printable(rules_.dataset.rejected_field));
     const ordered_json chosen = std::move(pair.chosen), rejected = std::move(pair.rejected);
-    if (chats_) {
+    if (*chats_) {
       pair = {messages(chosen, 0, common), messages(chosen, common, chosen.size()),
               messages(rejected, common, rejected.size())};
     } else {

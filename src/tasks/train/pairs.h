@@ -26,25 +26,25 @@ struct PairRules {
 
 class PairEncoder {
  public:
-  // The checkpoint is kept by reference. The data set's first record shows whether the chat template or the end tokens are needed: they are read
-  // here, and so are a part of its identity. rules are copied. Throws as encode().
-  PairEncoder(Checkpoint& checkpoint, const PairRules& rules, const Record& first);
+  // The checkpoint is kept by reference: its chat template and end tokens are read, and become a part of its identity, when the first record
+  // shows which are needed: TaskRunner has every rank encode it before the identity is made. rules are copied.
+  PairEncoder(Checkpoint& checkpoint, const PairRules& rules);
 
   // Two samples. With kDpo the answers' tokens are marked: those behind what both share with the prompt's tokens, as TRL has it. A pair of a
   // reward model with an answer beyond max_length gives two empty samples, which take no part. Throws Error(kData) with the record's
   // place for fields that are missing or of another kind, answers that are empty or equal, and a margin that is no number.
-  std::vector<SampleTokens> encode(const Record& record) const;
+  std::vector<SampleTokens> encode(const Record& record);
   // 0 where the data set names none.
   double margin(const Record& record) const;
   // Where the records hold chats.
-  bool has_chats() const { return chats_; }
+  bool has_chats() const { return chat_.has_value(); }
 
  private:
   struct Answers {
     nlohmann::ordered_json prompt, chosen, rejected;  // all texts, or all lists of messages
   };
   Answers answers(const Record& record) const;
-  static bool are_chats(const Answers& answers, const std::string& where);
+  void require_one_kind(const Answers& answers, const std::string& where);
   std::vector<TokenId> tokens(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                               const std::string& where) const;
   std::vector<TokenId> prompt_tokens(const nlohmann::ordered_json& prompt, const std::string& where) const;
@@ -52,9 +52,9 @@ class PairEncoder {
 
   Checkpoint& checkpoint_;
   PairRules rules_;
-  bool chats_ = false;  // or texts: the kind of the first record
   std::optional<ChatPrompts> chat_;
-  TokenId eos_ = -1;  // that ends a text; -1: none is appended
+  std::optional<bool> chats_;  // the kind of the first record
+  TokenId eos_ = -1;           // that ends a text; -1: none is appended
 };
 
 }  // namespace magister

@@ -147,13 +147,8 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
 
 void TrainJob::open_texts() {
   if (config_.of_pairs()) {
-    const IndexRange all = dataset_.records();
-    dataset_.for_each({all.begin, std::min(all.begin + 1, all.end)}, [&](Record&& first) {
-      pairs_.emplace(checkpoint_,
-                     PairRules{config_.objective(), config_.dataset, config_.batches.max_length, config_.truncation,
-                               config_.append_eos},
-                     first);
-    });
+    pairs_.emplace(checkpoint_, PairRules{config_.objective(), config_.dataset, config_.batches.max_length,
+                                          config_.truncation, config_.append_eos});
     tokenizer_ = &checkpoint_.tokenizer();
     pad_token();  // reads what it reads before the identity is made
     return;
@@ -255,7 +250,7 @@ SampleRules TrainJob::rules() {
   rules.tokenizer = tokenizer_;
   rules.length_key = "train.max_length";
   rules.marks_assistant = config_.marks();
-  if (config_.of_pairs()) {
+  if (pairs_) {
     rules.group_samples = 2;
     rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
   }
