@@ -3,7 +3,8 @@
 # usage (in a batch script): exec jobs/run-and-requeue.sh mpirun build/magister run EXPERIMENT.yaml [key.path=value ...]
 #
 # Slurm sends USR1 some minutes before the time limit (#SBATCH --signal=B:USR1@300) to the batch shell only, hence the
-# relay. magister then finishes its unit, closes the file and ends with 75; the same command goes on where it stopped.
+# relay. magister then ends after the current layer, decoding pass or training step, closes the file and ends with 75; the same
+# command goes on where it stopped.
 # After TERM (scancel, preemption) nothing is requeued here: a cancelled job stays cancelled, and Slurm itself requeues
 # what it preempts. Other exit codes are final: 64 usage, 65 data, 70 internal, 74 input/output, 78 configuration.
 set -uo pipefail
@@ -22,7 +23,7 @@ terminated=0
 pass_on() {
   interrupted=1
   [ "$1" = TERM ] && terminated=1
-  say "signal $1: stopping at the end of the unit"
+  say "signal $1: stopping cleanly"
   # USR1 whatever came: mpirun hands it to its ranks, while at TERM it kills them a second later.
   kill -s USR1 "$child" 2>/dev/null
 }

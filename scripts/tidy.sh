@@ -40,4 +40,4 @@ step "read ${#sources[@]} sources"
 status=0
 printf '%s\0' "${sources[@]}" | xargs -0 -r -n 1 -P "$(nproc)" nice .deps/tidy/bin/clang-tidy -p build-tidy --quiet '--warnings-as-errors=*' 2>.deps/log/tidy.log || status=1
 step_done
-[ "$status" -eq 0 ] || die 1 "clang-tidy warns of what stands above (what it could not parse is in .deps/log/tidy.log); mend it, or say in .clang-tidy why a check is wrong here"
+[ "$status" -eq 0 ] || die 1 "clang-tidy warns of what stands above (what it could not parse is in .deps/log/tidy.log); fix it, or say in .clang-tidy why a check is wrong here"

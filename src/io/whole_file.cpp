@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <vector>
 
@@ -59,6 +61,20 @@ void write_whole_file(const std::string& path, std::string_view text) {
   WholeFile file(path, WholeFile::Existing::kReplaced);
   file.write(text);
   file.keep();
+}
+
+std::string read_whole_file(const fs::path& path, std::uint64_t most_bytes, std::string_view why) {
+  const std::string shown = printable(path.string());
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  MAGISTER_CHECK(error || size <= most_bytes, ExitCode::kData,
+                 "{}: has {} bytes, more than {} ({}); name another file or fetch it again", shown, size, most_bytes,
+                 why);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  MAGISTER_CHECK(!error && file.is_open() && !file.bad(), ExitCode::kInputOutput,
+                 "{}: cannot be read ({}); check the path and its permissions", shown, why);
+  return text;
 }
 
 void make_folders(const std::string& folder) {

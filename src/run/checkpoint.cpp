@@ -4,14 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
 #include "magister/core/sha256.h"
 #include "magister/io/checkpoint/lora_adapter.h"
 #include "magister/io/checkpoint/model_path.h"
+#include "magister/io/whole_file.h"
 #include "magister/model/random_weights.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
@@ -28,17 +27,7 @@ constexpr std::uintmax_t kMaxTemplateBytes = 16 << 20;
 std::optional<std::string> read_text(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return std::nullopt;
-  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxTemplateBytes, ExitCode::kData,
-                 "{}: has more than {} bytes (no chat template or "
-                 "configuration has); name another file",
-                 printable(path.string()), kMaxTemplateBytes);
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  MAGISTER_CHECK(!file.bad() && file.is_open(), ExitCode::kInputOutput,
-                 "{}: cannot be read (it decides what the model is given); "
-                 "check its permissions",
-                 printable(path.string()));
-  return text;
+  return read_whole_file(path, kMaxTemplateBytes, "it decides what the model is given");
 }
 
 // A token of tokenizer_config.json: a text, or an object with its content.

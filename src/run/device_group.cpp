@@ -65,7 +65,7 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
 }
 
 // The least free memory of a GPU that a rank would use; 0 when a rank has none.
-std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& layout) {
+std::uint64_t least_free_bytes(const Communicator& world, const LayoutConfig& layout) {
   std::uint64_t free = ~std::uint64_t{0};
   bool found = false;
   for (const GpuDevice& gpu : discover_gpus()) {
@@ -75,15 +75,15 @@ std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& la
     free = std::min(free, gpu.free_bytes);
     found = true;
   }
-  return context.world.min(found ? free : 0);
+  return world.min(found ? free : 0);
 }
 
 }  // namespace
 
-LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass,
-                          int num_ranks) {
-  LayoutConfig layout = context.experiment.layout;
-  const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
+LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
+                          const PassShape& pass, int num_ranks) {
+  if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
+  const std::uint64_t free = least_free_bytes(world, layout);
   if (free == 0) return layout;
   const ModelDescription& description = checkpoint.description();
   check_gpu_computes(description.config);

@@ -37,7 +37,6 @@ std::vector<std::string> split(const std::string& text, char separator) {
 LayoutConfig read_layout(ConfigNode& root) {
   ConfigNode node = root.section("layout");
   LayoutConfig layout;
-  layout.gpus_usable = true;
   layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
   std::vector<std::int64_t> devices;
   layout.cpu_only = node.choice_or_integers("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]",

@@ -59,7 +59,7 @@ void GeneratorShard::run_units() {
 
 // False when nothing is left. Collective over the group.
 bool GeneratorShard::fill() {
-  const PhaseTimes::Span span(times_, "draw");
+  const PhaseTimes::Span span(times_, "claim");
   while (!exhausted_ && under_way_ < room_) {
     if (const auto index = claim_for_group(group_, base_.work.tickets, base_.stop_wanted)) {
       const std::uint64_t begun = begin_unit(base_.file.unit(*index));

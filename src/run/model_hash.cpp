@@ -23,7 +23,8 @@ std::string file_sha256(const std::string& path, const StopPoll& poll) {
                  path, std::strerror(errno));
   Sha256 hash;
   std::vector<std::byte> block(4 << 20);
-  while (const std::size_t n = std::fread(block.data(), 1, block.size(), file.get())) {
+  for (std::size_t n = block.size(); n == block.size();) {
+    n = std::fread(block.data(), 1, block.size(), file.get());
     hash.update(std::span(block).first(n));
     fail_point("model.hash.block");
     if (poll && poll()) break;

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 
@@ -46,20 +46,6 @@ void read_id(const Metadata& metadata, const char* key, const std::string& sourc
 // Larger tokenizer.json files than this are not known; the largest vocabularies take 20-35 MB.
 constexpr std::uintmax_t kMaxTokenizerBytes = 256u << 20;
 
-std::string read_tokenizer_file(const std::filesystem::path& path) {
-  const std::string shown = printable(path.string());
-  std::error_code error;
-  const std::uintmax_t num_bytes = std::filesystem::file_size(path, error);
-  MAGISTER_CHECK(!error && num_bytes <= kMaxTokenizerBytes, ExitCode::kData,
-                 "{}: larger than {} bytes (no tokenizer is); fetch the file again", shown, kMaxTokenizerBytes);
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  MAGISTER_CHECK(file.good() && (num_bytes == 0 || text.good()), ExitCode::kInputOutput,
-                 "{}: cannot be read (text cannot be turned into tokens); check its permissions", shown);
-  return text.str();
-}
-
 // add_bos_token and add_eos_token of tokenizer_config.json, where it stands beside a SentencePiece model.
 SentencePieceEnds ends_beside(const std::filesystem::path& model) {
   SentencePieceEnds ends;
@@ -79,7 +65,8 @@ Tokenizer tokenizer_of_file(const std::filesystem::path& path) {
   if (path.extension() == ".gguf")
     return Tokenizer::from_gguf(gguf_vocabulary(TensorFile::open(path.string())->metadata(), path.string()),
                                 path.string());
-  const std::string content = read_tokenizer_file(path), name = path.filename().string();
+  const std::string content = read_whole_file(path, kMaxTokenizerBytes, "text is turned into tokens by it"),
+                    name = path.filename().string();
   if (name.starts_with("tekken") && name.ends_with(".json")) return Tokenizer::from_tekken(content, path.string());
   if (name.ends_with(".json")) return Tokenizer::from_json(content, path.string());
   // A list begins with "IQ== 0"; a SentencePiece model with the byte 0x0A.

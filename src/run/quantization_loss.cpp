@@ -11,6 +11,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/core/log_sum_exp.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
 #include "magister/engine/generator.h"
@@ -34,16 +35,8 @@ struct RowLoss {
   double plain = 0, quantized = 0;  // negative log-probability of the next token, where there is one
 };
 
-// log(sum of exp(z)) in double.
-double log_sum_exp(std::span<const float> z_V) {
-  const double maximum = *std::max_element(z_V.begin(), z_V.end());
-  double sum = 0;
-  for (const float z : z_V) sum += std::exp(z - maximum);
-  return maximum + std::log(sum);
-}
-
 RowLoss row_loss(std::span<const float> plain_V, std::span<const float> quantized_V, TokenId target) {
-  const double plain = log_sum_exp(plain_V), quantized = log_sum_exp(quantized_V);
+  const double plain = log_sum_exp<float>(plain_V), quantized = log_sum_exp<float>(quantized_V);
   RowLoss loss;
   for (std::size_t i = 0; i < plain_V.size(); ++i) {
     const double p = plain_V[i] - plain, q = quantized_V[i] - quantized;

@@ -25,22 +25,23 @@ void make_folder(const Communicator& world, const std::string& folder) {
   world.barrier();
 }
 
+void put_path_aside(const std::string& path) {
+  if (!fs::exists(fs::symlink_status(path))) return;
+  int number = 1;
+  while (fs::exists(fs::symlink_status(fmt::format("{}.previous-{}", path, number)))) ++number;
+  const std::string aside = fmt::format("{}.previous-{}", path, number);
+  std::error_code error;
+  fs::rename(path, aside, error);
+  MAGISTER_CHECK(!error, ExitCode::kInputOutput,
+                 "{}: cannot be renamed to {} ({}; earlier results are kept); make the folder writable",
+                 printable(path), printable(aside), error.message());
+  sync_folder_of(aside);
+  log_info("{} put aside as {}", path, aside);
+}
+
 void put_aside(const Communicator& world, const std::string& results_path) {
   if (world.rank() == 0) {
-    for (const std::string& path : {results_path, results_path + ".partial"}) {
-      if (!fs::exists(fs::symlink_status(path))) continue;
-      int number = 1;
-      while (fs::exists(fs::symlink_status(fmt::format("{}.previous-{}", path, number)))) ++number;
-      const std::string aside = fmt::format("{}.previous-{}", path, number);
-      std::error_code error;
-      fs::rename(path, aside, error);
-      MAGISTER_CHECK(!error, ExitCode::kInputOutput,
-                     "{}: cannot be renamed to {} ({}; --fresh keeps earlier results); "
-                     "make the folder writable",
-                     path, aside, error.message());
-      sync_folder_of(aside);
-      log_info("{} put aside as {}", path, aside);
-    }
+    for (const std::string& path : {results_path, results_path + ".partial"}) put_path_aside(path);
   }
   world.barrier();
 }

@@ -76,7 +76,18 @@ StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
 }
 
 std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int num_ranks, const LayoutConfig& layout) {
+  if (!layout.gpus_usable) return std::nullopt;
   return group ? queue_of(*group) : queue_of(plan_layout(num_ranks, layout));
+}
+
+// Of the experiment, as far as the task can use it.
+LayoutConfig layout_of(const Task& task, const RunContext& context) {
+  LayoutConfig layout = context.experiment.layout;
+  layout.gpus_usable = task.uses_gpus();
+  const bool left_idle = !layout.gpus_usable && !layout.cpu_only && !discover_gpus().empty();
+  if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
+    log_warning("{}: a task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
+  return layout;
 }
 
 void check_head(const Task& task, const Checkpoint& checkpoint) {
@@ -86,11 +97,11 @@ void check_head(const Task& task, const Checkpoint& checkpoint) {
                  "{}: {} is a language model (a task of kind {} reads a head of labels, as a sequence classifier or "
                  "reward model has it); name such a model, or use a task of another kind",
                  task.name(), printable(checkpoint.path(), 4096), task.kind());
-  fail(
-      ExitCode::kConfig,
-      "{}: {} is a classifier of {} labels (a task of kind {} reads a head over the vocabulary, which it has not); use "
-      "a language model, or `task: score`",
-      task.name(), printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
+  fail(ExitCode::kConfig,
+       "{}: {} is a classifier of {} labels (a task of kind {} reads a head over the vocabulary, which it does not "
+       "have); use "
+       "a language model, or `task: score`",
+       task.name(), printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
 }
 
 // A model that an earlier task trains, or until then what that task starts from.
@@ -112,7 +123,8 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
       context_(std::move(context)),
       checkpoint_(model_of(task, context_, model_stands_in_)),
       // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
-      layout_(sized_layout(context_, checkpoint_, task.pass_shape({}), plan_ranks.value_or(context_.world.size()))),
+      layout_(sized_layout(context_.world, layout_of(task, context_), checkpoint_, task.pass_shape({}),
+                           plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
       model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
@@ -280,14 +292,8 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
   return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.log_fields()}, [&](const UnitWork& work) {
-    const ModelRun run{*group_,
-                       file,
-                       work,
-                       model_,
-                       shared_stop(context_.stop, work.tickets),
-                       loss,
-                       times_,
-                       task_.pass_shape(model_.pass_limits()),
+    const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
+    const ModelRun run{*group_,  file, work, model_, stop_wanted, loss, times_, task_.pass_shape(model_.pass_limits()),
                        num_pages};
     job_->work(run, numbers);
   });

@@ -52,9 +52,10 @@ void DistillRow::set_teacher(std::span<const std::int32_t> ids, std::span<const 
         "the teacher's row has token {}, the student's vocabulary {} entries (they are not of one tokenizer); "
         "choose a student of the teacher's vocabulary",
         ids[i], vocab_size_);
-    MAGISTER_CHECK(logprobs[i] <= kSlack, ExitCode::kData,
-                   "the teacher's row gives token {} the log-probability {} (it is none); check the teacher's file",
-                   ids[i], logprobs[i]);
+    MAGISTER_CHECK(
+        logprobs[i] <= kSlack, ExitCode::kData,
+        "the teacher's row gives token {} the log-probability {} (not a log-probability); check the teacher's file",
+        ids[i], logprobs[i]);
     ids_.push_back(ids[i]);
     log_p_.push_back(logprobs[i]);
   }

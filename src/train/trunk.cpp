@@ -216,7 +216,7 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
       input_TD + attention_output(attention(normed_TD, weights, shape, rope_[shape.rope_table], batch_,
                                             layout_.description().names.interleaved_rope_rows));
   const at::Tensor mlp_input_TD =
-      config.parallel_residual ? normed_TD : Norm{weights.norm(&Names::mlp_input_norm), eps}(hidden_TD);
+      config.parallel_residual ? normed_TD : Norm{weights.norm(&Names::mlp_input_norm), eps, centred}(hidden_TD);
   return hidden_TD + mlp_output(feed_forward(mlp_input_TD, weights, shape.activation));
 }
 

@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
                 R"({"rope_parameters": {"full_attention": {"rope_type": "default", "partial_rotary_factor": 0.5}}})",
                 {"full_attention.partial_rotary_factor is 0.5"}},
         Refusal{"phi3_more_than_a_head", "phi3", R"({"partial_rotary_factor": 1.5})", {"partial_rotary_factor is 1.5"}},
-        Refusal{"phi3_odd_part", "phi3", R"({"partial_rotary_factor": 0.5})", {"3 numbers of a head of 6"}},
+        Refusal{"phi3_odd_part", "phi3", R"({"partial_rotary_factor": 0.5})", {"3 rotated dimensions of a head of 6"}},
         Refusal{
             "phi3_longrope_without_factors",
             "phi3",
@@ -289,7 +289,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"smollm3_window", "smollm3", R"({"use_sliding_window": true})", {"use_sliding_window is true"}},
         Refusal{"granite_zero", "granite", R"({"residual_multiplier": 0.0})", {"residual_multiplier is 0.0"}},
         Refusal{"granite_text", "granite", R"({"logits_scaling": "8"})", {"logits_scaling is \"8\""}},
-        Refusal{"glm4_odd_part", "glm4", R"({"partial_rotary_factor": 0.5})", {"3 numbers of a head of 6"}},
+        Refusal{"glm4_odd_part", "glm4", R"({"partial_rotary_factor": 0.5})", {"3 rotated dimensions of a head of 6"}},
         Refusal{"cohere_norms_on_q_and_k", "cohere", R"({"use_qk_norm": true})", {"use_qk_norm is true"}},
         Refusal{"cohere_zero_eps", "cohere", R"({"layer_norm_eps": 0.0})", {"layer_norm_eps is 0.0"}},
         Refusal{"cohere_negative_scale", "cohere2", R"({"logit_scale": -1.0})", {"logit_scale is -1.0"}},

@@ -85,7 +85,7 @@ bool has_norms(const ResultsReader& file, FaultList& faults) {
 
 void check_norms(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   for (const float norm : file.rows<float>("/norm/l2", unit.rows.begin, unit.rows.size())) {
-    if (!std::isfinite(norm) || norm < 0) faults.add("unit {}: the length {} is none", unit.index, norm);
+    if (!std::isfinite(norm) || norm < 0) faults.add("unit {}: the length {} is not a length", unit.index, norm);
   }
 }
 

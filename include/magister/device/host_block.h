@@ -48,6 +48,7 @@ class HostThread {
   unsigned char* shared();
   int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
   std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
+  // Fragments of a lane of m16n8k16, as device_code.h lists them.
   void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 
  private:

@@ -28,7 +28,7 @@ int launch_cuda(const Kernel&, const LaunchShape&, void*) {
 }
 #endif
 
-// Returns when the kernel is queued. Kernels of one stream run in order.
+// Returns when the kernel is queued. Kernels of one stream run in order. Throws Error(kInternal) for one that does not start.
 template <typename Kernel>
 void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) {
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;

@@ -25,8 +25,7 @@ class TailSampler {
 
   // logits: of these rows, from LogitReducer. uniforms_T: in [0, 1), of each row. Returns i32 [T, draws], CPU, ascending in a row, none of
   // the row's kept entries; 0 where nothing is left (tail_mass 0). A row's draws depend on nothing but the row.
-  // Collective over the group;
-  // the result is replicated.
+  // Collective over the group; the result is replicated.
   at::Tensor sample(const at::Tensor& hidden_TD, const ReducedLogits& logits, std::span<const double> uniforms_T) const;
 
  private:

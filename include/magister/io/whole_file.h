@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,10 @@ class WholeFile {
 
 // The three steps at once. Throws Error(kInputOutput).
 void write_whole_file(const std::string& path, std::string_view text);
+
+// The bytes of a file that is read at once, such as a configuration. Throws "<path>: has more than N bytes (<why>)", Error(kData), and
+// "<path>: cannot be read (<why>)", Error(kInputOutput). Local.
+std::string read_whole_file(const std::filesystem::path& path, std::uint64_t most_bytes, std::string_view why);
 
 // The folder and those above it, durably: each new name is synced into the folder that holds it, so that results inside
 // cannot be lost with their folder. Throws Error(kInputOutput).

@@ -3,8 +3,8 @@
 
 namespace magister {
 
-// kGelu: x * Phi(x), of the normal distribution. kGeluTanh: Hugging Face's gelu_pytorch_tanh and gelu_new. The other two are gate * sigmoid(z): of z = gate, or of
-// z = 2 sqrt(2 / pi) (gate + 0.044715 gate^3). Source: Hendrycks & Gimpel, arXiv 1606.08415.
+// kSilu: x * sigmoid(x). kGelu: x * Phi(x), of the normal distribution. kGeluTanh, Hugging Face's gelu_pytorch_tanh and gelu_new:
+// x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)). Source: Hendrycks & Gimpel, arXiv 1606.08415.
 enum class Activation { kSilu, kGeluTanh, kGelu };
 inline constexpr int kNumActivations = 3;
 inline constexpr float kGeluTanhScale = 1.5957691216057308f, kGeluTanhCubic = 0.044715f;

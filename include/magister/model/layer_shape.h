@@ -19,7 +19,7 @@ struct LayerShape {
   std::int64_t expert_mlp = 0;  // F of each expert, in models that have them
   std::int64_t num_experts = 0, experts_per_token = 0;
   std::int64_t sliding_window = 0;       // 0: none
-  std::int64_t rotary_dim = 0;           // the first numbers of a head that turn; 0: none
+  std::int64_t rotary_dim = 0;           // the first dimensions of a head that are rotated; 0: none
   std::size_t rope_table = 0;            // whose cosines and sines: 0: ModelConfig::rope, 1: sliding_rope
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
   float rms_norm_eps = 1e-6f;

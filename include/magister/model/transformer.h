@@ -1,5 +1,6 @@
 // Transformer: one shard of a decoder-only model that runs packed batches. The fast path is tiled and allocates no
-// [T, V] tensor; the slow reference implementation (forward_reference) is the oracle and the path for autograd.
+// [T, V] tensor; the slow reference implementation (forward_reference) is the oracle of the tests. Training has a forward of its own
+// (train/trunk.h).
 // Legend: T packed tokens, D hidden, V vocabulary, v this shard's part of it.
 #pragma once
 
@@ -74,7 +75,7 @@ class Transformer {
   // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, where the hidden states are. A row's bits
   // do not depend on the others. Local.
   at::Tensor logits(const at::Tensor& hidden_RD) const;
-  // The same by plain ATen code in the weights' dtype, autograd-friendly. CPU models only. Collective over the group.
+  // The same by plain ATen code in the weights' dtype. CPU models only. Collective over the group.
   at::Tensor forward_reference(const PackedBatch& batch);
 
   // Where the first numbers that are not finite come up in a forward pass over the batch: "the embeddings", "layer 7", "the last norm"

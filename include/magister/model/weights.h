@@ -32,14 +32,14 @@ struct BlockNorms {
   at::Tensor input_bias_D{};  // of a layer norm; or undefined
 };
 
-// All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
-// (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
-// products come quantised and packed: with the file's own codes where all tensors of a product hold codes that the scheme
-// keeps, else made from the file's numbers in f32; embeddings and head stay in `dtype`.
 // Called before each large tensor is read, on the loading thread: a load of hours shows that it goes on, and ends early by
 // throwing.
 using LoadHook = std::function<void()>;
 
+// All reads are local and thread-safe: several layers may be loaded at once. Weights of products come in `dtype`
+// (kFloat, kBFloat16, kHalf), norms and biases in f32; everything contiguous, CPU. With a scheme that is on, the layers'
+// products come quantised and packed: with the file's own codes where all tensors of a product hold codes that the scheme
+// keeps, else made from the file's numbers in f32; embeddings and head stay in `dtype`.
 class WeightSource {
  public:
   // File, description and pool are kept by reference. The partition is that of tp_rank. The pool's threads share the rows

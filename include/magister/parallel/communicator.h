@@ -13,7 +13,7 @@
 namespace magister {
 
 // Starts and ends MPI. One object, in main, outliving everything that communicates. Asks for MPI_THREAD_MULTIPLE.
-// The destructor finalizes; when an exception is in flight it does not (a half-dead job would hang): main calls
+// The destructor finalizes; when an exception is in flight it does not (a job with a failed rank would hang): main calls
 // abort_job() first.
 class MpiSession {
  public:
@@ -51,6 +51,7 @@ class Communicator {
   Communicator split(int color, int key) const;
   // The ranks that share this host's memory. Collective over this communicator.
   Communicator split_by_host() const;
+  // Of the same ranks. Collective over this communicator.
   Communicator duplicate() const;
 
   // All below: Collective over this communicator. Byte counts above 2 GiB are sent in pieces.
@@ -77,7 +78,7 @@ class Communicator {
   // Every rank's equal-sized block, by rank. out has size() * block.size() bytes.
   void all_gather(std::span<const std::byte> block, std::span<std::byte> out) const;
 
-  // Point to point, blocking.
+  // Point to point, blocking, not collective: both sides give the same num_bytes. Throws Error(kInternal) on a communicator of one rank.
   void send(const void* data, std::size_t num_bytes, int destination, int tag) const;
   void receive(void* data, std::size_t num_bytes, int source, int tag) const;
 

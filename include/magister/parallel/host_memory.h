@@ -17,6 +17,7 @@ struct HostMemory {
 // group from this process's up to the root counts, and any file may be absent. slurm_bytes: SLURM_MEM_PER_NODE, 0: none.
 HostMemory read_host_memory(const std::string& meminfo, const std::string& cgroup_lines, const std::string& mount,
                             std::uint64_t slurm_bytes);
+// Of this process, from those files. Local.
 HostMemory host_memory();
 
 }  // namespace magister

@@ -10,14 +10,13 @@
 
 namespace magister {
 
-// What layout: says in the experiment, resolved (no "auto" left) by resolve_layout().
+// What layout: says in the experiment; GpuGroup::resolve() makes of it who holds what.
 struct LayoutConfig {
   int gpus_per_group = 0;    // 0 = auto
   std::vector<int> devices;  // empty = auto
   bool cpu_only = false;     // devices: cpu
   int shards_per_rank = 1;   // CPU only
-  // Said by the task, not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU, said in the
-  // log.
+  // Said by the task (Task::uses_gpus), not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU.
   bool gpus_usable = false;
   bool share_gpus = false;        // see shares_gpus()
   bool fast_collectives = false;  // sums over shards (GPUs: NCCL chooses) and of gradients may differ from run to run
@@ -67,7 +66,7 @@ class GpuGroup {
   bool is_leader() const { return first_tp_rank_ == 0; }
   int threads_per_shard() const { return threads_per_shard_; }
   bool on_gpu() const { return on_gpu_; }
-  int device_index() const { return device_index_; }
+  int device_index() const { return device_index_; }  // -1 on CPUs
   bool fast_collectives() const { return fast_collectives_; }
   const Communicator& members() const { return members_; }
   const Communicator& leaders() const { return leaders_; }
@@ -88,7 +87,7 @@ std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config);
 bool shares_gpus();
 
 // Throws Error(kUsage) when MPI sees one rank but the scheduler's environment says that more were launched
-// (SLURM_NTASKS, PMI_SIZE, OMPI_COMM_WORLD_SIZE ...): a launcher that MPI does not know would make N lonely runs.
+// (SLURM_NTASKS, PMI_SIZE, OMPI_COMM_WORLD_SIZE ...): a launcher that MPI does not know would make N singleton runs.
 // The innermost launcher decides, so `mpirun -np 1` inside a larger allocation is taken at its word.
 // MAGISTER_ALLOW_SINGLETON=1 in the environment silences it.
 void refuse_singleton_launch(int world_size);

@@ -18,9 +18,9 @@ struct OpenModel;
 constexpr double kUsableGpuShare = 0.92;
 
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
-// than copies of the model save); elsewhere as the experiment says. For so many ranks like these. Collective over the world.
-LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass,
-                          int num_ranks);
+// than copies of the model save); elsewhere as `layout` says. For so many ranks like these. Collective over world.
+LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
+                          const PassShape& pass, int num_ranks);
 
 // Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override
 // of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.

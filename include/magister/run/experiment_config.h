@@ -1,5 +1,5 @@
 // The experiment as typed structs: what the sections that every task shares say, checked and with defaults filled in.
-// A task's own keys are in <task>_config.h. Paths are kept as written: relative ones start at the working directory.
+// A task's own keys are in src/tasks/<name>/config.h. Paths are kept as written: relative ones start at the working directory.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct ModelSection {
   // Of such a model that is a reward model: stand_in() opens what it starts from with a head of one label.
   bool reward_head = false;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
-  std::string dtype = "auto";  // auto | f32 | bf16 | f16
+  std::string dtype = "auto";  // auto | f32 | bf16 | f16, on GPUs also fp8
   std::string quantization =
       "none";  // none | int8 | int4, of the layers' weights: the file's own codes, or made while loading
   // Inputs a scale: 32 | 64 | 128, or 0: one scale an output. Nothing: the file's own, and 32 where codes are made.

@@ -15,6 +15,8 @@ namespace magister {
 std::string packed_later_path(const std::string& results_path);
 // Makes the folder and its parents. Collective over world.
 void make_folder(const Communicator& world, const std::string& folder);
+// Renames what stands at `path` to the first free name <path>.previous-N, N >= 1. Throws Error(kInputOutput). Local.
+void put_path_aside(const std::string& path);
 // --fresh: X.h5 and X.h5.partial become X.h5.previous-N, X.h5.partial.previous-N with the first free N >= 1.
 // Collective over world.
 void put_aside(const Communicator& world, const std::string& results_path);

@@ -1,4 +1,5 @@
 // Spool: an append-only temporary file that has no name: it vanishes with its descriptor, even after kill -9.
+// All throw Error(kInputOutput). Local.
 #pragma once
 
 #include <cstddef>

@@ -114,6 +114,8 @@ class Task {
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
   enum class Head { kVocabulary, kLabels, kAny };
   virtual Head head() const { return Head::kVocabulary; }
+  // Without it `layout.devices: auto` means the ranks' CPUs.
+  virtual bool uses_gpus() const { return true; }
   // Of a task that trains: whether its model is a reward model.
   virtual bool trains_rewards() const { return false; }
   // device: what `auto` stands for where it says something.

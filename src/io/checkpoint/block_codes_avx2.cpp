@@ -74,8 +74,8 @@ void MappedTensors::read_codes(const std::string& name, IndexRange rows, IndexRa
     for (std::size_t i = 0; i + 1 < info->shape.size(); ++i) all_rows *= static_cast<std::uint64_t>(info->shape[i]);
     all_columns = static_cast<std::uint64_t>(info->shape.back());
   }
-  MAGISTER_CHECK(code_format(name).has_value() && rows.begin <= rows.end && columns.begin <= columns.end &&
-                     rows.end <= all_rows && columns.end <= all_columns,
+  MAGISTER_CHECK(info != nullptr && code_format(name).has_value() && rows.begin <= rows.end &&
+                     columns.begin <= columns.end && rows.end <= all_rows && columns.end <= all_columns,
                  ExitCode::kInternal, "codes [{}, {}) x [{}, {}) of tensor {} (it has none there); report this",
                  rows.begin, rows.end, columns.begin, columns.end, printable(name));
   if (rows.size() == 0 || columns.size() == 0) return;

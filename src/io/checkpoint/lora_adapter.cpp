@@ -48,9 +48,10 @@ void add_columns(float* weight, const float* b, const float* a, std::int64_t ran
   for (int i = 0; i < count; ++i) sum[i] = _mm256_setzero_ps();
   for (std::int64_t r = 0; r < rank; ++r) {
     const __m256 factor = _mm256_broadcast_ss(b + r);
-    for (int i = 0; i < count; ++i) sum[i] = _mm256_fmadd_ps(factor, _mm256_loadu_ps(a + r * width + i * 8), sum[i]);
+    for (std::int64_t i = 0; i < count; ++i)
+      sum[i] = _mm256_fmadd_ps(factor, _mm256_loadu_ps(a + r * width + i * 8), sum[i]);
   }
-  for (int i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     _mm256_storeu_ps(weight + i * 8, _mm256_fmadd_ps(_mm256_set1_ps(scale), sum[i], _mm256_loadu_ps(weight + i * 8)));
   }
 }
@@ -128,7 +129,7 @@ class MergedFile final : public TensorFile {
  private:
   // Files hold a family's weights with `model.` before the name or without.
   std::string tensor_of(const std::string& layer) const {
-    const std::string plain = layer + std::string(kWeight), longer = "model." + plain;
+    std::string plain = layer + std::string(kWeight), longer = "model." + plain;
     if (model_->find(plain) != nullptr) return plain;
     if (model_->find(longer) != nullptr) return longer;
     return plain.starts_with("model.") && model_->find(plain.substr(6)) != nullptr ? plain.substr(6) : "";

@@ -3,13 +3,12 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/lora_adapter.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace {
@@ -135,14 +134,7 @@ LoraConfig read_lora_config(const std::string& adapter_folder) {
                  "{}: there is no such file (model.adapter names a folder as PEFT's save_pretrained writes it); check "
                  "the path",
                  printable(path.string()));
-  MAGISTER_CHECK(fs::file_size(path, error) <= kMaxLoraConfigBytes, ExitCode::kData,
-                 "{}: has more than {} bytes (no adapter's config has); fetch the file again", printable(path.string()),
-                 kMaxLoraConfigBytes);
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  MAGISTER_CHECK(file.is_open() && !file.bad(), ExitCode::kInputOutput,
-                 "{}: cannot be read (it says how the adapter is scaled); check its permissions",
-                 printable(path.string()));
+  const std::string text = read_whole_file(path, kMaxLoraConfigBytes, "it says how the adapter is scaled");
   // Copies of a value that is nested 100,000 deep would overflow the stack.
   bool too_deep = false;
   const auto shallow = [&](int depth, json::parse_event_t, const json&) {

@@ -186,8 +186,9 @@ std::optional<CodeFormat> code_format_of(const QuantizedWeight& w) {
   if (!codes || w.after_scale != 1 || !w.scales || w.scales.info->type == StorageType::kF32) return std::nullopt;
   const std::int64_t group = w.groups == 1 ? 0 : w.group;
   if (group != 0 && group != 32 && group != 64 && group != 128) return std::nullopt;
+  const std::int64_t group_size = group == 0 ? std::max<std::int64_t>(w.in, 1) : group;
   for (std::int64_t i = 0; w.group_index && i < w.in; ++i) {
-    if (group_of(w, i) != i / (w.groups == 1 ? w.in : w.group)) return std::nullopt;
+    if (group_of(w, i) != i / group_size) return std::nullopt;
   }
   CodeFormat format{w.bits, group, CodeFormat::Scale::kF16, CodeFormat::Offset::kZero};
   if (w.scales.info->type == StorageType::kBF16) format.scale = CodeFormat::Scale::kBF16;

@@ -4,14 +4,13 @@
 #include <cctype>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/dataset/dataset_files.h"
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
+#include "magister/io/whole_file.h"
 
 namespace magister {
 namespace {
@@ -22,14 +21,7 @@ using nlohmann::json;
 constexpr std::uintmax_t kMaxStateBytes = 16 << 20;  // 100,000 names of files take 4 MB
 
 json read_state(const fs::path& path) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  MAGISTER_CHECK(
-      !error && size <= kMaxStateBytes, ExitCode::kData,
-      "{}: cannot be read or is larger than {} bytes (it lists the files of a data set); save the data set again",
-      printable(path.string()), kMaxStateBytes);
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_whole_file(path, kMaxStateBytes, "it lists the files of a data set");
   json state = json::parse(text, nullptr, false);
   MAGISTER_CHECK(state.is_object(), ExitCode::kData,
                  "{}: is not a JSON object (it lists the files of a data set); save the data set again",

@@ -131,6 +131,7 @@ bool is_data_file(const std::string& name) {
 std::string format_name(const DataFile& file) {
   const auto* const found =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& kind) { return kind.second == file.kind; });
+  MAGISTER_ASSERT(found != std::end(kKinds));
   const char* const packed = file.compression == Compression::kGzip   ? ".gz"
                              : file.compression == Compression::kZstd ? ".zst"
                                                                       : "";

@@ -18,12 +18,12 @@ void check_attributes(const ResultsReader& file, FaultList& faults) {
   for (const char* name : texts) {
     const AttributeValue* value = find_attribute(file.attributes(), name);
     if (value == nullptr || !std::holds_alternative<std::string>(*value))
-      faults.add("attribute {} is missing or no text", name);
+      faults.add("attribute {} is missing or not a text", name);
   }
   for (const char* name : numbers) {
     const AttributeValue* value = find_attribute(file.attributes(), name);
     if (value == nullptr || !std::holds_alternative<std::uint64_t>(*value)) {
-      faults.add("attribute {} is missing or no number", name);
+      faults.add("attribute {} is missing or not a number", name);
     }
   }
   const AttributeValue* complete = find_attribute(file.attributes(), "complete");
@@ -84,7 +84,7 @@ std::vector<std::string> check_results(const std::string& path, std::span<const 
     faults.add("format_version is {}; this program knows 1 to {} of {}", *number, rules->newest_version, rules->format);
   }
   // Offsets that lie would only make every unit look damaged.
-  if (faults.count() > 0) return faults.take();
+  if (rules == nullptr || faults.count() > 0) return faults.take();
   if (rules->columns != nullptr && !rules->columns(file, faults)) rules = nullptr;
   if (rules != nullptr && rules->samples != nullptr) rules->samples(file, faults);
   const std::uint64_t num_units = file.columns().num_units(), num_done = check_units(file, rules, faults);

@@ -58,7 +58,7 @@ const std::string& ResultsReader::text(const std::string& name) const {
   const AttributeValue* value = attribute(name);
   const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
   MAGISTER_CHECK(text != nullptr, ExitCode::kData,
-                 "{}: root attribute {} is missing or no text (the file was changed); use "
+                 "{}: root attribute {} is missing or not a text (the file was changed); use "
                  "another file",
                  printable(path()), name);
   return *text;
@@ -68,7 +68,7 @@ std::uint64_t ResultsReader::number(const std::string& name) const {
   const AttributeValue* value = attribute(name);
   const auto* number = value == nullptr ? nullptr : std::get_if<std::uint64_t>(value);
   MAGISTER_CHECK(number != nullptr, ExitCode::kData,
-                 "{}: root attribute {} is missing or no number (the file was changed); "
+                 "{}: root attribute {} is missing or not a number (the file was changed); "
                  "use another file",
                  printable(path()), name);
   return *number;

@@ -207,7 +207,7 @@ std::uint64_t ResultsFile::read_number(const Communicator& world, const std::str
         std::find_if(attributes.begin(), attributes.end(), [&](const auto& a) { return a.first == attribute; });
     const auto* number = found == attributes.end() ? nullptr : std::get_if<std::uint64_t>(&found->second);
     MAGISTER_CHECK(number != nullptr, ExitCode::kData,
-                   "{}: root attribute {} is missing or no number (the file was changed); "
+                   "{}: root attribute {} is missing or not a number (the file was changed); "
                    "start over with --fresh",
                    printable(path), attribute);
     value = *number;

@@ -63,7 +63,9 @@ const CpuKernels& chosen_kernels() {
          printable(forced), names);
   }
   const bool fast = std::string_view(all.back()->name) != "avx512bf16" || __builtin_cpu_is("amd");
-  return fast ? *all.back() : *cpu_kernels_avx512();
+  const CpuKernels* const chosen = fast ? all.back() : cpu_kernels_avx512();
+  MAGISTER_ASSERT(chosen != nullptr);
+  return *chosen;
 }
 
 std::atomic<const CpuKernels*> in_use{nullptr};

@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
+#include "magister/io/whole_file.h"
 #include "model/families/json_value.h"
 
 namespace magister {
@@ -21,16 +20,7 @@ std::string read_text(const std::string& path) {
   MAGISTER_CHECK(std::filesystem::is_regular_file(path, ignored), ExitCode::kData,
                  "{}: not a file (a model folder needs its config.json beside the weights); fetch the whole model",
                  printable(path));
-  const auto bytes = std::filesystem::file_size(path, ignored);
-  MAGISTER_CHECK(bytes <= HfConfig::kMaxBytes, ExitCode::kData,
-                 "{}: {} bytes (a model's config has a few thousand, at most {} are read); fetch the file again",
-                 printable(path), bytes, HfConfig::kMaxBytes);
-  std::ifstream file(path, std::ios::binary);
-  MAGISTER_CHECK(file.good(), ExitCode::kInputOutput,
-                 "{}: cannot be opened (the model cannot be described); check its "
-                 "permissions",
-                 printable(path));
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return read_whole_file(path, HfConfig::kMaxBytes, "a model's config describes it in a few thousand");
 }
 
 // A key that changes results unless it is absent, null, false, empty or equal to `neutral`.

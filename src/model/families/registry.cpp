@@ -180,8 +180,8 @@ ModelConfig read_config(GgufConfig& source, const Family& family) {
 }
 
 std::vector<bool> all_but_every(std::int64_t interval, std::int64_t num_layers) {
-  std::vector<bool> out;
-  for (std::int64_t i = 0; i < num_layers; ++i) out.push_back((i + 1) % interval != 0);
+  std::vector<bool> out(static_cast<std::size_t>(num_layers));
+  for (std::int64_t i = 0; i < num_layers; ++i) out[static_cast<std::size_t>(i)] = (i + 1) % interval != 0;
   return out;
 }
 
@@ -200,15 +200,18 @@ void check_config(const ModelConfig& config, const std::string& path) {
                 fmt::format("head size {} is too small for dynamic rope scaling", E));
   const std::int64_t R = config.rotary_dim;
   refuse_unless(R >= 0 && R <= E && R % 2 == 0,
-                fmt::format("{} numbers of a head of {} turn, which is not an even number of them", R, E));
+                fmt::format("{} rotated dimensions of a head of {} are not an even number of them", R, E));
   refuse_unless(config.rope.kind != RopeConfig::Kind::kLongRope ||
                     (static_cast<std::int64_t>(config.rope.short_factor.size()) == (R > 0 ? R : E) / 2 &&
                      config.rope.long_factor.size() == config.rope.short_factor.size()),
-                fmt::format("{} short and {} long rotary factors do not suit {} numbers of a head that turn",
+                fmt::format("{} short and {} long rotary factors do not suit {} rotated dimensions of a head",
                             config.rope.short_factor.size(), config.rope.long_factor.size(), R > 0 ? R : E));
   refuse_unless(!config.sliding_rope || (config.sliding_rope->kind != RopeConfig::Kind::kDynamic &&
                                          config.sliding_rope->kind != RopeConfig::Kind::kLongRope),
                 "the rotary embedding of sliding layers depends on the length of a sequence");
+  refuse_unless(config.encoder || config.norm_placement == NormPlacement::kInput ||
+                    (config.norm_kind == NormKind::kRms && !config.parallel_residual),
+                "layer norms on a block's output, or norms there in parallel blocks");
   refuse_unless(!config.fused_qkv_by_head || K == H, "q, k and v of each head stand together, and heads share keys");
   refuse_unless(
       config.num_experts == 0 || (config.num_experts_per_tok >= 1 && config.num_experts_per_tok <= config.num_experts),

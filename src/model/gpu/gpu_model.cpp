@@ -274,7 +274,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     other_slots.push_back(slots[static_cast<std::size_t>(s)]);
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
-  if (decoding.empty()) return forward_rows(batch, slots, cache);
+  if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
   if (others.empty() && T <= decoder_->most_rows()) return decoder_->forward(decoding, *cache);
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));

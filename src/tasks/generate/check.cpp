@@ -28,7 +28,7 @@ bool has_tops(const ResultsReader& file, FaultList& faults) {
   if (ids == nullptr && logprobs == nullptr) return true;
   bool right = has_column(file, "/generate/top_id", ColumnType::kI32, Extent::kRows, faults);
   right &= has_column(file, "/generate/top_logprob", ColumnType::kF32, Extent::kRows, faults);
-  if (right && ids->width != logprobs->width) {
+  if (right && ids != nullptr && logprobs != nullptr && ids->width != logprobs->width) {
     faults.add("/generate/top_id has {} entries per row, /generate/top_logprob {}", ids->width, logprobs->width);
     return false;
   }

@@ -36,8 +36,7 @@ void check_judge_rows(const ResultsReader& file, const Unit& unit, FaultList& fa
     if (std::isnan(logprobs[0])) {  // read from a written reply
       const bool right = verdict >= -1 && verdict < static_cast<std::int32_t>(classes) &&
                          (verdict >= 0 || file.rows<std::uint8_t>("/judge/parse", i, 1)[0] != 0);
-      if (!right)
-        faults.add("prompt {}: verdict {} of a reply is none of {}, or is told as sound", i, verdict, classes);
+      if (!right) faults.add("prompt {}: verdict {} of a reply is none of {}, or is marked ok", i, verdict, classes);
       continue;
     }
     const float mass = file.rows<float>("/judge/mass", i, 1)[0];

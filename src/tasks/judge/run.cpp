@@ -189,6 +189,7 @@ class JudgeShard final : public GeneratorShard {
   }
 
   std::vector<CombinedVerdict> combined(const Open& open) const {
+    MAGISTER_ASSERT(run_.samples_a_text > 0 && run_.orders > 0);
     std::vector<CombinedVerdict> all;
     for (std::size_t first = 0; first < open.prompts.size(); first += run_.samples_a_text) {
       std::vector<Vote> votes;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "magister/core/error.h"
+#include "magister/core/log_sum_exp.h"
 #include "magister/text/words.h"
 
 namespace magister {
@@ -29,14 +30,6 @@ std::set<std::string> spellings(const std::string& word) {
   std::set<std::string> all = words;
   for (const std::string& spelling : words) all.insert(" " + spelling);
   return all;
-}
-
-double log_sum_exp(std::span<const double> values) {
-  const double top = *std::max_element(values.begin(), values.end());
-  if (std::isinf(top)) return top;
-  double sum = 0;
-  for (const double value : values) sum += std::exp(value - top);
-  return top + std::log(sum);
 }
 
 std::set<TokenId> first_of(const Tokenizer& tokenizer, const VerdictClass& verdict) {
@@ -109,7 +102,7 @@ std::vector<double> class_logprobs(std::span<const float> logits_V, const Verdic
     values.reserve(ids.size());
     for (const TokenId id : ids)
       values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
-    logprobs.push_back(values.empty() ? -std::numeric_limits<double>::infinity() : log_sum_exp(values));
+    logprobs.push_back(log_sum_exp<double>(values));
   }
   return logprobs;
 }
@@ -121,7 +114,7 @@ void split_ten(std::vector<double>& logprobs, std::span<const float> logits_V, T
 }
 
 Verdict verdict_from(const std::vector<double>& logprobs, double low_mass) {
-  const double together = log_sum_exp(logprobs);
+  const double together = log_sum_exp<double>(logprobs);
   Verdict result;
   result.verdict = static_cast<std::int32_t>(std::max_element(logprobs.begin(), logprobs.end()) - logprobs.begin());
   std::vector<double> others(logprobs.begin() + 1, logprobs.end());
@@ -132,7 +125,7 @@ Verdict verdict_from(const std::vector<double>& logprobs, double low_mass) {
     result.class_logprobs.push_back(static_cast<float>(logprobs[c]));
   }
   result.probability = static_cast<float>(std::exp(logprobs[static_cast<std::size_t>(result.verdict)] - together));
-  result.log_odds = static_cast<float>(logprobs[0] - log_sum_exp(others));
+  result.log_odds = static_cast<float>(logprobs[0] - log_sum_exp<double>(others));
   result.margin = static_cast<float>(logprobs[static_cast<std::size_t>(result.verdict)] - second);
   result.mass = static_cast<float>(std::exp(together));
   result.expected = static_cast<float>(expected);

@@ -65,7 +65,7 @@ class ScoreShard final : public ShardModel {
 
  private:
   std::optional<std::uint64_t> claim() {
-    const PhaseTimes::Span span(times_, "draw");
+    const PhaseTimes::Span span(times_, "claim");
     return claim_for_group(group_, base_.work.tickets, base_.stop_wanted);
   }
 

@@ -177,7 +177,7 @@ class Shard final : public ShardModel {
   }
 
   std::optional<std::uint64_t> next_unit() {
-    const PhaseTimes::Span span(times_, "draw");
+    const PhaseTimes::Span span(times_, "claim");
     return claim_for_group(group_, base_.work.tickets, base_.stop_wanted);
   }
 

@@ -31,6 +31,7 @@ std::vector<ColumnSpec> reward_columns(std::uint64_t steps) {
       "mean reward of the rejected answers", "part of the pairs whose chosen answer has the higher reward",
       "rewards_chosen - rewards_rejected"};
   std::vector<ColumnSpec> columns;
+  columns.reserve(std::size(kRewards));
   for (std::size_t i = 0; i < std::size(kRewards); ++i)
     columns.push_back(of_steps_column(steps, kRewards[i], ColumnType::kF32, kComments[i]));
   return columns;

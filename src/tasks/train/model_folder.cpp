@@ -5,8 +5,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -18,6 +16,7 @@
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/whole_file.h"
 #include "magister/run/model_source.h"
+#include "magister/run/results_on_disk.h"
 
 namespace magister {
 namespace {
@@ -31,10 +30,7 @@ constexpr const char* kCopied[] = {
     "chat_template.jinja",   "chat_template.json"};
 
 std::string content_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  MAGISTER_CHECK(file.good() || file.eof(), ExitCode::kInputOutput, "{}: cannot be read", printable(path.string()));
-  return text;
+  return read_whole_file(path, 256 << 20, "the trained model's folder needs it");
 }
 
 // Removes what was made when it is not kept.
@@ -79,23 +75,6 @@ std::string trained_config(const fs::path& source, const ParameterLayout& layout
   if (!named) config["torch_dtype"] = "float32";
   return config.dump(2) + "\n";
 }
-
-}  // namespace
-
-void put_path_aside(const std::string& path) {
-  if (!fs::exists(fs::symlink_status(path))) return;
-  int number = 1;
-  while (fs::exists(fs::symlink_status(fmt::format("{}.previous-{}", path, number)))) ++number;
-  const std::string aside = fmt::format("{}.previous-{}", path, number);
-  std::error_code error;
-  fs::rename(path, aside, error);
-  MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be renamed to {} ({}); make the folder writable",
-                 printable(path), printable(aside), error.message());
-  sync_folder_of(aside);
-  log_info("{} put aside as {}", path, aside);
-}
-
-namespace {
 
 // A folder with the weights under this name and their config.
 struct Contents {

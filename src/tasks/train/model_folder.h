@@ -27,7 +27,5 @@ void write_model_folder(const std::string& folder, const ModelOrigin& origin, co
 // transformers and `model.adapter` load on the model at origin.folder. Made and put aside likewise. Local, one rank.
 void write_adapter_folder(const std::string& folder, const ModelOrigin& origin, const LoraLayout& layout,
                           const at::Tensor& flat_weights);
-// Renames what stands at `path` to the first free name <path>.previous-N.
-void put_path_aside(const std::string& path);
 
 }  // namespace magister

@@ -80,6 +80,7 @@ std::vector<double> computed(const ReferenceWork& work, const IndexRange& sample
   MAGISTER_ASSERT(samples.begin % 2 == 0 && samples.end % 2 == 0);
   const std::vector<Samples> plan = micro_batches(work.data, {samples.begin / 2, samples.end / 2});
   std::vector<MicroBatch> batches;
+  batches.reserve(plan.size());
   for (const Samples& pairs : plan) batches.push_back(work.data.micro_batch(pairs));
   const auto sums = work.trainer.sequence_logprobs(batches, work.alive);
   std::vector<double> values(samples.size(), 0.0);

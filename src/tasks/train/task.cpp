@@ -104,8 +104,6 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
                                                        : inputs.checkpoint.description()),
       dataset_(inputs.dataset) {
   const ModelConfig& model = checkpoint_.config();
-  MAGISTER_CHECK(!model_.gpu, ExitCode::kConfig,
-                 "{}: training on GPUs is not there yet (CPUs are); set layout.devices: cpu", config_.name);
   MAGISTER_CHECK(inputs.tp_size == 1, ExitCode::kConfig,
                  "{}: a group of {} shards (every rank trains with a whole copy of the model); leave "
                  "layout.gpus_per_group and layout.shards_per_rank out",
@@ -393,6 +391,7 @@ class Train final : public Task {
       : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   Head head() const override { return trains_rewards() ? Head::kAny : Head::kVocabulary; }
+  bool uses_gpus() const override { return false; }
   bool trains_rewards() const override { return config_.objective() == Objective::kReward; }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
   TaskData data(const RunContext& context) const override;

@@ -14,12 +14,12 @@ std::string find_model(const std::string& path);
 // meta-llama/Llama-3.2-1B`"; empty where the path is no such name.
 std::string download_hint(const std::string& path);
 
-// The parts of these two, for data sets. ORG/NAME of letters, digits, '.', '_' and '-', as the hub allows; no path that begins at a
-// folder:
+// The parts of these two, for data sets.
+// Whether it is ORG/NAME of letters, digits, '.', '_' and '-', as the hub allows, and no path that begins at a folder.
 bool is_hub_name(const std::string& path);
-// the folder of revision "main" of a name in the cache, or nothing; kind: "models" or "datasets":
+// The folder of revision "main" of a name in the cache, or nothing. kind: "models" or "datasets".
 std::string hub_snapshot(const std::string& kind, const std::string& name);
-// the hint for what stands behind `hf download`.
+// "; download it with `hf download ARGUMENTS`".
 std::string hub_hint(const std::string& arguments);
 
 }  // namespace magister

@@ -20,7 +20,7 @@ using TextPairs = std::vector<std::pair<std::string, std::string>>;
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const TextPairs& metadata);
 // The header's __metadata__ of a file that TensorFile::open has taken. Throws Error(kData).
 TextPairs safetensors_metadata(const std::string& path);
-// Of names, shapes and bytes in order.
+// Of names, shapes and bytes in order, in hex.
 std::string tensors_sha256(const std::vector<NamedTensor>& tensors);
 
 }  // namespace magister

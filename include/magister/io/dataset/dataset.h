@@ -54,10 +54,10 @@ class Dataset {
 
   std::uint64_t num_source_records() const;  // whole data set after limit, before the slice
   IndexRange records() const;                // this run's slice of it
-  // sha256 of the data: of the file's bytes for one file (equal to sha256sum), of "sha256  file name\n" lines for
-  // several. Collective over the world given to open() (computed there).
   // How the files are read, "jsonl", "csv.gz", by their names: the same bytes are other records as another kind.
   std::string formats() const;
+  // sha256 of the data: of the file's bytes for one file (equal to sha256sum), of "sha256  file name\n" lines for
+  // several. Collective over the world given to open() (computed there).
   const std::string& sha256() const;
 
   // Calls visit for records [range.begin, range.end) in order. Local: each rank reads its own part.
