@@ -82,6 +82,12 @@ std::uint64_t least_free_bytes(const RunContext& context, const LayoutConfig& la
 
 LayoutConfig sized_layout(const RunContext& context, const Checkpoint& checkpoint, const PassShape& pass,
                           int num_ranks) {
+  if (checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
+    LayoutConfig alone;
+    alone.gpus_per_group = 1;
+    alone.cpu_only = true;
+    return alone;
+  }
   LayoutConfig layout = context.experiment.layout;
   const std::uint64_t free = layout.cpu_only || layout.gpus_per_group != 0 ? 0 : least_free_bytes(context, layout);
   if (free == 0) return layout;

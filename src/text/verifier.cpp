@@ -11,29 +11,49 @@
 
 namespace magister {
 
+namespace {
+
+using Code = std::unique_ptr<pcre2_code, void (*)(pcre2_code*)>;
+
+Code compiled(const std::string& pattern, std::string& fault) {
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr),
+            pcre2_code_free);
+  if (pattern.empty()) {
+    fault = "it is empty (it would match everything); give one that finds the answer";
+  } else if (code == nullptr) {
+    PCRE2_UCHAR text[256] = {};
+    pcre2_get_error_message(error, text, sizeof text);
+    fault = fmt::format("\"{}\" does not compile: {} at {} (no answer could be found); correct it", printable(pattern),
+                        reinterpret_cast<const char*>(text), at);
+  }
+  return code;
+}
+
+}  // namespace
+
+std::string pattern_fault(const std::string& pattern) {
+  std::string fault;
+  compiled(pattern, fault);
+  return fault;
+}
+
 struct Verifier::Regex {
   Regex(const std::string& pattern, const std::string& where);
   // The text of the first group that is not empty, or of the whole match where there is no group; nothing: no match, or all groups are empty.
   std::optional<std::string> find(std::string_view text, bool last) const;
 
-  std::unique_ptr<pcre2_code, void (*)(pcre2_code*)> code{nullptr, pcre2_code_free};
+  Code code{nullptr, pcre2_code_free};
   std::uint32_t num_groups = 0;
   std::string where;
 };
 
 Verifier::Regex::Regex(const std::string& pattern, const std::string& where) : where(where) {
-  MAGISTER_CHECK(!pattern.empty(), ExitCode::kConfig,
-                 "{} is empty (it would match everything); give one that finds the answer", where);
-  int error = 0;
-  PCRE2_SIZE at = 0;
-  code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                           PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr));
-  if (code == nullptr) {
-    PCRE2_UCHAR text[256] = {};
-    pcre2_get_error_message(error, text, sizeof text);
-    fail(ExitCode::kConfig, "{}: \"{}\" does not compile: {} at {} (no answer could be found); correct it", where,
-         printable(pattern), reinterpret_cast<const char*>(text), at);
-  }
+  std::string fault;
+  code = compiled(pattern, fault);
+  MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}: {}", where, fault);
   pcre2_pattern_info(code.get(), PCRE2_INFO_CAPTURECOUNT, &num_groups);
 }
 

@@ -42,6 +42,9 @@ struct VerifierOptions {
   std::string where = "the pattern";  // names the pattern in messages: file:line:column and key
 };
 
+// Why a pattern of kRegex cannot be used, as "<problem> (<why>); <what to do>"; empty: it can.
+std::string pattern_fault(const std::string& pattern);
+
 // Immutable; several threads may ask at once. Texts are UTF-8; bytes that are none match no pattern.
 class Verifier {
  public:
