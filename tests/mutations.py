@@ -184,7 +184,7 @@ MUTATIONS = [
     Mutation("python-raises-unseen", ANSWER, "  if (!is_python_int(parts[0]) || !is_python_int(parts[1])) return std::nullopt;\n", "", "tests/text/verifier_test.py"),
     Mutation("dots-stay", ANSWER, "if (end > 0 && out[end - 1] == '.') out.erase(end - 1, 1);", "", "tests/text/verifier_test.py"),
     Mutation("pass-with-replacement", ESTIMATORS, "1 - static_cast<double>(k) / static_cast<double>(i)", "static_cast<double>(n - c) / static_cast<double>(n)", EVALUATED),
-    Mutation("ties-win", ESTIMATORS, "ties ? votes : votes - 1", "votes", EVALUATED),
+    Mutation("ties-win", ESTIMATORS, "share ? rest / votes + 1 : 1", "rest / votes + 1", EVALUATED),
     Mutation("silent-texts-left-out", ESTIMATORS, "of_silent[rest - chosen]", "(rest == chosen ? 1 : 0)", EVALUATED),
     # Files.
     Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",

@@ -206,6 +206,19 @@ class Evaluate(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("none", done.stdout)
 
+    def test_slices_are_merged(self):
+        world = tiny_world.World(self.folder / "slices", records=1, model="none", text=SHORT, results=("score.h5", "evaluation.h5"))
+        write_solutions(world.data)
+        world.complete("whole", 1)
+        for i in range(3):
+            world.complete(f"part{i}", 1, f"tasks.0.slice={i}/3")
+        for name, column in (("score", "score/value"), ("evaluation", "evaluate/pass_at")):
+            parts = [world.results(f"part{i}").with_name(f"{name}.h5") for i in range(3)]
+            done = subprocess.run([tiny_world.PROGRAM, "merge", str(self.folder / f"{name}.h5"), *map(str, parts)], env=world.environment, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with h5py.File(self.folder / f"{name}.h5") as merged, h5py.File(world.results("whole").with_name(f"{name}.h5")) as whole:
+                self.assertTrue((merged[column][:] == whole[column][:]).all() and len(merged[column]) == 50)
+
     def test_bad_input(self):
         v, e = "tasks.2.score.", "tasks.4.evaluate."
         cases = [(78, "did you mean math?", v + "verifier=mth"), (78, "verifier", v + "verifier=f1"), (78, "does not compile", v + "pattern=(a"), (78, "pattern", v + "verifier=exact"), (78, "did you mean pattern", v + "patern=x"),

@@ -17,9 +17,9 @@ std::vector<long double> choices(std::uint64_t n, std::uint64_t most) {
   return all;
 }
 
-// Adds a class of which at most `votes` tries may be chosen; with `ties` so many make a tie, without them one less is the most.
-void add_class(Ways& ways, std::uint64_t size, std::uint64_t votes, bool ties) {
-  const std::uint64_t k = ways.size() - 1, most = std::min({size, k, ties ? votes : votes - 1});
+// Adds a class that may have at most `votes` of the tries. So many are a tie: where ways has no room for one, it is left out.
+void add_class(Ways& ways, std::uint64_t size, std::uint64_t votes) {
+  const std::uint64_t k = ways.size() - 1, most = std::min({size, k, votes});
   const std::vector<long double> of_class = choices(size, most);
   Ways next(ways.size(), std::vector<long double>(ways[0].size(), 0));
   for (std::uint64_t chosen = 0; chosen <= k; ++chosen) {
@@ -57,7 +57,7 @@ double majority_at(const std::vector<AnswerClass>& classes, std::uint64_t silent
       Ways ways(rest + 1, std::vector<long double>(share ? rest / votes + 1 : 1, 0));
       ways[0][0] = 1;
       for (std::size_t other = 0; other < classes.size(); ++other)
-        if (other != candidate) add_class(ways, classes[other].size, votes, share);
+        if (other != candidate) add_class(ways, classes[other].size, votes);
       const std::vector<long double> of_silent = choices(silent, rest);
       for (std::uint64_t chosen = 0; chosen <= rest; ++chosen) {
         for (std::size_t tied = 0; tied < ways[chosen].size(); ++tied)
