@@ -34,6 +34,8 @@ class Mutation:
 
 LAYER, GPU, SAMPLER = "src/model/cpu/attention.cpp", "src/model/gpu/gpu_model.cpp", "src/engine/sampler.cpp"
 SUMMARY, COLUMNS = "src/tasks/judge/summary.cpp", "src/tasks/teacher_logits/columns.cpp"
+ANSWER, ESTIMATORS = "src/text/math_answer.cpp", "src/tasks/evaluate/estimators.cpp"
+EVALUATED = "tests/end_to_end/evaluate_test.py Evaluate.test_shares_against_all_subsets"
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ADAPTER, MERGING = "src/io/checkpoint/lora_adapter.cpp", "tests/end_to_end/adapter_test.py Adapter."
 LORA = "tests/end_to_end/lora_test.py Lora."
@@ -174,8 +176,16 @@ MUTATIONS = [
     Mutation("labels-swapped", "src/tasks/judge/report.cpp", "row.swapped ? 1 - label : label", "row.swapped ? label : 1 - label", SUMMARIES + "test_every_mode"),
     Mutation("low-mass-counted", SUMMARY, "  if (row.parse != 0) return;\n  ++counts_", "  if (row.verdict < 0) return;\n  ++counts_",
              SUMMARIES + "test_rows_of_low_mass_are_in_no_share"),
-    Mutation("interval-of-90-percent", SUMMARY, "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
+    Mutation("interval-of-90-percent", "include/magister/core/wilson.h", "kZ = 1.959963984540054", "kZ = 1.644853626951473", "tests/tasks/judge_summary_test.py"),
     Mutation("answers-of-the-neighbour", "src/tasks/judge/prompts.cpp", 'fields["answer"] = answers[i];', 'fields["answer"] = answers[0];', SUMMARIES + "test_written_texts_are_judged_each_in_its_prompt"),
+    # Verifiers and evaluations.
+    Mutation("degrees-stay", ANSWER, '{"^\\\\circ", ""}', '{"^\\\\circ", "o"}', "tests/text/verifier_test.py"),
+    Mutation("first-box", ANSWER, "text.rfind(kBoxed)", "text.find(kBoxed)", "tests/text/verifier_test.py"),
+    Mutation("python-raises-unseen", ANSWER, "  if (!is_python_int(parts[0]) || !is_python_int(parts[1])) return std::nullopt;\n", "", "tests/text/verifier_test.py"),
+    Mutation("dots-stay", ANSWER, "if (end > 0 && out[end - 1] == '.') out.erase(end - 1, 1);", "", "tests/text/verifier_test.py"),
+    Mutation("pass-with-replacement", ESTIMATORS, "1 - static_cast<double>(k) / static_cast<double>(i)", "static_cast<double>(n - c) / static_cast<double>(n)", EVALUATED),
+    Mutation("ties-win", ESTIMATORS, "share ? rest / votes + 1 : 1", "rest / votes + 1", EVALUATED),
+    Mutation("silent-texts-left-out", ESTIMATORS, "of_silent[rest - chosen]", "(rest == chosen ? 1 : 0)", EVALUATED),
     # Files.
     Mutation("flag-before-rows", "src/run/unit_writer.cpp", "  const auto start = std::chrono::steady_clock::now();\n  for (const ColumnBytes& column : columns) {",
              "  const auto start = std::chrono::steady_clock::now();\n  file_.commit(unit);\n  for (const ColumnBytes& column : columns) {", "tests/end_to_end/stops_test.py Stops.test_a_flagged_unit_is_whole"),

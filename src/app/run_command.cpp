@@ -222,6 +222,10 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
     const ExperimentConfig& config = experiment.config();
     for (const auto& task : experiment.tasks()) {
       const ModelSection model = task->model_section().stand_in();
+      if (model.none) {
+        say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
+        continue;
+      }
       say(fmt::format(
           "task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
           plan_from_config(model, task->pass_shape({}), config.layout.gpus_per_group, config.plan.device_memory)));

@@ -133,7 +133,7 @@ namespace {
 
 // A folder with an adapter and no model stands for the model that it names, with the adapter merged, as in transformers.
 ModelSection with_its_base(ModelSection section) {
-  if (section.random) return section;
+  if (section.none || section.random) return section;
   std::error_code error;
   const fs::path folder = section.path;
   if (fs::exists(folder / "config.json", error) || !fs::exists(folder / "adapter_config.json", error)) return section;
@@ -151,6 +151,7 @@ ModelSection with_its_base(ModelSection section) {
 }
 
 std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
+  if (section.none) return nullptr;
   if (section.random) {
     const std::string& tokenizer = section.random->tokenizer;
     MAGISTER_CHECK(
@@ -178,8 +179,9 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
 Checkpoint::Checkpoint(const ModelSection& section)
     : section_(with_its_base(section)),
       file_(open_tensors(section_)),
-      description_(section_.reward_head ? with_reward_head(describe_model(section_.path, *file_))
-                                        : describe_model(section_.path, *file_)) {}
+      description_(section_.none          ? ModelDescription{}
+                   : section_.reward_head ? with_reward_head(describe_model(section_.path, *file_))
+                                          : describe_model(section_.path, *file_)) {}
 
 const std::string& Checkpoint::tokenizer_path() const {
   return section_.random && !section_.random->tokenizer.empty() ? section_.random->tokenizer : section_.path;
@@ -224,10 +226,11 @@ const std::vector<TokenId>& Checkpoint::end_tokens() {
 Attributes Checkpoint::identity(const Communicator& world, const StopPoll& poll) const {
   const std::string ends = end_tokens_ ? fmt::format("{}", fmt::join(*end_tokens_, " ")) : "none";
   const std::string model =
-      section_.random ? sha256_hex(fmt::format("{} random {}",
-                                               files_sha256(world, {(fs::path(path()) / "config.json").string()}, poll),
-                                               section_.random->seed))
-                      : model_sha256(world, path(), *file_, poll);
+      section_.none     ? std::string("none")
+      : section_.random ? sha256_hex(fmt::format(
+                              "{} random {}", files_sha256(world, {(fs::path(path()) / "config.json").string()}, poll),
+                              section_.random->seed))
+                        : model_sha256(world, path(), *file_, poll);
   Attributes all = {{"model_sha256", model},
                     {"tokenizer_sha256", tokenizer_ ? tokenizer_->sha256() : std::string("none")},
                     {"chat_template_sha256", chat_ && *chat_ ? (*chat_)->sha256() : std::string("none")},

@@ -82,6 +82,12 @@ std::uint64_t least_free_bytes(const Communicator& world, const LayoutConfig& la
 
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
                           const PassShape& pass, int num_ranks) {
+  if (checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
+    LayoutConfig alone;
+    alone.gpus_per_group = 1;
+    alone.cpu_only = true;
+    return alone;
+  }
   if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
   const std::uint64_t free = least_free_bytes(world, layout);
   if (free == 0) return layout;

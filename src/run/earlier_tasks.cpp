@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
+#include "magister/io/results/tools.h"
+#include "magister/run/model_hash.h"
 #include "magister/run/task.h"
 
 namespace magister {
@@ -35,6 +37,19 @@ const Task* require_results(const RunContext& context, const std::string& by, co
        by, key, printable(task), kind, printable(path),
        nearest.empty() ? fmt::format("run that {} task first, as an earlier task of the experiment or on its own", kind)
                        : fmt::format("did you mean {}?", printable(nearest)));
+}
+
+void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
+                         const std::string& task, Attributes& attributes) {
+  const Communicator& world = context.world;
+  const std::string path = results_path_of(context, task);
+  std::string file = world.rank() == 0 ? file_sha256(path, context.stop_poll()) : "";
+  world.broadcast(file, 0);
+  leave_if_stopped(world, context.stop);
+  std::string run = world.rank() == 0 ? run_sha256(path) : "";
+  world.broadcast(run, 0);
+  attributes.emplace_back(of + "_sha256" + suffix, file);
+  attributes.emplace_back(of + "_run_sha256" + suffix, run);
 }
 
 bool is_made(const RunContext& context, const std::string& path) {

@@ -72,11 +72,22 @@ std::uint64_t GeneratedTexts::source_index(std::uint64_t i) const {
   return columns_->file.rows<std::uint64_t>("/samples/source_index", i, 1)[0];
 }
 
-double GeneratedTexts::mean_logprob(std::uint64_t i) const {
+// First row of the text and the one behind its last.
+std::vector<std::uint64_t> GeneratedTexts::rows_of(std::uint64_t i) const {
   const auto offset = columns_->file.rows<std::uint64_t>("/samples/offset", i, 2);
   MAGISTER_CHECK(offset[0] <= offset[1], ExitCode::kData,
                  "{}: text {} has rows {} to {} (the file is damaged); run check", printable(columns_->file.path()), i,
                  offset[0], offset[1]);
+  return offset;
+}
+
+std::uint64_t GeneratedTexts::num_tokens(std::uint64_t i) const {
+  const std::vector<std::uint64_t> offset = rows_of(i);
+  return offset[1] - offset[0];
+}
+
+double GeneratedTexts::mean_logprob(std::uint64_t i) const {
+  const std::vector<std::uint64_t> offset = rows_of(i);
   const auto logprobs = columns_->file.rows<float>("/generate/logprob", offset[0], offset[1] - offset[0]);
   double sum = 0;
   for (const float value : logprobs) sum += value;

@@ -32,6 +32,7 @@ std::string quantization_words(const QuantScheme& scheme) {
 }
 
 std::string model_words(const PlannedModel& model) {
+  if (model.config.family.empty()) return "none";
   const auto parameters = static_cast<double>(model.config.num_parameters());
   const std::string size =
       parameters < 1e9 ? fmt::format("{:.1f} M", parameters * 1e-6) : fmt::format("{:.2f} B", parameters * 1e-9);

@@ -58,6 +58,7 @@ QuantScheme quant_scheme_of(const ModelSection& section) {
 OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu) {
   const ModelSection& section = checkpoint.section();
   OpenModel model;
+  if (section.none) return model;
   model.gpu = gpu;
   model.file = &checkpoint.file();
   model.description = checkpoint.description();

@@ -46,4 +46,30 @@ void ShardModel::drain() {
   group_.close();
 }
 
+void run_units_of_one_thread(const ModelRun& run,
+                             const std::function<std::vector<ColumnBytes>(const Unit&)>& columns_of) {
+  UnitWriter writer(run.file, run.work.tickets);
+  while (true) {
+    if (run.stop_wanted()) run.work.tickets.request_stop();
+    const std::optional<std::uint64_t> index = run.work.tickets.claim();
+    if (!index) break;
+    run.work.watchdog.enter("compute", static_cast<std::int64_t>(*index));
+    run.work.tickets.beat();
+    const Unit unit = run.file.unit(*index);
+    std::vector<ColumnBytes> columns;
+    {
+      const PhaseTimes::Span span(run.times, "compute");
+      columns = columns_of(unit);
+    }
+    writer.submit(unit, std::move(columns));
+    run.work.tell();
+  }
+  run.work.watchdog.enter("write the last unit");
+  writer.drain();
+  run.work.tell();
+  run.times.add("write", writer.write_seconds());
+  run.times.add("wait for write", writer.wait_seconds());
+  run.work.watchdog.leave();
+}
+
 }  // namespace magister

@@ -92,7 +92,9 @@ LayoutConfig layout_of(const Task& task, const RunContext& context) {
 
 void check_head(const Task& task, const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
-  if (task.head() == Task::Head::kAny || (task.head() == Task::Head::kLabels) == config.is_classifier()) return;
+  if (checkpoint.section().none || task.head() == Task::Head::kAny ||
+      (task.head() == Task::Head::kLabels) == config.is_classifier())
+    return;
   MAGISTER_CHECK(config.is_classifier(), ExitCode::kConfig,
                  "{}: {} is a language model (a task of kind {} reads a head of labels, as a sequence classifier or "
                  "reward model has it); name such a model, or use a task of another kind",
@@ -138,9 +140,11 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   }
   model_.shards_on_host =
       group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
-  partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0,
-                tp_size_);  // refuses what cannot be divided
-  check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(model_.pass_limits()), 0));
+  if (!checkpoint_.section().none) {
+    // Refuses what cannot be divided.
+    partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);
+    check_host_memory(context_.world, model_, model_.device_memory(tp_size_, task.pass_shape(model_.pass_limits()), 0));
+  }
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_, data_.stands_in});
   check_first_record();
 }
@@ -281,7 +285,9 @@ PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t nu
 
 MemoryParts TaskRunner::memory(const PlanNumbers& numbers, std::uint64_t pages) const {
   MemoryParts parts = job_->memory(numbers);
-  return parts.empty() ? model_.device_memory(tp_size_, task_.pass_shape(model_.pass_limits()), pages) : parts;
+  return parts.empty() && !checkpoint_.section().none
+             ? model_.device_memory(tp_size_, task_.pass_shape(model_.pass_limits()), pages)
+             : parts;
 }
 
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {

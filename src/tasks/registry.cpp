@@ -1,6 +1,7 @@
 // One line a task; nothing registers itself behind the reader's back.
 #include "magister/tasks/registry.h"
 
+#include "tasks/evaluate/config.h"
 #include "tasks/generate/config.h"
 #include "tasks/judge/config.h"
 #include "tasks/score/config.h"
@@ -10,7 +11,8 @@
 namespace magister {
 
 TaskKinds built_in_tasks() {
-  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(), score_task(), train_task()};
+  static const TaskKind kinds[] = {teacher_logits_task(), generate_task(), judge_task(),
+                                   score_task(),          train_task(),    evaluate_task()};
   return kinds;
 }
 

@@ -156,7 +156,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"tasks.0.task=teacher_logit"}, "tasks.0.task: ", "did you mean teacher_logits?"},
       {{"tasks.0.task=exam"},
        "tasks.0.task: ",
-       "is not possible (known: teacher_logits, generate, judge, score, train)"},
+       "is not possible (known: teacher_logits, generate, judge, score, train, evaluate)"},
       {{"tasks.0.name=a/b"}, "tasks.0.name: ", "cannot name a file"},
       {{"tasks.0.slice=4/4"}, "tasks.0.slice: ", "is not i/n"},
       {{"tasks.0.slice=1"}, "tasks.0.slice: ", "is not i/n"},
@@ -268,7 +268,7 @@ TEST(Experiment, NamesPlacesInTheFile) {
             "e.yaml:4:5: tasks.0.dataset.path: the key is missing (there is no default for it); add it with a text");
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - {dataset: {path: d}}\n"),
             "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with one of "
-            "teacher_logits, generate, judge, score, train");
+            "teacher_logits, generate, judge, score, train, evaluate");
   const std::string twice = refusal(kGood + "  - {task: teacher_logits, dataset: {path: d}}\n");
   EXPECT_TRUE(twice.starts_with("e.yaml:8:5: tasks.1.name: the name teacher is taken by tasks.0")) << twice;
   const std::string many = refusal(

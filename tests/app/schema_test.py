@@ -58,6 +58,9 @@ GOOD = {
         {"task": "train", "name": "p", "model": {"path": "m"}, "objective": "dpo", "dataset": {"path": "x", "prompt": "q", "chosen": "a", "rejected": "b", "key": "k"},
          "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}},
         {"task": "train", "name": "r", "model": {"path": "m"}, "objective": "reward", "dataset": {"path": "x", "margin": "m"}, "reward": {"center_rewards_coefficient": 0.01}},
+        {"task": "score", "name": "v", "dataset": {"path": "x"}, "answers": "g", "score": {"verifier": "regex", "pattern": "a", "match": "last", "answer": "b"}},
+        {"task": "score", "name": "w", "dataset": {"path": "x"}, "score": {"verifier": "math", "rule": "boxed", "completion": "c"}},
+        {"task": "evaluate", "name": "e", "scores": ["v", "w"], "evaluate": {"pass_at": [1, 2], "majority_at": 1, "majority_ties": "share", "threshold": 0.25}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -191,7 +194,7 @@ class Schema(unittest.TestCase):
         top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
         found = self.keys({"properties": top})
         sources = {"model.task", "model.config", "model.seed", "model.tokenizer"}  # of a task's own section alone
-        for kind in ("teacher_logits", "generate", "judge", "score", "train"):
+        for kind in ("teacher_logits", "generate", "judge", "score", "train", "evaluate"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "magister/core/wilson.h"
 #include "tasks/judge/scoring.h"
 #include "tasks/judge/summary.h"
 

@@ -31,7 +31,8 @@ struct ChatSource {
 class Checkpoint {
  public:
   // Opens the tensors, with the adapter merged where the section names one, and reads the config; the rest is read when it is asked for. A
-  // path that holds an adapter alone becomes that of its base model; a random start has drawn weights. section is copied. Local.
+  // path that holds an adapter alone becomes that of its base model; a random start has drawn weights. section is copied. Where it says that
+  // there is no model, identity() alone may be asked. Local.
   explicit Checkpoint(const ModelSection& section);
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "magister/io/results/results_file.h"
 #include "magister/run/run_context.h"
 
 namespace magister {
@@ -14,6 +15,11 @@ std::string results_path_of(const RunContext& context, const std::string& task);
 // Error(kConfig) that names the nearest. by, key: the task and the key of it that names the other.
 const Task* require_results(const RunContext& context, const std::string& by, const std::string& key,
                             const std::string& task, const std::string& kind);
+
+// Appends <of>_sha256<suffix>, of that task's complete file, and <of>_run_sha256<suffix>, of the run that made it: each slice of an array job has a
+// file of its own, and merge tells by the run that they belong together. Collective over context.world.
+void add_results_digests(const RunContext& context, const std::string& of, const std::string& suffix,
+                         const std::string& task, Attributes& attributes);
 
 // Whether what an earlier task makes at this path can be opened by now.
 bool is_made(const RunContext& context, const std::string& path);

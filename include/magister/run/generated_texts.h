@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace magister {
 
@@ -26,11 +27,13 @@ class GeneratedTexts {
   void for_each_key(const std::function<void(std::uint64_t i, std::string_view key)>& visit) const;
   // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
   const std::string& attribute(const std::string& name) const;
+  std::uint64_t num_tokens(std::uint64_t i) const;
   // Mean log-probability of its tokens under the model that wrote it, nats; 0 for an empty text.
   double mean_logprob(std::uint64_t i) const;
 
  private:
   struct Columns;
+  std::vector<std::uint64_t> rows_of(std::uint64_t i) const;
   std::unique_ptr<Columns> columns_;
 };
 

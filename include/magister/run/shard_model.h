@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "magister/model/transformer.h"
 #include "magister/parallel/layout.h"
@@ -31,6 +32,11 @@ struct ModelRun {
   PassShape pass{};                     // for the check of a GPU's memory before the weights come
   std::int64_t cache_pages = 0;
 };
+
+// The loop of a task without a model: every rank claims units for itself, and columns_of makes what is written of each. Local but for
+// the claims.
+void run_units_of_one_thread(const ModelRun& run,
+                             const std::function<std::vector<ColumnBytes>(const Unit&)>& columns_of);
 
 class ShardModel {
  public:

@@ -18,7 +18,8 @@ bool is_of_part(const std::string& name) {
 }
 
 bool is_digest_of_parts(const std::string& name) {
-  return name == "plan_sha256" || name == "answers_sha256" || name.starts_with("panel_sha256_");
+  return name == "plan_sha256" || name == "answers_sha256" || name.starts_with("panel_sha256_") ||
+         name.starts_with("scores_sha256_");
 }
 
 std::string digest_of_parts(const std::string& name, const std::vector<std::string>& digests) {

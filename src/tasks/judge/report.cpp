@@ -9,9 +9,9 @@
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/io/whole_file.h"
+#include "magister/run/summary_csv.h"
 #include "tasks/judge/labels.h"
 #include "tasks/judge/summary.h"
-#include "tasks/judge/summary_csv.h"
 
 namespace magister {
 namespace {

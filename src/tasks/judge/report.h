@@ -7,8 +7,8 @@
 #include <string>
 
 #include "magister/io/dataset/dataset.h"
+#include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
-#include "tasks/judge/answers.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/prompts.h"
 
@@ -21,7 +21,7 @@ struct JudgeReport {
   // Rows of a column of a results file with every unit committed.
   std::function<void(const char* path, std::uint64_t first_row, std::span<std::byte> data)> read;
   std::uint64_t num_samples;
-  const JudgeAnswers* answers;  // the texts that were judged; null: the records' own answers
+  const RecordAnswers* answers;  // the texts that were judged; null: the records' own answers
   std::string results_path;
   RunLog& log;
   StopPoll poll;  // asked while labels are read

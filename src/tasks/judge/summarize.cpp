@@ -6,8 +6,8 @@
 
 #include "magister/run/checkpoint.h"
 #include "magister/run/model_hash.h"
+#include "magister/run/record_answers.h"
 #include "magister/run/run_log.h"
-#include "tasks/judge/answers.h"
 #include "tasks/judge/prompts.h"
 #include "tasks/judge/report.h"
 #include "tasks/judge/verdicts_file.h"
@@ -37,7 +37,7 @@ void check_same_prompts(const VerdictsFile& file, const std::string& path, const
 
 // Every record's prompts against the tokens that were judged.
 void check_same_records(const VerdictsFile& file, const std::string& path, const JudgePrompts& prompts,
-                        const Dataset& dataset, const JudgeAnswers* answers) {
+                        const Dataset& dataset, const RecordAnswers* answers) {
   std::uint64_t sample = 0;
   dataset.for_each(dataset.records(), [&](Record&& record) {
     const std::vector<std::vector<TokenId>> made =
@@ -76,7 +76,7 @@ void summarize_judge(const RunContext& context, const JudgeConfig& config) {
   const Dataset dataset = Dataset::open(context.world, config.dataset);
   const JudgePrompts prompts(config, checkpoint);
   check_same_prompts(file, path, prompts, dataset);
-  std::optional<JudgeAnswers> answers;
+  std::optional<RecordAnswers> answers;
   const std::string answers_path =
       config.answers.empty() ? "" : (std::filesystem::path(path).parent_path() / (config.answers + ".h5")).string();
   if (!answers_path.empty()) {

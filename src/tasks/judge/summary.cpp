@@ -6,11 +6,12 @@
 #include <limits>
 #include <utility>
 
+#include "magister/core/wilson.h"
+
 namespace magister {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kZ = 1.959963984540054;  // 97.5 % of the normal distribution
 
 double total(const Confusion& matrix) {
   double sum = 0;
@@ -44,7 +45,7 @@ double beyond_chance(double observed, double expected) {
 }
 
 nlohmann::ordered_json interval(std::uint64_t hits, std::uint64_t trials) {
-  const auto [low, high] = wilson_interval(hits, trials);
+  const auto [low, high] = wilson_interval(static_cast<double>(hits), static_cast<double>(trials));
   return {{"count", hits},
           {"of", trials},
           {"share", trials == 0 ? nlohmann::ordered_json()
@@ -66,14 +67,6 @@ nlohmann::ordered_json three_way(const std::vector<std::uint64_t>& counts) {
 }
 
 }  // namespace
-
-std::pair<double, double> wilson_interval(std::uint64_t hits, std::uint64_t trials) {
-  if (trials == 0) return {0.0, 1.0};
-  const double n = static_cast<double>(trials), p = static_cast<double>(hits) / n, z2 = kZ * kZ;
-  const double centre = (p + z2 / (2 * n)) / (1 + z2 / n);
-  const double half = kZ / (1 + z2 / n) * std::sqrt(p * (1 - p) / n + z2 / (4 * n * n));
-  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
-}
 
 double cohens_kappa(const Confusion& matrix) {
   const Margins m = margins(matrix);

@@ -1,5 +1,5 @@
 // What the verdicts of a run say together: shares with Wilson intervals, agreement with labels, order effects of pairs.
-// Sources: Wilson (1927); Cohen (1960); Scott (1955).
+// Sources: Cohen (1960); Scott (1955).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,6 @@
 #include "tasks/judge/auroc.h"
 
 namespace magister {
-
-// Two-sided 95 % interval of a proportion.
-std::pair<double, double> wilson_interval(std::uint64_t hits, std::uint64_t trials);
 
 // matrix[i][j]: how often one rater said i and the other j.
 using Confusion = std::vector<std::vector<std::uint64_t>>;

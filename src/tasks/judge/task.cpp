@@ -6,13 +6,11 @@
 #include <filesystem>
 
 #include "magister/core/error.h"
-#include "magister/io/results/tools.h"
 #include "magister/run/earlier_tasks.h"
 #include "magister/run/generator_shard.h"
-#include "magister/run/model_hash.h"
 #include "magister/run/open_model.h"
+#include "magister/run/record_answers.h"
 #include "magister/run/shard_model.h"
-#include "tasks/judge/answers.h"
 #include "tasks/judge/combine.h"
 #include "tasks/judge/config.h"
 #include "tasks/judge/labels.h"
@@ -51,8 +49,6 @@ class JudgeJob final : public TaskJob {
   std::string path_of(const std::string& task) const { return results_path_of(inputs_.context, task); }
   std::string answers_path() const { return config_.answers.empty() ? "" : path_of(config_.answers); }
   std::vector<std::string> panel_paths() const;
-  void add_digests(const std::string& of, const std::string& suffix, const std::string& task,
-                   Attributes& attributes) const;
 
   const JudgeConfig config_;  // with limits where it says auto
   const PassShape pass_;
@@ -61,8 +57,8 @@ class JudgeJob final : public TaskJob {
   const JudgePrompts prompts_;
   const std::vector<VerdictClass> classes_;
   const VerdictTokens tokens_;
-  std::vector<TokenId> ends_;            // that end a reply, ascending; none are asked for where none is written
-  std::optional<JudgeAnswers> answers_;  // of the generate task, once it has run
+  std::vector<TokenId> ends_;             // that end a reply, ascending; none are asked for where none is written
+  std::optional<RecordAnswers> answers_;  // of the generate task, once it has run
 };
 
 JudgeJob::JudgeJob(JudgeConfig config, const PassShape& pass, const TaskInputs& inputs)
@@ -105,33 +101,18 @@ void JudgeJob::open_results() {
   answers_->check(inputs_.context.world, inputs_.dataset);
 }
 
-// Of another task's file, and of the run that made it: each slice of an array job has a file of its own, and merge tells by the run
-// that they belong together.
-void JudgeJob::add_digests(const std::string& of, const std::string& suffix, const std::string& task,
-                           Attributes& attributes) const {
-  const Communicator& world = inputs_.context.world;
-  const std::string path = path_of(task);
-  std::string file = world.rank() == 0 ? file_sha256(path, inputs_.context.stop_poll()) : "";
-  world.broadcast(file, 0);
-  leave_if_stopped(world, inputs_.context.stop);
-  std::string run = world.rank() == 0 ? run_sha256(path) : "";
-  world.broadcast(run, 0);
-  attributes.emplace_back(of + "_sha256" + suffix, file);
-  attributes.emplace_back(of + "_run_sha256" + suffix, run);
-}
-
 Attributes JudgeJob::identity() {
   Attributes attributes = {{"prompt_sha256", prompts_.sha256()},
                            {"verdicts", verdict_names(classes_)},
                            {"samples_a_text", prompts_.group()}};
-  if (!config_.answers.empty()) add_digests("answers", "", config_.answers, attributes);
+  if (!config_.answers.empty()) add_results_digests(inputs_.context, "answers", "", config_.answers, attributes);
   Attributes texts = attributes;
   const IndexRange slice = inputs_.dataset.records();
   texts.insert(texts.end(),
                {{"dataset_sha256", inputs_.dataset.sha256()}, {"slice_begin", slice.begin}, {"slice_end", slice.end}});
   for (const std::string& name : config_.panel) {
     check_panel_judge(path_of(name), verdict_names(classes_), texts);
-    add_digests("panel", "_" + name, name, attributes);
+    add_results_digests(inputs_.context, "panel", "_" + name, name, attributes);
   }
   return attributes;
 }

@@ -1,22 +1,78 @@
 // The keys of `task: score`, in the order in which the resolved experiment shows them.
 #include "tasks/score/config.h"
 
+#include <algorithm>
+
 #include "magister/core/error.h"
 
 namespace magister {
 
+namespace {
+
+constexpr const char* kOfModels = "is given beside `score.verifier` (a rule computes without a model); remove it";
+
+std::size_t chosen(ConfigNode& node, const char* key, const std::vector<std::string>& names) {
+  const std::string name = node.choice(key, names, names.front());
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+void read_verifier(ConfigNode section, bool of_answers, ScoreVerifier& verifier) {
+  const std::string kind = section.choice("verifier", {"exact", "math", "regex"}, "exact");
+  verifier.options.kind = kind == "math"    ? VerifierKind::kMath
+                          : kind == "regex" ? VerifierKind::kRegex
+                                            : VerifierKind::kExact;
+  const bool regex = kind == "regex";
+  ConfigNode of_math =
+      section.only_if(kind == "math", "is given with another verifier; set verifier: math, or remove it");
+  verifier.options.rule = static_cast<MathRule>(
+      chosen(of_math, "rule", {"auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed"}));
+  ConfigNode of_regex = section.only_if(regex, "is given with another verifier; set verifier: regex, or remove it");
+  const std::optional<std::string> pattern = of_regex.optional_text("pattern");
+  verifier.options.pattern = pattern.value_or("");
+  verifier.options.where = section.place("pattern");
+  verifier.options.last_match = chosen(of_regex, "match", {"first", "last"}) == 1;
+  if (regex && !pattern) {
+    section.reject("pattern", "the key is missing (no answer could be found); add it with a regular expression");
+  } else if (const std::string fault = regex ? pattern_fault(*pattern) : ""; !fault.empty()) {
+    section.reject("pattern", "{}", fault);
+  }
+  verifier.answer_field = section.text("answer", "answer");
+  ConfigNode of_records = section.only_if(
+      !of_answers, "is given beside `answers` (the completions are a generate task's); remove one of them");
+  verifier.completion_field = of_records.text("completion", "completion");
+  section.also_called("verifier", {"reward", "reward_function", "metric", "scorer"});
+  section.also_called("answer", {"reference", "target", "ground_truth", "solution", "label"});
+  section.also_called("completion", {"prediction", "response", "output", "text"});
+  section.also_called("pattern", {"regex", "regex_pattern"});
+  section.also_called("match", {"group_select"});
+}
+
+}  // namespace
+
 ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experiment) {
   ScoreConfig config;
   config.name = read_task_name(node, "score");
-  config.model = read_task_model(node, experiment);
-  config.dataset = read_dataset(node);
-  config.max_length = static_cast<std::uint64_t>(node.integer("max_length", 2048, 1, 1 << 24));
+  const bool verifies = node.has("score");
+  ConfigNode of_model = node.only_if(!verifies, kOfModels);
+  config.model = read_task_model(of_model, experiment);
+  config.dataset = read_dataset(node, /*whole_records=*/verifies);
+  ConfigNode of_verifier = node.only_if(
+      verifies, "is given without `score: {verifier: ...}` (a model scores records alone so far); add that section");
+  config.answers = of_verifier.optional_text("answers").value_or("");
+  if (verifies) {
+    config.model = {};
+    config.model.none = true;
+  }
+  ScoreVerifier verifier;
+  read_verifier(of_verifier.section("score"), !config.answers.empty(), verifier);
+  if (verifies) config.verifier = verifier;
+  config.max_length = static_cast<std::uint64_t>(of_model.integer("max_length", 2048, 1, 1 << 24));
   config.length_place = node.place("max_length");
-  config.overflow =
-      node.choice("overflow", {"truncate", "error"}, "truncate") == "error" ? Overflow::kError : Overflow::kTruncate;
-  config.unit_tokens = static_cast<std::uint64_t>(node.integer("unit_tokens", 2048, 1, 1 << 24));
+  config.overflow = of_model.choice("overflow", {"truncate", "error"}, "truncate") == "error" ? Overflow::kError
+                                                                                              : Overflow::kTruncate;
+  config.unit_tokens = static_cast<std::uint64_t>(of_model.integer("unit_tokens", 2048, 1, 1 << 24));
   config.function_place = node.place("function");
-  const std::string function = node.choice("function", {"none", "sigmoid", "softmax"}, "none");
+  const std::string function = of_model.choice("function", {"none", "sigmoid", "softmax"}, "none");
   config.function = function == "sigmoid"   ? ScoreFunction::kSigmoid
                     : function == "softmax" ? ScoreFunction::kSoftmax
                                             : ScoreFunction::kNone;

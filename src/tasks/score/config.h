@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "magister/core/config.h"
@@ -9,11 +10,19 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/task_kinds.h"
+#include "magister/text/verifier.h"
 
 namespace magister {
 
 // What is made of the head's numbers; `none` is what trainers of students and policies want.
 enum class ScoreFunction { kNone, kSigmoid, kSoftmax };
+
+// A rule instead of a model: which one, and where a record holds what it compares.
+struct ScoreVerifier {
+  VerifierOptions options;
+  std::string answer_field = "answer";
+  std::string completion_field = "completion";  // where no generate task wrote the completions
+};
 
 struct ScoreConfig {
   std::string name = "score";
@@ -25,6 +34,8 @@ struct ScoreConfig {
   std::uint64_t unit_tokens = 2048;
   ScoreFunction function = ScoreFunction::kNone;
   std::string function_place;
+  std::optional<ScoreVerifier> verifier;  // then the five above say nothing, and model is none
+  std::string answers;                    // the generate task whose texts are verified; empty: the records'
 };
 
 ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experiment);

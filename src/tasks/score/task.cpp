@@ -1,4 +1,4 @@
-// Task score: what a sequence classifier or a reward model says about each record, a number or one for each label.
+// Task score: what a sequence classifier or a reward model says about each record, a number or one for each label; by a rule: verify.cpp.
 // Source: transformers' *ForSequenceClassification (GenericForSequenceClassification): the head reads the last token that is no padding.
 #include "magister/run/task.h"
 
@@ -11,6 +11,7 @@
 #include "tasks/score/columns.h"
 #include "tasks/score/config.h"
 #include "tasks/score/run.h"
+#include "tasks/score/verify.h"
 
 namespace magister {
 namespace {
@@ -115,9 +116,10 @@ class Score final : public Task {
 
   Head head() const override { return Head::kLabels; }
   PassShape pass_shape(const PassLimits&) const override {
-    return {config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
+    return config_.verifier ? PassShape{} : PassShape{config_.unit_tokens, 0, config_.unit_tokens * sizeof(float)};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    if (config_.verifier) return make_verifier_job(config_, inputs);
     return std::make_unique<ScoreJob>(config_, inputs);
   }
 

@@ -1,5 +1,5 @@
 // Keys are looked up by hash and compared as they stand in the file, so a collision costs time and never a wrong text.
-#include "tasks/judge/answers.h"
+#include "magister/run/record_answers.h"
 
 #include <algorithm>
 
@@ -43,7 +43,7 @@ std::string shown(std::string_view key) { return "\"" + printable(key, 80) + "\"
 
 }  // namespace
 
-JudgeAnswers::JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset)
+RecordAnswers::RecordAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset)
     : path_(path), texts_(path) {
   num_records_ = texts_.num_texts() / texts_.texts_a_record();
   if (num_records_ > 0) first_ = texts_.source_index(0);
@@ -61,7 +61,7 @@ JudgeAnswers::JudgeAnswers(const std::string& path, const DatasetConfig& config,
   if (by_key_) index_keys();
 }
 
-void JudgeAnswers::index_keys() {
+void RecordAnswers::index_keys() {
   const std::uint64_t n = texts_.texts_a_record();
   keys_.reserve(num_records_);
   texts_.for_each_key([&](std::uint64_t i, std::string_view key) {
@@ -83,7 +83,7 @@ void JudgeAnswers::index_keys() {
        printable(path_), shown(texts_.key(twice->first * n)), twice->first + first_, twice->second + first_);
 }
 
-std::optional<std::uint64_t> JudgeAnswers::find_key(const std::string& key) const {
+std::optional<std::uint64_t> RecordAnswers::find_key(const std::string& key) const {
   const std::uint64_t hash = hash_of(key);
   auto at = std::lower_bound(keys_.begin(), keys_.end(), hash,
                              [](const KeyAt& one, std::uint64_t wanted) { return one.hash < wanted; });
@@ -93,13 +93,13 @@ std::optional<std::uint64_t> JudgeAnswers::find_key(const std::string& key) cons
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> JudgeAnswers::find(const Record& record) const {
+std::optional<std::uint64_t> RecordAnswers::find(const Record& record) const {
   if (by_key_) return find_key(record.key);
   if (record.source_index < first_ || record.source_index - first_ >= num_records_) return std::nullopt;
   return record.source_index - first_;
 }
 
-std::uint64_t JudgeAnswers::require(const Record& record) const {
+std::uint64_t RecordAnswers::require(const Record& record) const {
   const auto found = find(record);
   MAGISTER_CHECK(found.has_value(), ExitCode::kData,
                  "{}: {} holds no text for this record, key {} (the generate task had other data, another "
@@ -108,7 +108,7 @@ std::uint64_t JudgeAnswers::require(const Record& record) const {
   return *found;
 }
 
-std::vector<std::string> JudgeAnswers::of(const Record& record) const {
+std::vector<std::string> RecordAnswers::of(const Record& record) const {
   const std::uint64_t n = texts_.texts_a_record(), first = require(record) * n;
   std::vector<std::string> answers;
   answers.reserve(n);
@@ -116,11 +116,15 @@ std::vector<std::string> JudgeAnswers::of(const Record& record) const {
   return answers;
 }
 
-double JudgeAnswers::mean_logprob(const Record& record, std::uint64_t i) const {
+double RecordAnswers::mean_logprob(const Record& record, std::uint64_t i) const {
   return texts_.mean_logprob(require(record) * texts_.texts_a_record() + i);
 }
 
-std::string JudgeAnswers::faults_by_place(const Dataset& dataset) const {
+std::uint64_t RecordAnswers::num_tokens(const Record& record, std::uint64_t i) const {
+  return texts_.num_tokens(require(record) * texts_.texts_a_record() + i);
+}
+
+std::string RecordAnswers::faults_by_place(const Dataset& dataset) const {
   const IndexRange slice = dataset.records(), held{first_, first_ + num_records_};
   const std::uint64_t all = dataset.num_source_records();
   const auto part = [](std::uint64_t begin, std::uint64_t end, const char* what) {
@@ -134,34 +138,34 @@ std::string JudgeAnswers::faults_by_place(const Dataset& dataset) const {
     parts.push_back(part(slice.begin, held.begin, "have no text"));
     parts.push_back(part(held.end, slice.end, "have no text"));
   }
-  parts.push_back(part(std::max(all, held.begin), held.end, "have a text but are not judged"));
+  parts.push_back(part(std::max(all, held.begin), held.end, "have a text and are not in these data"));
   return joined(parts);
 }
 
-std::string JudgeAnswers::faults_by_key(const Dataset& dataset) const {
+std::string RecordAnswers::faults_by_key(const Dataset& dataset) const {
   const IndexRange slice = dataset.records();
   Findings missing, twice, extra;
-  std::vector<bool> is_judged(num_records_, false);
+  std::vector<bool> is_asked(num_records_, false);
   dataset.for_each({0, dataset.num_source_records()}, [&](Record&& record) {
     const auto found = find(record);
     const auto place = [&] { return fmt::format("{}, key {}", record.where, shown(record.key)); };
     if (!found) {
       if (record.source_index >= slice.begin && record.source_index < slice.end) missing.add(place());
-    } else if (is_judged[*found]) {
+    } else if (is_asked[*found]) {
       twice.add(place());
     } else {
-      is_judged[*found] = true;
+      is_asked[*found] = true;
     }
   });
   for (std::uint64_t i = 0; i < num_records_; ++i) {
-    if (!is_judged[i]) extra.add("key " + shown(texts_.key(i * texts_.texts_a_record())));
+    if (!is_asked[i]) extra.add("key " + shown(texts_.key(i * texts_.texts_a_record())));
   }
   return joined({missing.told("record has no text", "records have no text"),
                  twice.told("record has the key of an earlier one", "records have the key of an earlier one"),
                  extra.told("key there is no record's", "keys there are no record's")});
 }
 
-void JudgeAnswers::check(const Communicator& world, const Dataset& dataset) const {
+void RecordAnswers::check(const Communicator& world, const Dataset& dataset) const {
   std::string problem;
   std::uint64_t code = static_cast<std::uint64_t>(ExitCode::kData);
   if (world.rank() == 0) {
@@ -169,7 +173,8 @@ void JudgeAnswers::check(const Communicator& world, const Dataset& dataset) cons
       const std::string faults = by_key_ ? faults_by_key(dataset) : faults_by_place(dataset);
       if (!faults.empty()) {
         problem = fmt::format(
-            "{}: {} (texts would be judged that answer something else, or records left out); give both tasks the same "
+            "{}: {} (texts would be taken for answers to something else, or records left out); give both tasks the "
+            "same "
             "records: data, keys, limit and slice",
             printable(path_), faults);
       }

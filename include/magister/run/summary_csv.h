@@ -1,4 +1,4 @@
-// A judge's summary as a table for spreadsheets; <task>.summary.csv.
+// A summary as a table for spreadsheets: <task>.summary.csv of a judge, <task>.csv of an evaluation.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,4 @@
-// JudgeAnswers: the texts of a generate task, found for the records that a judge judges. A record finds its texts by its key
+// RecordAnswers: the texts of a generate task, found for the records of a task that goes on from them. A record finds its texts by its key
 // where both data sets have keys, and by its place where both tasks read the same data; any other match would be a guess.
 #pragma once
 
@@ -13,18 +13,21 @@
 
 namespace magister {
 
-class JudgeAnswers {
+class RecordAnswers {
  public:
   // Throws Error(kData) when the file is of other data and the two have no keys in common, or has a key twice. Local; by key it
   // keeps 16 bytes per record.
-  JudgeAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset);
+  RecordAnswers(const std::string& path, const DatasetConfig& config, const Dataset& dataset);
 
-  // Every record of the judge's slice has texts, every text belongs to a record of the judge's data set, and none to two. Throws
+  // Every record of the slice has texts, every text belongs to a record of the data set, and none to two. Throws
   // Error(kData) naming the first of each kind. By key rank 0 reads the data set for that. Collective over world.
   void check(const Communicator& world, const Dataset& dataset) const;
 
   // The texts of a record, at least one. Throws Error(kData) with its place.
   std::vector<std::string> of(const Record& record) const;
+  std::uint64_t texts_a_record() const { return texts_.texts_a_record(); }
+  // Tokens of the record's i-th text.
+  std::uint64_t num_tokens(const Record& record, std::uint64_t i) const;
   // Mean log-probability of the record's i-th text under the model that wrote it.
   double mean_logprob(const Record& record, std::uint64_t i) const;
 

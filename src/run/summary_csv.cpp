@@ -1,5 +1,5 @@
 // The summary's tree, walked in its order.
-#include "tasks/judge/summary_csv.h"
+#include "magister/run/summary_csv.h"
 
 #include <fmt/format.h>
 

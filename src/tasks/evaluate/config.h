@@ -1,0 +1,28 @@
+// The keys of `task: evaluate`. configs/README.md lists each with default and range; keep the two in step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/task_kinds.h"
+#include "tasks/evaluate/estimators.h"
+
+namespace magister {
+
+struct EvaluateConfig {
+  std::string name = "evaluation";
+  std::vector<std::string> scores;  // score tasks of the same records: the methods, beside each other
+  std::vector<std::uint64_t> pass_at = {1}, majority_at;
+  std::string pass_place, majority_place;  // file:line:column and key
+  MajorityTies ties = MajorityTies::kWrong;
+  double threshold = 0.5;  // a score of at least this is right
+};
+
+EvaluateConfig read_evaluate_config(ConfigNode& node);
+// Implemented with the task itself (src/tasks/evaluate/task.cpp).
+TaskKind evaluate_task();
+
+}  // namespace magister

@@ -1,0 +1,66 @@
+// See scores.h.
+#include "tasks/evaluate/scores.h"
+
+#include <numeric>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+MethodScores::MethodScores(const std::string& name, const std::string& path, const Dataset& dataset)
+    : name_(name), file_(path) {
+  MAGISTER_CHECK(file_.complete() && file_.text("format") == "magister.score", ExitCode::kData,
+                 "{}: is not a complete file of scores (there is nothing to evaluate); run its score task first",
+                 printable(path));
+  const ColumnSpec& value = file_.column("/score/value", ColumnType::kF32);
+  MAGISTER_CHECK(value.width == 0, ExitCode::kData,
+                 "{}: has {} numbers a record, one for each label (which of them says right is not known); evaluate a "
+                 "verifier or a reward model",
+                 printable(path), value.width);
+  const IndexRange slice = dataset.records();
+  MAGISTER_CHECK(
+      file_.text("dataset_sha256") == dataset.sha256() && file_.number("slice_begin") == slice.begin &&
+          file_.number("slice_end") == slice.end,
+      ExitCode::kData,
+      "{}: its scores are of other records than those of the first score task (dataset_sha256 is {}, there "
+      "{}; records {} to {}, there {} to {}; methods are compared on the same questions); give the tasks the "
+      "same data, limit and slice",
+      printable(path), file_.text("dataset_sha256").substr(0, 12), dataset.sha256().substr(0, 12),
+      file_.number("slice_begin"), file_.number("slice_end"), slice.begin, slice.end);
+  MAGISTER_CHECK(slice.size() > 0 && file_.num_samples() > 0 && file_.num_samples() % slice.size() == 0,
+                 ExitCode::kData,
+                 "{}: has {} scores for {} records (each must have as many as another); score whole records",
+                 printable(path), file_.num_samples(), slice.size());
+  texts_ = file_.num_samples() / slice.size();
+  classes_ = file_.find("/score/answer_class") != nullptr;
+  if (classes_) file_.column("/score/answer_class", ColumnType::kI32);
+  tokens_ = file_.find("/score/num_tokens") != nullptr;
+  if (tokens_) file_.column("/score/num_tokens", ColumnType::kU32);
+}
+
+std::vector<RecordScores> MethodScores::read(IndexRange records) const {
+  const std::uint64_t first = records.begin * texts_, count = records.size() * texts_;
+  const auto value = file_.rows<float>("/score/value", first, count);
+  const auto classes =
+      classes_ ? file_.rows<std::int32_t>("/score/answer_class", first, count) : std::vector<std::int32_t>();
+  const auto tokens =
+      tokens_ ? file_.rows<std::uint32_t>("/score/num_tokens", first, count) : std::vector<std::uint32_t>();
+  std::vector<RecordScores> all(records.size());
+  for (std::uint64_t i = 0; i < records.size(); ++i) {
+    const auto at = static_cast<std::ptrdiff_t>(i * texts_), end = at + static_cast<std::ptrdiff_t>(texts_);
+    RecordScores& one = all[i];
+    one.value.assign(value.begin() + at, value.begin() + end);
+    if (classes_) one.answer_class.assign(classes.begin() + at, classes.begin() + end);
+    for (const std::int32_t number : one.answer_class) {
+      MAGISTER_CHECK(number >= -1 && number < static_cast<std::int64_t>(texts_), ExitCode::kData,
+                     "{}: a text of record {} has the answer class {}, and the record {} texts (the file is damaged); "
+                     "run check",
+                     printable(file_.path()), records.begin + i, number, texts_);
+    }
+    if (tokens_)
+      one.mean_tokens = std::accumulate(tokens.begin() + at, tokens.begin() + end, 0.0) / static_cast<double>(texts_);
+  }
+  return all;
+}
+
+}  // namespace magister

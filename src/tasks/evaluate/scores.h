@@ -1,0 +1,37 @@
+// MethodScores: what one score task says about the texts of each record. Every size and range is checked when it is opened. Local.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "magister/io/dataset/dataset.h"
+#include "magister/io/results/reader.h"
+
+namespace magister {
+
+struct RecordScores {
+  std::vector<float> value;
+  std::vector<std::int32_t> answer_class;  // empty: not known
+  double mean_tokens = -1;                 // -1: not known
+};
+
+class MethodScores {
+ public:
+  // Throws Error(kData) for a file that is not complete, of another kind, of other records or with several numbers a text.
+  MethodScores(const std::string& name, const std::string& path, const Dataset& dataset);
+
+  const std::string& name() const { return name_; }
+  std::uint64_t texts_a_record() const { return texts_; }
+  bool has_classes() const { return classes_; }
+  // Of records [begin, end), counted from the slice's first. Throws Error(kData) for classes that are none.
+  std::vector<RecordScores> read(IndexRange records) const;
+
+ private:
+  std::string name_;
+  ResultsReader file_;
+  std::uint64_t texts_ = 1;
+  bool classes_ = false, tokens_ = false;
+};
+
+}  // namespace magister

@@ -1,0 +1,250 @@
+// Task evaluate: how often methods are right on the same records, from their scores: accuracy, pass@k, majority@k, tokens, beside each
+// other. A unit is a range of records; the shares of all are summed by rank 0 into <name>.json and <name>.csv. No model is loaded.
+#include "magister/run/task.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/log.h"
+#include "magister/core/wilson.h"
+#include "magister/io/whole_file.h"
+#include "magister/run/earlier_tasks.h"
+#include "magister/run/run_log.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/summary_csv.h"
+#include "tasks/evaluate/columns.h"
+#include "tasks/evaluate/config.h"
+#include "tasks/evaluate/scores.h"
+
+namespace magister {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+constexpr std::uint64_t kUnitRecords = 4096;  // what one commit covers, and what the sums read at once
+
+struct Figures {
+  std::vector<std::uint8_t> correct;
+  std::vector<float> pass, majority, num_tokens;
+};
+
+template <typename T>
+ColumnBytes column(const char* path, const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {path, {bytes.begin(), bytes.end()}, true};
+}
+
+// {share, count, of, wilson95}; count is the sum of the records' shares.
+ordered_json interval(double sum, std::uint64_t records) {
+  const auto [low, high] = wilson_interval(sum, static_cast<double>(records));
+  return {{"count", sum}, {"of", records}, {"share", sum / static_cast<double>(records)}, {"wilson95", {low, high}}};
+}
+
+class EvaluateJob final : public TaskJob {
+ public:
+  EvaluateJob(const EvaluateConfig& config, const TaskInputs& inputs) : config_(config), inputs_(inputs) {
+    for (const std::string& name : config_.scores)
+      require_results(inputs.context, config_.name, "scores", name, "score");
+  }
+
+  bool inputs_exist() const override {
+    return std::all_of(config_.scores.begin(), config_.scores.end(),
+                       [this](const std::string& name) { return fs::exists(path_of(name)); });
+  }
+  void open_results() override;
+  Attributes identity() override;
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override {
+    TaskResults results;
+    results.columns = evaluate_columns(plan.num_samples, plan.key_bytes, config_.scores.size(), config_.pass_at.size(),
+                                       config_.majority_at.size());
+    results.default_plot_column = "/evaluate/pass_at";
+    return results;
+  }
+  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  bool report(const ResultsFile& file, const PlanNumbers& plan) override;
+
+ private:
+  std::string path_of(const std::string& name) const { return results_path_of(inputs_.context, name); }
+  void check_counts(const MethodScores& method) const;
+  void add_figures(const RecordScores& record, Figures& figures) const;
+  std::vector<ColumnBytes> columns_of(IndexRange records) const;
+
+  const EvaluateConfig& config_;
+  const TaskInputs inputs_;
+  std::vector<MethodScores> methods_;  // once they have run
+};
+
+void EvaluateJob::open_results() {
+  methods_.clear();
+  for (const std::string& name : config_.scores) {
+    methods_.emplace_back(name, path_of(name), inputs_.dataset);
+    check_counts(methods_.back());
+  }
+}
+
+void EvaluateJob::check_counts(const MethodScores& method) const {
+  const auto check = [&](const std::vector<std::uint64_t>& counts, const std::string& place) {
+    for (const std::uint64_t k : counts) {
+      MAGISTER_CHECK(
+          k <= method.texts_a_record(), ExitCode::kConfig,
+          "{} asks for {}, and {} has {} text{} a record (k of them cannot be chosen); ask for less, or write "
+          "more texts (generate.n)",
+          place, k, method.name(), method.texts_a_record(), method.texts_a_record() == 1 ? "" : "s");
+    }
+  };
+  check(config_.pass_at, config_.pass_place);
+  check(config_.majority_at, config_.majority_place);
+  MAGISTER_CHECK(
+      config_.majority_at.empty() || method.has_classes(), ExitCode::kConfig,
+      "{} is given, and {} is scored by a model (which texts give the same answer is not known); score with a "
+      "verifier, or remove it",
+      config_.majority_place, method.name());
+}
+
+Attributes EvaluateJob::identity() {
+  Attributes attributes = {{"methods", ordered_json(config_.scores).dump()},
+                           {"pass_at", ordered_json(config_.pass_at).dump()},
+                           {"majority_at", ordered_json(config_.majority_at).dump()}};
+  for (const std::string& name : config_.scores)
+    add_results_digests(inputs_.context, "scores", "_" + name, name, attributes);
+  return attributes;
+}
+
+SampleRules EvaluateJob::rules() {
+  SampleRules rules;
+  rules.unit_samples = kUnitRecords;
+  rules.unit_tokens = ~std::uint64_t{0} >> 1;
+  rules.may_cut = false;
+  rules.encode = [](const Record&) { return std::vector<SampleTokens>(1, SampleTokens(std::vector<TokenId>{})); };
+  return rules;
+}
+
+void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) const {
+  const auto is_right = [this](float value) { return static_cast<double>(value) >= config_.threshold; };
+  const std::uint64_t n = record.value.size();
+  const auto right = static_cast<std::uint64_t>(std::count_if(record.value.begin(), record.value.end(), is_right));
+  figures.correct.push_back(is_right(record.value[0]) ? 1 : 0);
+  for (const std::uint64_t k : config_.pass_at) figures.pass.push_back(static_cast<float>(pass_at(n, right, k)));
+  figures.num_tokens.push_back(static_cast<float>(record.mean_tokens));
+  if (config_.majority_at.empty()) return;
+  // A class has the number of its first text, which says whether its answer is right.
+  std::vector<AnswerClass> by_first(n);
+  std::uint64_t silent = 0;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    if (record.answer_class[i] < 0) {
+      ++silent;
+    } else {
+      ++by_first[static_cast<std::size_t>(record.answer_class[i])].size;
+    }
+    by_first[i].right = is_right(record.value[i]);
+  }
+  std::erase_if(by_first, [](const AnswerClass& one) { return one.size == 0; });
+  for (const std::uint64_t k : config_.majority_at)
+    figures.majority.push_back(static_cast<float>(majority_at(by_first, silent, k, config_.ties)));
+}
+
+std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
+  std::vector<std::vector<RecordScores>> by_method;
+  for (const MethodScores& method : methods_) by_method.push_back(method.read(records));
+  Figures figures;
+  for (std::uint64_t i = 0; i < records.size(); ++i) {
+    fail_point("evaluate.record");
+    for (const std::vector<RecordScores>& method : by_method) add_figures(method[i], figures);
+  }
+  std::vector<ColumnBytes> columns;
+  columns.push_back(column("/evaluate/correct", figures.correct));
+  columns.push_back(column("/evaluate/pass_at", figures.pass));
+  if (!config_.majority_at.empty()) columns.push_back(column("/evaluate/majority_at", figures.majority));
+  columns.push_back(column("/evaluate/num_tokens", figures.num_tokens));
+  return columns;
+}
+
+void EvaluateJob::work(const ModelRun& run, const PlanNumbers&) {
+  run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
+}
+
+// The means over all records, in their order: the same sum on any number of ranks.
+bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
+  const std::size_t methods = config_.scores.size(), passes = config_.pass_at.size(),
+                    votes = config_.majority_at.size();
+  std::vector<double> correct(methods), tokens(methods), pass(methods * passes), majority(methods * votes);
+  const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
+                       std::vector<double>& sums) {
+    std::vector<decltype(zero)> values(count * sums.size());
+    file.read(path, first, std::as_writable_bytes(std::span(values)));
+    for (std::size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += static_cast<double>(values[i]);
+  };
+  for (std::uint64_t first = 0; first < plan.num_samples; first += kUnitRecords) {
+    if (inputs_.context.stop.raised()) return false;
+    const std::uint64_t count = std::min(kUnitRecords, plan.num_samples - first);
+    add("/evaluate/correct", std::uint8_t{}, first, count, correct);
+    add("/evaluate/pass_at", float{}, first, count, pass);
+    if (votes > 0) add("/evaluate/majority_at", float{}, first, count, majority);
+    add("/evaluate/num_tokens", float{}, first, count, tokens);
+  }
+  ordered_json summary = {{"records", plan.num_samples}};
+  for (std::size_t m = 0; m < methods; ++m) {
+    ordered_json& one = summary["methods"][config_.scores[m]];
+    one["texts_a_record"] = methods_[m].texts_a_record();
+    one["accuracy"] = interval(correct[m], plan.num_samples);
+    for (std::size_t k = 0; k < passes; ++k)
+      one["pass_at"][std::to_string(config_.pass_at[k])] = interval(pass[m * passes + k], plan.num_samples);
+    for (std::size_t k = 0; k < votes; ++k)
+      one["majority_at"][std::to_string(config_.majority_at[k])] = interval(majority[m * votes + k], plan.num_samples);
+    const double mean = tokens[m] / static_cast<double>(plan.num_samples);
+    one["tokens"] = mean < 0 ? ordered_json() : ordered_json(mean);
+  }
+  fail_point("evaluate.report");
+  write_whole_file(fs::path(inputs_.context.results_path).replace_extension(".json").string(), summary.dump(2) + "\n");
+  write_whole_file(fs::path(inputs_.context.results_path).replace_extension(".csv").string(), summary_csv(summary));
+  inputs_.context.log.event("evaluation", summary);
+  log_info("{}: {}", config_.name, summary.dump());
+  return true;
+}
+
+ModelSection no_model() {
+  ModelSection section;
+  section.none = true;
+  return section;
+}
+
+class Evaluate final : public Task {
+ public:
+  explicit Evaluate(EvaluateConfig config)
+      : Task("evaluate", config.name, no_model(), DatasetConfig{}), config_(std::move(config)) {}
+
+  // The records of the first score task.
+  TaskData data(const RunContext& context) const override {
+    const std::string& first = config_.scores.front();
+    const Task* const maker = require_results(context, name(), "scores", first, "score");
+    MAGISTER_CHECK(maker != nullptr, ExitCode::kConfig,
+                   "tasks: {}: scores names {}, whose results are there and which is no task of this experiment (its "
+                   "records are needed); put that task before this one: complete results are taken as they are",
+                   name(), printable(first));
+    return {maker->dataset(), !is_made(context, results_path_of(context, first))};
+  }
+  PassShape pass_shape(const PassLimits&) const override { return {}; }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    return std::make_unique<EvaluateJob>(config_, inputs);
+  }
+
+ private:
+  EvaluateConfig config_;
+};
+
+}  // namespace
+
+TaskKind evaluate_task() {
+  return {"evaluate",
+          [](ConfigNode& node, const ExperimentConfig&) -> std::unique_ptr<Task> {
+            return std::make_unique<Evaluate>(read_evaluate_config(node));
+          },
+          &kEvaluateSchema};
+}
+
+}  // namespace magister
