@@ -10,6 +10,7 @@ import tempfile
 import time
 import unittest
 
+import grpo_test
 import preference_test
 import score_test
 import train_test
@@ -41,13 +42,15 @@ class FailPoints(unittest.TestCase):
         trained = World(cls.scratch.name + "/train", records=20, model=teacher.model, text=train_test.EXPERIMENT, results=("student.h5",))
         preferred = World(cls.scratch.name + "/preferred", records=1, model=teacher.model, text=preference_test.EXPERIMENT, results=("student.h5",))
         preference_test.Preference.write(preference_test.pairs(6), preferred.data)
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred)}
-        cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred = teacher, chain, scored, trained, preferred
+        written = World(cls.scratch.name + "/written", records=3, model=teacher.model, text=grpo_test.EXPERIMENT.replace("steps: 8", "steps: 3"), results=("student.h5",))
+        written.data.write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(grpo_test.PROMPTS)))
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, written)}
+        cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred, cls.written = teacher, chain, scored, trained, preferred, written
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
         self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
-                      else self.scored if name.startswith("score.") else self.preferred if name.startswith("train.reference.") else self.trained if name.startswith("train.") else self.teacher)
+                      else self.scored if name.startswith("score.") else self.preferred if name.startswith("train.reference.") else self.written if name.startswith("train.rollout.") else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):

@@ -1,0 +1,69 @@
+// See rewards.h.
+#include "tasks/train/rewards.h"
+
+#include "magister/core/error.h"
+#include "magister/parallel/gathered.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/train/gradient_tree.h"
+
+namespace magister {
+
+RewardFunction::RewardFunction(const RewardConfig& config) : config_(config) {
+  VerifierOptions options;
+  options.kind = config.verifier == "math"    ? VerifierKind::kMath
+                 : config.verifier == "regex" ? VerifierKind::kRegex
+                                              : VerifierKind::kExact;
+  options.pattern = config.pattern;
+  options.where = config.pattern_place;
+  verifier_.emplace(options);
+  MAGISTER_CHECK(config.verifier != "regex" || verifier_->extracts() == config.has_answers(), ExitCode::kConfig,
+                 "{} {} (a group is compared with the record's answer, and without one any match is right); {}",
+                 config.pattern_place,
+                 config.has_answers() ? "has no group, and grpo.reward.answer names a field"
+                                      : "has a group, and nothing to compare it with",
+                 config.has_answers() ? "put what is to equal the answer into (...), or remove grpo.reward.answer"
+                                      : "name the field of the answers with grpo.reward.answer, or write (?:...)");
+}
+
+std::string RewardFunction::answer(const Record& record) const {
+  if (!config_.has_answers()) return "";
+  const nlohmann::ordered_json value = record_field(record.text, config_.answer_field, record.where);
+  MAGISTER_CHECK(value.is_string() || value.is_number(), ExitCode::kData,
+                 "{}: \"{}\" is {} (an answer to compare with is a text or a number); fix this record", record.where,
+                 printable(config_.answer_field), printable(value.dump(), 60));
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  MAGISTER_CHECK(!text.empty(), ExitCode::kData,
+                 "{}: \"{}\" is empty (no text of the model could be right); fix or remove this record", record.where,
+                 printable(config_.answer_field));
+  return text;
+}
+
+void RewardFunction::read_answers(const Communicator& world, const Dataset& records) {
+  if (!config_.has_answers()) return;
+  const IndexRange all = records.records(), own = micro_batches_of(all.size(), world.rank(), world.size());
+  std::vector<std::uint64_t> lengths;
+  std::vector<char> bytes;
+  records.for_each({all.begin + own.begin, all.begin + own.end}, [&](Record&& record) {
+    const std::string text = answer(record);
+    lengths.push_back(text.size());
+    bytes.insert(bytes.end(), text.begin(), text.end());
+  });
+  const std::vector<char> all_bytes = gathered(world, bytes);
+  answers_.clear();
+  auto at = all_bytes.begin();
+  for (const std::uint64_t length : gathered(world, lengths)) {
+    answers_.emplace_back(at, at + static_cast<std::ptrdiff_t>(length));
+    at += static_cast<std::ptrdiff_t>(length);
+  }
+}
+
+std::vector<double> RewardFunction::rewards(const std::vector<RolloutText>& texts, const Tokenizer& tokenizer) const {
+  std::vector<double> rewards;
+  for (const RolloutText& text : texts) {
+    const std::string_view answer = config_.has_answers() ? std::string_view(answers_.at(text.prompt)) : "";
+    rewards.push_back(verifier_->score(tokenizer.decode(text.tokens, true), answer));
+  }
+  return rewards;
+}
+
+}  // namespace magister
