@@ -1,0 +1,205 @@
+// Verifiers by kind and rule; see verifier.h. PCRE2 without JIT: its limit of steps is then the same on every machine, and texts are short.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "magister/text/verifier.h"
+
+#include <pcre2.h>
+
+#include <utility>
+
+#include "magister/core/error.h"
+#include "text/math_answer.h"
+
+namespace magister {
+
+struct Verifier::Regex {
+  Regex(const std::string& pattern, const std::string& where);
+  // The text of the first group that is not empty, or of the whole match where there is no group; nothing: no match, or all groups are empty.
+  std::optional<std::string> find(std::string_view text, bool last) const;
+
+  std::unique_ptr<pcre2_code, void (*)(pcre2_code*)> code{nullptr, pcre2_code_free};
+  std::uint32_t num_groups = 0;
+  std::string where;
+};
+
+Verifier::Regex::Regex(const std::string& pattern, const std::string& where) : where(where) {
+  MAGISTER_CHECK(!pattern.empty(), ExitCode::kConfig,
+                 "{} is empty (it would match everything); give one that finds the answer", where);
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                           PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr));
+  if (code == nullptr) {
+    PCRE2_UCHAR text[256] = {};
+    pcre2_get_error_message(error, text, sizeof text);
+    fail(ExitCode::kConfig, "{}: \"{}\" does not compile: {} at {} (no answer could be found); correct it", where,
+         printable(pattern), reinterpret_cast<const char*>(text), at);
+  }
+  pcre2_pattern_info(code.get(), PCRE2_INFO_CAPTURECOUNT, &num_groups);
+}
+
+std::optional<std::string> Verifier::Regex::find(std::string_view text, bool last) const {
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
+  std::optional<std::string> found;
+  for (std::size_t at = 0; at <= text.size();) {
+    const int count =
+        pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0, data.get(), nullptr);
+    if (count == PCRE2_ERROR_NOMATCH) break;
+    MAGISTER_CHECK(count > 0, ExitCode::kData,
+                   "{} gives up on a text of {} bytes at byte {} (PCRE2 error {}: too many ways to match); write it "
+                   "with fewer nested repeats",
+                   where, text.size(), at, count);
+    const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
+    found.reset();
+    for (std::uint32_t group = num_groups == 0 ? 0 : 1; group <= num_groups && !found; ++group) {
+      const bool took_part = group < static_cast<std::uint32_t>(count) && place[2 * group] != PCRE2_UNSET;
+      if (took_part && (num_groups == 0 || place[2 * group + 1] > place[2 * group]))
+        found = std::string(text.substr(place[2 * group], place[2 * group + 1] - place[2 * group]));
+    }
+    if (!last) break;
+    at = place[1] > at || place[1] > place[0] ? place[1] : at + 1;
+    if (place[1] == place[0] && at == place[1]) ++at;  // behind an empty match
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+  }
+  return found;
+}
+
+namespace {
+
+// "-$1,234.50" -> "-1234.5": what is no such number stays as it is.
+std::string number_form(std::string_view text) {
+  while (!text.empty() && (text.back() == '.' || text.back() == ',')) text.remove_suffix(1);
+  std::string_view rest = text;
+  std::string out;
+  const auto take = [&rest](char c) {
+    const bool there = !rest.empty() && rest[0] == c;
+    if (there) rest.remove_prefix(1);
+    return there;
+  };
+  const auto digits = [&rest] {
+    const std::string_view found = rest.substr(0, rest.find_first_not_of("0123456789"));
+    rest.remove_prefix(found.size());
+    return found;
+  };
+  if (take('-')) out += '-';
+  take('$');
+  const std::string_view whole = digits();
+  out += whole.empty() ? "0" : whole;
+  for (bool first = true; !whole.empty() && take(','); first = false) {
+    const std::string_view three = digits();
+    if (three.size() != 3 || (first && whole.size() > 3)) return std::string(text);
+    out += three;
+  }
+  if (take('.')) {
+    std::string_view fraction = digits();
+    if (whole.empty() && fraction.empty()) return std::string(text);
+    fraction = fraction.substr(0, fraction.find_last_not_of('0') + 1);
+    if (!fraction.empty()) out.append(".").append(fraction);
+  } else if (whole.empty()) {
+    return std::string(text);
+  }
+  return rest.empty() ? out : std::string(text);
+}
+
+// What two equal answers have in common. The mark keeps what strip_string cannot read apart from what it makes.
+std::string latex_form(std::string_view text) {
+  std::optional<std::string> form = strip_latex(text);
+  return form ? std::move(*form) : "!" + std::string(text);
+}
+std::string auto_form(std::string_view text) { return latex_form(number_form(stripped(text))); }
+
+std::string auto_reference(std::string_view answer) {
+  if (std::optional<std::string> boxed = last_boxed(answer)) return std::move(*boxed);
+  const std::size_t mark = answer.rfind("#### ");
+  return std::string(mark == std::string_view::npos ? answer : answer.substr(mark + 5));
+}
+
+std::optional<std::string> math_answer(std::string_view text, MathRule rule) {
+  switch (rule) {
+    case MathRule::kGsm8kStrict:
+      return marked_number(text);
+    case MathRule::kGsm8kFlexible:
+      return last_number(text);
+    case MathRule::kMath:
+      return between_dollars(text);
+    case MathRule::kBoxed:
+      return last_boxed(text);
+    case MathRule::kAuto:
+      break;
+  }
+  std::optional<std::string> found = last_boxed(text);
+  if (!found) found = marked_number(text);
+  return found ? found : last_number(text);
+}
+
+bool same_math(std::string_view found, std::string_view answer, MathRule rule) {
+  switch (rule) {
+    case MathRule::kGsm8kStrict:
+    case MathRule::kGsm8kFlexible:
+      return plain_number(found) == plain_number(answer);
+    case MathRule::kMath:
+    case MathRule::kBoxed:
+      return same_latex(found, last_boxed(answer).value_or(std::string(answer)));
+    case MathRule::kAuto:
+      break;
+  }
+  return auto_form(found) == auto_form(auto_reference(answer));
+}
+
+std::string math_class(std::string_view found, MathRule rule) {
+  switch (rule) {
+    case MathRule::kGsm8kStrict:
+    case MathRule::kGsm8kFlexible:
+      return plain_number(found);
+    case MathRule::kMath:
+    case MathRule::kBoxed:
+      return latex_form(found);
+    case MathRule::kAuto:
+      break;
+  }
+  return auto_form(found);
+}
+
+}  // namespace
+
+Verifier::Verifier(const VerifierOptions& options) : options_(options) {
+  if (options_.kind == VerifierKind::kRegex) regex_ = std::make_unique<Regex>(options_.pattern, options_.where);
+}
+Verifier::~Verifier() = default;
+Verifier::Verifier(Verifier&&) noexcept = default;
+
+bool Verifier::extracts() const { return regex_ == nullptr || regex_->num_groups > 0; }
+
+std::optional<std::string> Verifier::extract(std::string_view completion) const {
+  switch (options_.kind) {
+    case VerifierKind::kExact:
+      return std::string(stripped(completion));
+    case VerifierKind::kMath:
+      return math_answer(completion, options_.rule);
+    case VerifierKind::kRegex:
+      break;
+  }
+  if (!extracts()) return std::nullopt;
+  const std::optional<std::string> found = regex_->find(completion, options_.last_match);
+  const std::string_view answer = found ? stripped(*found) : std::string_view();
+  return answer.empty() ? std::nullopt : std::optional(std::string(answer));
+}
+
+double Verifier::score(std::string_view completion, std::string_view answer) const {
+  return matches(completion, answer) ? 1.0 : 0.0;
+}
+
+bool Verifier::matches(std::string_view completion, std::string_view answer) const {
+  if (!extracts()) return regex_->find(completion, false).has_value();
+  const std::optional<std::string> found = extract(completion);
+  if (!found) return false;
+  return options_.kind == VerifierKind::kMath ? same_math(*found, answer, options_.rule) : *found == stripped(answer);
+}
+
+std::optional<std::string> Verifier::answer_class(std::string_view completion) const {
+  std::optional<std::string> found = extract(completion);
+  if (found && options_.kind == VerifierKind::kMath) found = math_class(*found, options_.rule);
+  return found;
+}
+
+}  // namespace magister
