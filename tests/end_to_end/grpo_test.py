@@ -17,7 +17,7 @@ import numpy
 import peft
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 import tiny_world
@@ -27,7 +27,7 @@ EXPERIMENT = tiny_world.EXPERIMENT.split("  - task:")[0] + """  - task: train
     objective: grpo
     dataset: {{path: {data}, key: id}}
     grpo: {{num_generations: 4, max_new_tokens: 14, log_completions: true, reward: {{verifier: regex, pattern: "[0-9a-e]"}}}}
-    train: {{steps: 8, global_batch: 16, max_length: 64, save_every: 1, keep: 30, shuffle: false, optimizer: {{lr: 1.0e-3, schedule: cosine, warmup: 2, weight_decay: 0.1}}}}
+    train: {{steps: 6, global_batch: 16, max_length: 64, save_every: 1, keep: 30, shuffle: false, optimizer: {{lr: 1.0e-3, schedule: cosine, warmup: 2, weight_decay: 0.1}}}}
 """
 CURVES = ("reward", "reward_std", "kl", "clip_ratio", "completion_length", "truncated")
 PROMPTS = ("plan unit", "the logit of", "año мир 12", "12 345 some words", "if(x) return;", "tokenizer, teacher")
@@ -97,7 +97,7 @@ class Grpo(unittest.TestCase):
     def start(self):
         return transformers.AutoModelForCausalLM.from_pretrained(self.world.model, attn_implementation="eager").float()
 
-    def by_torch(self, name, model, reference, steps=8, loss_type="dapo", scale="group", beta=0.0, low=0.2, high=0.2, iterations=1, temperature=1.0, micro_batch=None):
+    def by_torch(self, name, model, reference, steps=6, lr=1e-3, loss_type="dapo", scale="group", beta=0.0, low=0.2, high=0.2, iterations=1, temperature=1.0, micro_batch=None):
         rollouts, curves, old = self.rollouts(name), [], {}
         prompts = {f"p{i}": self.tokenizer.encode(text).ids for i, text in enumerate(PROMPTS)}
 
@@ -132,20 +132,20 @@ class Grpo(unittest.TestCase):
             curves.append([numpy.mean([text["reward"] for text in texts]), deviation, torch.cat([row[1] for row in rows]).mean().item(),
                            torch.cat([row[2] for row in rows]).float().mean().item(), tokens / len(texts), numpy.mean([text["finish_reason"] == "length" for text in texts])])
             return loss, tokens
-        model, rows = steps_of(model, list(range(steps)), loss_of, lr=1e-3)
+        model, rows = steps_of(model, list(range(steps)), loss_of, lr=lr)
         return model, rows, numpy.array(curves)
 
     def compare(self, name, found, rows, curves, mine, theirs):
         self.assertEqual(found["tokens"].tolist(), rows[:, 3].tolist())
         # Losses are sums of advantages of both signs and may be 0: apart by parts of such an advantage.
         apart = {"loss": numpy.abs(found["loss"] - rows[:, 0]).max(), "norm": (numpy.abs(found["grad_norm"] - rows[:, 2]) / rows[:, 2].max()).max(),
-                 **{key: numpy.abs(found[key] - curves[:, i]).max() for i, key in enumerate(CURVES)},
+                 **{key: numpy.abs(found[key] - curves[:, i]).max() / max(1, curves[:, i].max()) for i, key in enumerate(CURVES)},
                  "weights": max(((mine[key] - value).norm() / (value.norm() + 1e-12)).item() for key, value in theirs.items())}
         print(name, {key: f"{value:.1e}" for key, value in apart.items()}, f"loss {rows[0, 0]:.4f} to {rows[-1, 0]:.4f}, clipped {curves[:, 3].max():.3f}, kl {curves[:, 2].max():.4f}, "
               f"{curves[:, 4].min():.1f} to {curves[:, 4].max():.1f} tokens")
         for key, value in apart.items():
             self.assertLess(value, 1e-4 if key == "norm" else 1e-5, key)
-        self.assertGreater(curves[:, 1].min(), 0.1)  # groups that differ
+        self.assertGreater(curves[:, 1].mean(), 0.2)  # groups that differ
         self.assertTrue((curves[:, 4] < 14).any())
 
     def test_losses_against_torch(self):
@@ -165,7 +165,7 @@ class Grpo(unittest.TestCase):
         subprocess.run([tiny_world.PROGRAM, "check", self.world.results("grpo")], check=True, capture_output=True)
         exported = self.folder / "curves.jsonl"
         subprocess.run([tiny_world.PROGRAM, "export", self.world.results("grpo"), "--to", "jsonl", "--out", exported], check=True, capture_output=True)
-        self.assertEqual(len(exported.read_text().splitlines()), 8)
+        self.assertEqual(len(exported.read_text().splitlines()), 6)
         self.assertIn("clip_ratio", exported.read_text())
         # The rewards are the verifier's.
         for texts in self.rollouts("dapo").values():
@@ -174,7 +174,7 @@ class Grpo(unittest.TestCase):
 
     def test_an_adapter_and_its_reference(self):
         """With LoRA the reference is the model without the adapter, and texts are written with the adapter merged."""
-        keys = [T + "adapter.rank=4", T + "adapter.alpha=8", T + "optimizer.lr=1.0e-3", G + "beta=0.3", G + "top_k=3"]
+        keys = [T + "adapter.rank=4", T + "adapter.alpha=8", T + "optimizer.lr=1.0e-2", G + "beta=0.3", G + "top_k=3"]
         found = self.train("lora", 2, *keys)
         model = peft.get_peft_model(self.start(), peft.LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]))
 
@@ -188,15 +188,15 @@ class Grpo(unittest.TestCase):
                 return call(model)
         self.top_of("lora", model, state)
         model.load_state_dict(state(1), strict=False)
-        trained, rows, curves = self.by_torch("lora", model, reference, beta=0.3)
-        self.compare("lora", found, rows, curves, state(8), {key: value for key, value in trained.state_dict().items() if "lora" in key})
+        trained, rows, curves = self.by_torch("lora", model, reference, beta=0.3, lr=1e-2)
+        self.compare("lora", found, rows, curves, state(6), {key: value for key, value in trained.state_dict().items() if "lora" in key})
 
     def top_of(self, name, model, state):
         """Every token is among the three that the weights of its step made most probable; other weights would have others."""
         rollouts, outside = self.rollouts(name), {0: 0, 1: 0}
         prompts = {f"p{i}": self.tokenizer.encode(text).ids for i, text in enumerate(PROMPTS)}
         for step, texts in rollouts.items():
-            for which, of in ((0, max(step, 1)), (1, 8)):
+            for which, of in ((0, max(step, 1)), (1, 6)):
                 model.load_state_dict(state(of), strict=False)
                 for text in texts:
                     prompt = prompts[text["key"]]
@@ -206,21 +206,21 @@ class Grpo(unittest.TestCase):
                     outside[which] += int((drawn < rows.topk(3).values[:, 2] - 1e-4).sum())
         print(name, "tokens outside the first three:", outside[0], "by their own weights,", outside[1], "by the last ones")
         self.assertEqual(outside[0], 0)
-        self.assertGreater(outside[1], 10)
+        self.assertGreater(outside[1], 5)
 
     def test_texts_are_of_the_weights_of_their_step(self):
-        self.train("top", 3, G + "top_k=3", G + "num_iterations=2")
+        self.train("top", 3, T + "optimizer.lr=2.0e-3", G + "top_k=3", G + "num_iterations=2")
 
         def state(step):
             tensors = load_file(self.student("top").with_suffix(".checkpoints") / f"step-{step:08}.safetensors")
             return {key[len("model."):]: value for key, value in tensors.items() if key.startswith("model.")}
         rollouts = self.rollouts("top")
-        self.assertEqual(sorted(rollouts), [0, 2, 4, 6])
-        self.top_of("top", self.start(), lambda step: state(step if step == 8 else step + step % 2))
+        self.assertEqual(sorted(rollouts), [0, 2, 4])
+        self.top_of("top", self.start(), lambda step: self.start().state_dict() if step == 1 else state(step))
 
     def test_equal_rewards_teach_nothing(self):
         found = self.train("equal", 0, G + "reward.pattern=^", T + "optimizer.weight_decay=0")
-        self.assertEqual((found["grad_norm"].tolist(), found["loss"].tolist(), found["reward"].tolist(), found["reward_std"].tolist()), ([0] * 8, [0] * 8, [1] * 8, [0] * 8))
+        self.assertEqual((found["grad_norm"].tolist(), found["loss"].tolist(), found["reward"].tolist(), found["reward_std"].tolist()), ([0] * 6, [0] * 6, [1] * 6, [0] * 6))
         first, last = load_file(self.model / "model.safetensors"), load_file(self.student("equal") / "model.safetensors")
         self.assertTrue(all(torch.equal(first[key], last[key]) for key in first))
 
@@ -260,15 +260,15 @@ class Grpo(unittest.TestCase):
             self.world.forget("bits")
             self.train("bits", ranks, *keys, OMP_NUM_THREADS=threads)
             self.assertEqual(self.content("bits"), one, f"{ranks} ranks")
-        for number, point in enumerate(("train.rollout.pass@40:kill", "train.step.begin@6:kill")):
+        for number, point in enumerate(("train.rollout.pass@20:kill", "train.step.begin@5:kill")):
             self.world.forget("bits")
             self.assertNotEqual(self.world.run("bits", 2, *keys, MAGISTER_FAIL_POINT=point).returncode, 0)
             self.assertFalse(self.world.results("bits").exists())
             self.finish("bits", 1 + number, *keys)
             self.assertEqual(self.content("bits"), one, point)
         self.world.forget("bits")
-        process = self.world.start("bits", 2, *keys, MAGISTER_FAIL_POINT="train.rollout.pass@30:slow")
-        tiny_world.wait_until(lambda: list(self.student("bits").with_suffix(".rollouts").glob("step-00000003.jsonl")))
+        process = self.world.start("bits", 2, *keys, MAGISTER_FAIL_POINT="train.rollout.pass@20:slow")
+        tiny_world.wait_until(lambda: list(self.student("bits").with_suffix(".rollouts").glob("step-00000001.jsonl")))
         for rank in tiny_world.ranks_of(process):
             os.kill(rank, signal.SIGTERM)
         _, errors = process.communicate(timeout=120)
@@ -277,10 +277,10 @@ class Grpo(unittest.TestCase):
         self.assertEqual(self.content("bits"), one)
 
     def test_the_reward_rises(self):
-        found = self.train("rises", 2, T + "steps=30", T + "global_batch=32", T + "optimizer.lr=4.0e-3", G + "reward.pattern=^[a-z]+$", G + "max_new_tokens=3", T + "save_every=100")
+        found = self.train("rises", 2, T + "steps=16", T + "global_batch=32", T + "optimizer.lr=4.0e-3", G + "reward.pattern=^[a-z]+$", G + "max_new_tokens=3", T + "save_every=100")
         print("reward", numpy.round(found["reward"], 2))
         self.assertLess(found["reward"][:4].mean(), 0.3)
-        self.assertGreater(found["reward"][-4:].mean(), 0.7)
+        self.assertGreater(found["reward"][-4:].mean(), 0.6)
 
     def refused(self, name, code, *words, overrides=()):
         done = self.world.run(name, 0, *overrides)
@@ -290,17 +290,19 @@ class Grpo(unittest.TestCase):
         self.assertFalse(self.world.results(name).exists())
 
     def test_what_is_refused(self):
-        for number, (words, *overrides) in enumerate((
-                ("are not whole groups of 4", T + "global_batch=10"), ("num_generations", G + "num_generations=1"), ("out of range", G + "epsilon=-0.1"),
-                ("did you mean grpo?", G + "loss_type=grpoo"), ("known: dapo, grpo, bnpo, dr_grpo", G + "loss_type=ppo"), ("out of range", G + "beta=-1"),
-                ("would be the same", G + "temperature=0"), ("would be the same", G + "top_k=1"), ("no token is left for a prompt", G + "max_new_tokens=64"),
-                ("set micro_batch", G + "loss_type=bnpo"), ("name global_batch", T + "batch_tokens=64"), ("stands behind its own prompt", T + "packing=true"),
-                ("writes on after a prompt", T + "append_eos=true"), ("rewards are read from texts", "tasks.0.dataset.tokens=ids"),
-                ("did you mean max_new_tokens?", G + "max_completion_length=9"), ("a judge's verdicts as rewards are not there yet", G + "reward.judge=j"),
-                ("no reward", G + "reward.verifier=none"), ("set objective: grpo", "tasks.0.objective=lm"), ("known: group, batch, none", G + "scale_rewards=all"),
-                ("reward.pattern", G + "reward.pattern=("), ("has a group", G + "reward.pattern=(a)"), ("has no group", G + "reward.answer=id"), ("set objective: dpo", "tasks.0.dpo.beta=0.1"), ("known: none, exact, math, regex", G + "reward.verifier=exakt"))):
+        # Faults of the experiment are told all at once.
+        for number, (words, overrides) in enumerate((
+                (("are not whole groups of 4", "grpo.epsilon: ", "did you mean grpo?", "grpo.beta: ", "all tokens, or more", "none better than the others", "stands behind its own prompt",
+                  "writes on after a prompt", "rewards are read from texts", "did you mean max_new_tokens?", "a judge's verdicts as rewards are not there yet", "known: group, batch, none", "set objective: dpo"),
+                 (T + "global_batch=10", G + "epsilon=-0.1", G + "loss_type=grpoo", G + "beta=-1", G + "top_k=1", G + "temperature=0", T + "packing=true",
+                  T + "append_eos=true", "tasks.0.dataset.tokens=ids", G + "max_completion_length=9", G + "reward.judge=j", G + "scale_rewards=all", "tasks.0.dpo.beta=0.1")),
+                (("num_generations: ", "known: dapo, grpo, bnpo, dr_grpo", "name global_batch", "known: none, exact, math, regex", "no token is left for a prompt", "num_iterations: "),
+                 (G + "num_generations=1", G + "loss_type=ppo", T + "batch_tokens=64", G + "reward.verifier=exakt", G + "max_new_tokens=64", G + "num_iterations=0")),
+                (("set micro_batch", "no reward", "without `verifier: regex`"), (G + "loss_type=bnpo", G + "reward.verifier=none")),
+                (("set objective: grpo",), ("tasks.0.objective=lm",)), (("reward.pattern",), (G + "reward.pattern=(",)), (("has a group",), (G + "reward.pattern=(a)",)),
+                (("has no group",), (G + "reward.answer=id",)))):
             with self.subTest(overrides=overrides):
-                self.refused(f"config-{number}", 78, words, overrides=overrides)
+                self.refused(f"config-{number}", 78, *words, overrides=overrides)
         good = {"id": "a", "text": "plan", "answer": "4"}
         exact = (G + "reward.verifier=math",)
         self.world.text = self.world.text.replace(', pattern: "[0-9a-e]"', "")
@@ -318,6 +320,7 @@ class Grpo(unittest.TestCase):
         shutil.copytree(self.model, encoder)
         config = json.loads((encoder / "config.json").read_text())
         (encoder / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "a"}}))
+        save_file({**load_file(encoder / "model.safetensors"), "score.weight": torch.zeros(1, 48)}, encoder / "model.safetensors", metadata={"format": "pt"})
         self.world.model = encoder
         self.refused("classifier", 78, "classifier")
         self.world.model = self.model
