@@ -146,7 +146,7 @@ MUTATIONS = [
     Mutation("head-of-the-vocabulary", "include/magister/model/partition.h", "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())}",
              "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs() > 1 ? config.head_outputs() - 1 : 1)}", "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     # Encoders.
-    Mutation("encoder-reads-the-last-token", "src/tasks/score/run.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("encoder-reads-the-last-token", "src/run/classifier_logits.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("buckets-not-rounded-up", "src/model/cpu/encoder_model.cpp", "at::ceil(at::log(beyond", "at::floor(at::log(beyond", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("distances-turned-round", "src/model/cpu/encoder_model.cpp", "(span - bucket_LL).clamp(", "(span + bucket_LL).clamp(", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("token-types-left-out", "src/model/cpu/encoder_model.cpp", "if (types_XD_.defined()) sum +=", "if (false) sum +=", ENCODERS + "test_values_labels_and_tokens"),

@@ -20,6 +20,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+import score_test
 import tiny_world
 from by_torch import steps_of
 
@@ -248,6 +249,35 @@ class Grpo(unittest.TestCase):
         for texts in self.rollouts("exact").values():
             self.assertEqual([text["reward"] for text in texts], [float(text["text"].strip() == self.tokenizer.decode([71 + int(text["key"][1:])])) for text in texts])
 
+    def test_a_reward_model(self):
+        """Rewards are the logits of transformers, and of texts with their prompts in one piece; another model is another experiment."""
+        folder = self.folder / "classifier"
+        if not folder.exists():
+            score_test.make_classifier(folder, self.model / "tokenizer.json", *score_test.MODELS["reward"])
+        judge = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        text, self.world.text = self.world.text, re.sub("{{verifier.*?}}", "{{model: " + str(folder) + "}}", self.world.text)
+        try:
+            self.train("scored", 3, T + "steps=3")
+            one = self.content("scored")
+            texts = [text for step in self.rollouts("scored").values() for text in step]
+            with torch.no_grad():
+                want = [judge(torch.tensor([self.tokenizer.encode(PROMPTS[int(text["key"][1:])] + text["text"]).ids])).logits[0, 0].item() for text in texts]
+            numpy.testing.assert_allclose([text["reward"] for text in texts], want, atol=2e-5)
+            self.assertGreater(numpy.std(want), 0.3)
+            self.world.forget("scored")
+            self.assertNotEqual(self.world.run("scored", 2, T + "steps=3", MAGISTER_FAIL_POINT="train.step.begin@3:kill").returncode, 0)
+            weights = load_file(folder / "model.safetensors")
+            save_file({**weights, "score.weight": -weights["score.weight"]}, folder / "model.safetensors", metadata={"format": "pt"})
+            done = self.world.run("scored", 0, T + "steps=3")
+            self.assertEqual((done.returncode, "reward_model_sha256" in done.stderr), (78, True), done.stderr)
+            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+            self.finish("scored", 0, T + "steps=3")
+            self.assertEqual(self.content("scored"), one)
+            self.refused("both", 78, "a text has one reward", overrides=(G + "reward.answer=id",))
+            self.refused("language", 78, "has 0 labels", overrides=(G + f"reward.model={self.model}",))
+        finally:
+            self.world.text = text
+
     def finish(self, name, ranks, *arguments):
         """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
         tiny_world.wait_until(lambda: self.world.run(name, ranks, *arguments).returncode == 0, seconds=60, pause=0.3)
@@ -320,7 +350,9 @@ class Grpo(unittest.TestCase):
         shutil.copytree(self.model, encoder)
         config = json.loads((encoder / "config.json").read_text())
         (encoder / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "a"}}))
-        save_file({**load_file(encoder / "model.safetensors"), "score.weight": torch.zeros(1, 48)}, encoder / "model.safetensors", metadata={"format": "pt"})
+        weights = load_file(encoder / "model.safetensors")
+        del weights["lm_head.weight"]
+        save_file({**weights, "score.weight": torch.zeros(1, 48)}, encoder / "model.safetensors", metadata={"format": "pt"})
         self.world.model = encoder
         self.refused("classifier", 78, "classifier")
         self.world.model = self.model

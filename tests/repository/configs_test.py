@@ -88,7 +88,8 @@ class Configs(unittest.TestCase):
                     path.write_text(json.dumps(document))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
                 for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"}),
-                                             (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}), {"text": "q"})):
+                                             (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}), {"text": "q"}),
+                                             (dict(objective="grpo", grpo={"reward": {"model": "x"}}), {"text": "q"})):
                     whole = yaml.safe_load((ROOT / "configs/dpo.yaml").read_text())
                     task = whole["tasks"][0]
                     del task["dpo"], task["train"]

@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "magister/io/checkpoint/model_path.h"
+
 namespace magister {
 namespace {
 
@@ -55,15 +57,20 @@ void read_reward(ConfigNode node, bool applies, RewardConfig& reward) {
   reward.pattern = of_regex.optional_text("pattern").value_or("");
   if (verifier == "regex" && reward.pattern.empty())
     node.reject("pattern", "no expression (nothing says which texts are right); write for example pattern: \"[0-9]+\"");
+  reward.model = find_model(node.optional_text("model").value_or(""));
+  if (!reward.model.empty() && (!reward.verifier.empty() || !reward.answer_field.empty()))
+    node.reject("model", "a reward model beside a verifier or an answer (a text has one reward); remove one of them");
   if (node.has("judge")) {
     node.reject(
         "judge",
         "a judge's verdicts as rewards are not there yet (its model would have to answer between two steps); remove "
         "it, and name a verifier");
   }
-  if (applies && reward.verifier.empty() && !node.has("judge"))
-    node.reject("", "no reward (nothing says which texts are better); name a verifier: exact, math or regex");
+  if (applies && reward.verifier.empty() && reward.model.empty() && !node.has("judge"))
+    node.reject("",
+                "no reward (nothing says which texts are better); name a verifier - exact, math or regex - or a model");
   reward.pattern_place = node.place("pattern");
+  node.also_called("model", {"reward_model", "reward_model_path", "path"});
   node.also_called("answer", {"ground_truth", "solution", "label"});
   node.also_called("verifier", {"reward_funcs", "reward_function", "function"});
 }

@@ -14,6 +14,7 @@ namespace magister {
 struct RewardConfig {
   std::string verifier;                // exact | math | regex: 1 or 0
   std::string pattern, pattern_place;  // of regex
+  std::string model;                   // instead: a folder of a reward model
   std::string answer_field;            // what a record's texts are compared with; empty: nothing
   bool has_answers() const { return !answer_field.empty(); }
 };

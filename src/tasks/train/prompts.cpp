@@ -5,21 +5,8 @@
 #include "magister/run/generator_shard.h"
 
 namespace magister {
-namespace {
-
-std::string prompt_of(const Record& record, const DatasetConfig& dataset) {
-  if (!dataset.whole_record) return record.text;
-  const nlohmann::ordered_json value = record_field(record.text, dataset.text_field, record.where);
-  MAGISTER_CHECK(value.is_string(), ExitCode::kData,
-                 "{}: \"{}\" is no text (the model writes on after one); fix this record", record.where,
-                 printable(dataset.text_field));
-  return value.get<std::string>();
-}
-
-}  // namespace
-
 PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config)
-    : checkpoint_(checkpoint), config_(config), reward_(config.grpo.reward) {
+    : checkpoint_(checkpoint), config_(config), reward_(config.grpo.reward, config.dataset) {
   checkpoint_.tokenizer();
   checkpoint_.end_tokens();
   const ModelConfig& model = checkpoint_.config();
@@ -32,20 +19,20 @@ PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config)
 }
 
 std::vector<TokenId> PromptEncoder::encode(const Record& record) const {
-  reward_.answer(record);
+  reward_.needed(record);
   if (chat_) return chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where);
   std::vector<TokenId> ids;
-  checkpoint_.tokenizer().encode(prompt_of(record, config_.dataset), EncodeOptions{}, ids);
+  checkpoint_.tokenizer().encode(prompt_text(record, config_.dataset), EncodeOptions{}, ids);
   return ids;
 }
 
 TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& records, const std::string& log_folder) {
-  reward_.read_answers(world, records);
+  reward_.read_records(world, records);
   TextRules rules;
   rules.tokenizer = &checkpoint_.tokenizer();
   rules.end_tokens = checkpoint_.end_tokens();
-  rules.rewards = [this](const std::vector<RolloutText>& texts) {
-    return reward_.rewards(texts, checkpoint_.tokenizer());
+  rules.rewards = [this](const std::vector<RolloutText>& texts, int num_threads) {
+    return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads);
   };
   if (config_.grpo.log_completions) rules.log_folder = log_folder;
   return rules;

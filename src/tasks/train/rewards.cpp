@@ -8,7 +8,20 @@
 
 namespace magister {
 
-RewardFunction::RewardFunction(const RewardConfig& config) : config_(config) {
+std::string prompt_text(const Record& record, const DatasetConfig& dataset) {
+  if (!dataset.whole_record) return record.text;
+  const nlohmann::ordered_json value = record_field(record.text, dataset.text_field, record.where);
+  MAGISTER_CHECK(value.is_string(), ExitCode::kData,
+                 "{}: \"{}\" is no text (the model writes on after one); fix this record", record.where,
+                 printable(dataset.text_field));
+  return value.get<std::string>();
+}
+
+RewardFunction::RewardFunction(const RewardConfig& config, const DatasetConfig& dataset) : config_(config) {
+  if (!config.model.empty()) {
+    model_ = std::make_unique<RewardModel>(config.model, dataset);
+    return;
+  }
   VerifierOptions options;
   options.kind = config.verifier == "math"    ? VerifierKind::kMath
                  : config.verifier == "regex" ? VerifierKind::kRegex
@@ -25,7 +38,8 @@ RewardFunction::RewardFunction(const RewardConfig& config) : config_(config) {
                                       : "name the field of the answers with grpo.reward.answer, or write (?:...)");
 }
 
-std::string RewardFunction::answer(const Record& record) const {
+std::string RewardFunction::needed(const Record& record) const {
+  if (model_) return model_->prompt_of(record);
   if (!config_.has_answers()) return "";
   const nlohmann::ordered_json value = record_field(record.text, config_.answer_field, record.where);
   MAGISTER_CHECK(value.is_string() || value.is_number(), ExitCode::kData,
@@ -38,30 +52,33 @@ std::string RewardFunction::answer(const Record& record) const {
   return text;
 }
 
-void RewardFunction::read_answers(const Communicator& world, const Dataset& records) {
-  if (!config_.has_answers()) return;
+void RewardFunction::read_records(const Communicator& world, const Dataset& records) {
+  if (!config_.has_answers() && !model_) return;
   const IndexRange all = records.records(), own = micro_batches_of(all.size(), world.rank(), world.size());
   std::vector<std::uint64_t> lengths;
   std::vector<char> bytes;
   records.for_each({all.begin + own.begin, all.begin + own.end}, [&](Record&& record) {
-    const std::string text = answer(record);
+    const std::string text = needed(record);
     lengths.push_back(text.size());
     bytes.insert(bytes.end(), text.begin(), text.end());
   });
   const std::vector<char> all_bytes = gathered(world, bytes);
-  answers_.clear();
+  needed_.clear();
   auto at = all_bytes.begin();
   for (const std::uint64_t length : gathered(world, lengths)) {
-    answers_.emplace_back(at, at + static_cast<std::ptrdiff_t>(length));
+    needed_.emplace_back(at, at + static_cast<std::ptrdiff_t>(length));
     at += static_cast<std::ptrdiff_t>(length);
   }
 }
 
-std::vector<double> RewardFunction::rewards(const std::vector<RolloutText>& texts, const Tokenizer& tokenizer) const {
+std::vector<double> RewardFunction::rewards(const std::vector<RolloutText>& texts, const Tokenizer& tokenizer,
+                                            int num_threads) {
   std::vector<double> rewards;
   for (const RolloutText& text : texts) {
-    const std::string_view answer = config_.has_answers() ? std::string_view(answers_.at(text.prompt)) : "";
-    rewards.push_back(verifier_->score(tokenizer.decode(text.tokens, true), answer));
+    const std::string written = tokenizer.decode(text.tokens, true);
+    const std::string needed = needed_.empty() ? "" : needed_.at(text.prompt);
+    rewards.push_back(model_ ? model_->reward(needed, written, text.where, num_threads)
+                             : verifier_->score(written, needed));
   }
   return rewards;
 }

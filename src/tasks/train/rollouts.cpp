@@ -52,7 +52,9 @@ std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step,
   std::vector<RolloutText> texts = write_own(step, prompts, own);
   const bool stopped = texts.size() < own.size();
   if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
-  const std::vector<double> rewards = texts.empty() ? std::vector<double>() : rules_.rewards(texts);
+  for (RolloutText& text : texts) text.where = record_words(run_.file, text.prompt);
+  const std::vector<double> rewards =
+      texts.empty() ? std::vector<double>() : rules_.rewards(texts, pool_.num_threads());
   for (std::size_t i = 0; i < texts.size(); ++i) texts[i].reward = rewards[i];
   std::vector<RolloutText> all = gathered_texts(texts, prompts);
   std::vector<double> of_all;

@@ -24,6 +24,7 @@ struct RolloutText {
   std::vector<TokenId> tokens;           // the end token included
   bool truncated = false;                // by grpo.max_new_tokens
   double reward = 0, advantage = 0;
+  std::string where{};  // the record, for messages, where it was written
 };
 
 // What the task knows of texts.
@@ -31,7 +32,7 @@ struct TextRules {
   const Tokenizer* tokenizer = nullptr;
   std::vector<TokenId> end_tokens;
   // Of every text, finite. Local, one thread.
-  std::function<std::vector<double>(const std::vector<RolloutText>&)> rewards;
+  std::function<std::vector<double>(const std::vector<RolloutText>&, int num_threads)> rewards;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 

@@ -201,7 +201,15 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
 
 // The file itself is the data set, whose sha256 stands in the identity of every task.
 Attributes TrainJob::identity() {
-  if (config_.of_prompts()) return {{"objective", std::string("grpo")}};
+  if (prompts_) {
+    Attributes attributes = {{"objective", std::string("grpo")}};
+    if (prompts_->reward_model() != nullptr) {
+      for (auto& attribute : prompts_->reward_model()->identity(context_.world, context_.stop_poll()))
+        attributes.push_back(std::move(attribute));
+      leave_if_stopped(context_.world, context_.stop);
+    }
+    return attributes;
+  }
   if (config_.of_pairs())
     return {{"objective", std::string(config_.objective() == Objective::kDpo ? "dpo" : "reward")}};
   if (!config_.distills) return {};
@@ -328,6 +336,8 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
     const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
     const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
     parts.emplace_back("generator, freed before the gradients", weights + pages * model_.page_bytes(1));
+    if (prompts_->reward_model() != nullptr)
+      parts.emplace_back("reward model", prompts_->reward_model()->weight_bytes());
     if (config_.trainer.policy.beta > 0 && !lora_) parts.emplace_back("reference", weights);
   }
   // An id and a number an entry, in the batch and in the sample that is being read.
