@@ -47,7 +47,7 @@ TEST(PolicyLoss, DerivativesByFiniteDifferences) {
 
 TEST(PolicyLoss, EqualRewardsHaveNoAdvantage) {
   const double tenth = 0.1;
-  EXPECT_NE(tenth + tenth + tenth, 3 * tenth);
+  EXPECT_NE((tenth + tenth + tenth) / 3, tenth);
   for (const RewardScale scale : {RewardScale::kGroup, RewardScale::kBatch, RewardScale::kNone}) {
     const std::vector<double> advantages =
         group_advantages(std::vector<double>{tenth, tenth, tenth, 1, 2, 6}, 3, scale);
