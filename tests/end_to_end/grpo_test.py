@@ -34,6 +34,7 @@ CURVES = ("reward", "reward_std", "kl", "clip_ratio", "completion_length", "trun
 PROMPTS = ("plan unit", "the logit of", "año мир 12", "12 345 some words", "if(x) return;", "tokenizer, teacher")
 G, T = "tasks.0.grpo.", "tasks.0.train."
 ENDS = list(range(3, 320, 9))  # many tokens end a text, so that lengths differ
+torch.set_num_threads(1)  # of tiny products two threads wait for each other most of the time
 
 
 def per_token_loss(logprobs, old, advantages, epsilon_low, epsilon_high, beta, reference):
