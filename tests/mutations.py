@@ -43,6 +43,7 @@ ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
+TEXTS = "tests/end_to_end/grpo_test.py Grpo."
 PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_to_end/reward_test.py Reward."
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
@@ -117,7 +118,7 @@ MUTATIONS = [
     Mutation("gradients-summed-by-arrival", "src/train/gradient_tree.cpp", "sibling{node.first, node.second ^ 1}", "sibling{node.first, node.second > 0 ? node.second - 1 : 1}",
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     Mutation("labels-not-shifted", "src/tasks/train/data.cpp", "*labels = tokens[t + 1];", "*labels = tokens[t];", "tests/end_to_end/train_test.py Train.test_texts_against_torch"),
-    Mutation("moments-not-restored", "src/train/checkpoint.cpp", "state.square, state.updates, identity, of_pairs);\n}\n\nTrainingCurves load_trained_weights", "state.mean, state.updates, identity, of_pairs);\n}\n\nTrainingCurves load_trained_weights",
+    Mutation("moments-not-restored", "src/train/checkpoint.cpp", "state.square, state.updates, identity, rewards);\n}\n\nTrainingCurves load_trained_weights", "state.mean, state.updates, identity, rewards);\n}\n\nTrainingCurves load_trained_weights",
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     # Pairs of answers.
     Mutation("rejected-pushed-up", "src/train/preference_loss.cpp", "pair.rejected_gradient = -beta * slope;", "pair.rejected_gradient = beta * slope;", PAIRS + "test_losses_against_torch"),
@@ -129,13 +130,25 @@ MUTATIONS = [
     Mutation("reference-not-checked", "src/tasks/train/reference.cpp", "if (crcs[i] != crc_of(samples.begin + i, rows[i])) return std::nullopt;", "", PAIRS + "test_losses_against_torch"),
     Mutation("rewards-of-the-last-token", "src/tasks/train/data.cpp", "classified_token(std::span(ids + begin, ids + end), pad_token_id_)", "(end - begin - 1)", REWARDS + "test_against_torch"),
     Mutation("margin-left-out", "src/train/preference_loss.cpp", "chosen - rejected - margin, sum", "chosen - rejected, sum", REWARDS + "test_against_torch"),
+    # GRPO.
+    Mutation("better-texts-not-clipped", "src/train/policy_loss.cpp", "token.clipped ? 0 : -ratio * advantage", "-ratio * advantage", TEXTS + "test_losses_against_torch"),
+    Mutation("temperature-of-texts-alone", "src/train/trainer.cpp", "config.logit_scale / options_.policy.temperature", "config.logit_scale", TEXTS + "test_losses_against_torch"),
+    Mutation("population-deviation", "src/train/policy_loss.cpp", "static_cast<double>(values.size() - 1)", "static_cast<double>(values.size())", "test_train_policy_loss"),
+    Mutation("texts-of-the-first-weights", "src/train/trainer_policy.cpp", "weights_as_file(layout_, frozen_, LoraWeights{*lora_, weights_})", "weights_as_file(layout_, frozen_)",
+             TEXTS + "test_an_adapter_and_its_reference"),
+    Mutation("reference-with-the-adapter", "src/train/trainer_policy.cpp", "of_reference ? TrunkPass(layout_, reference_, batch.tokens, true)", "of_reference && !lora_ ? TrunkPass(layout_, reference_, batch.tokens, true)",
+             TEXTS + "test_an_adapter_and_its_reference"),
+    Mutation("texts-by-rank", "src/tasks/train/rollouts.cpp", "seed_of(config_.batches.seed, step)", "seed_of(config_.batches.seed + texts.begin, step)", TEXTS + "test_ranks_threads_kills_and_stops_change_nothing"),
+    Mutation("equal-rewards-rounded", "src/train/policy_loss.cpp", "return reward == group.front(); })) continue;", "return reward == group.front(); })) {}", "test_train_policy_loss"),
+    Mutation("saved-between-iterations", "src/tasks/train/run.cpp", "if (at_border && curves_.step / every != saved_ / every) save();", "if (curves_.step / every != saved_ / every) save();",
+             TEXTS + "test_ranks_threads_kills_and_stops_change_nothing"),
     # Scores.
     Mutation("padding-scored", "include/magister/run/classified_token.h", "static_cast<std::int64_t>(ids[static_cast<std::size_t>(place)]) == pad_token_id", "false",
              "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     Mutation("head-of-the-vocabulary", "include/magister/model/partition.h", "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs())}",
              "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs() > 1 ? config.head_outputs() - 1 : 1)}", "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     # Encoders.
-    Mutation("encoder-reads-the-last-token", "src/tasks/score/run.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("encoder-reads-the-last-token", "src/run/classifier_logits.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("buckets-not-rounded-up", "src/model/cpu/encoder_model.cpp", "at::ceil(at::log(beyond", "at::floor(at::log(beyond", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("distances-turned-round", "src/model/cpu/encoder_model.cpp", "(span - bucket_LL).clamp(", "(span + bucket_LL).clamp(", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("token-types-left-out", "src/model/cpu/encoder_model.cpp", "if (types_XD_.defined()) sum +=", "if (false) sum +=", ENCODERS + "test_values_labels_and_tokens"),

@@ -1,6 +1,8 @@
 // Passes of the generator between claims and writes.
 #include "magister/run/generator_shard.h"
 
+#include <algorithm>
+
 #include "magister/core/error.h"
 #include "magister/model/rope.h"
 #include "magister/run/not_finite.h"
@@ -24,6 +26,13 @@ void check_positions(const ModelConfig& model, const std::string& length_place, 
       "{} is {} and max_new_tokens {}, together {}, but from {} positions on this model's rotary frequencies "
       "depend on a text's length (all keys in the cache would have to turn again); lower one of them",
       length_place, max_prompt_length, max_new_tokens, longest, shared);
+}
+
+std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,
+                            std::uint64_t max_sequences) {
+  const std::uint64_t a_text = (longest_text + KvPages::kSlots - 1) / KvPages::kSlots + 1;
+  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass) / model.page_bytes(tp_size);
+  return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * max_sequences, affordable)));
 }
 
 void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed,

@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "magister.train.state";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::int64_t kRewards = 3;
 
 std::optional<std::uint64_t> number_of(const std::string& text) {
   std::uint64_t number = 0;
@@ -61,7 +60,9 @@ void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
   tensors.push_back({"train.loss", at::from_blob(curves.loss.data(), {length}, at::kFloat)});
   tensors.push_back({"train.grad_norm", at::from_blob(curves.grad_norm.data(), {length}, at::kFloat)});
   if (!curves.rewards.empty())
-    tensors.push_back({"train.rewards", at::from_blob(curves.rewards.data(), {length, kRewards}, at::kFloat)});
+    tensors.push_back({"train.rewards",
+                       at::from_blob(curves.rewards.data(),
+                                     {length, static_cast<std::int64_t>(curves.rewards.size()) / length}, at::kFloat)});
 }
 
 std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates) {
@@ -130,7 +131,7 @@ class StateFile {
 };
 
 TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, at::Tensor& mean,
-                    at::Tensor& square, std::uint64_t& updates, const std::string& identity, bool of_pairs) {
+                    at::Tensor& square, std::uint64_t& updates, const std::string& identity, std::int64_t rewards) {
   StateFile file(path, identity);
   TrainingCurves curves;
   curves.step = file.number("step");
@@ -138,10 +139,10 @@ TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tenso
   file.require(curves.step > 0 && updates <= curves.step && curves.step < (1ull << 28), "has no sound metadata");
   const auto steps = static_cast<std::int64_t>(curves.step);
   for (const char* const name : {"train.loss", "train.grad_norm"}) file.require_shape(name, {steps});
-  if (of_pairs) file.require_shape("train.rewards", {steps, kRewards});
+  if (rewards > 0) file.require_shape("train.rewards", {steps, rewards});
   curves.loss.resize(curves.step);
   curves.grad_norm.resize(curves.step);
-  curves.rewards.resize(of_pairs ? curves.step * kRewards : 0);
+  curves.rewards.resize(curves.step * static_cast<std::uint64_t>(rewards));
   std::vector<NamedTensor> tensors;
   add_parameters(tensors, "model.", layout, weights);
   add_parameters(tensors, "exp_avg.", layout, mean);
@@ -213,16 +214,16 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
 }
 
 TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
-                                   bool of_pairs) {
+                                   std::int64_t rewards) {
   OptimizerState& state = trainer.optimizer();
-  return load(path, trainer.trained(), trainer.weights(), state.mean, state.square, state.updates, identity, of_pairs);
+  return load(path, trainer.trained(), trainer.weights(), state.mean, state.square, state.updates, identity, rewards);
 }
 
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
-                                    const std::string& identity, bool of_pairs) {
+                                    const std::string& identity, std::int64_t rewards) {
   OptimizerState state = new_optimizer_state(layout);
   flat_weights = at::zeros({layout.flat_size()}, at::kFloat);
-  return load(path, layout, flat_weights, state.mean, state.square, state.updates, identity, of_pairs);
+  return load(path, layout, flat_weights, state.mean, state.square, state.updates, identity, rewards);
 }
 
 }  // namespace magister

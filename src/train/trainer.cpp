@@ -24,6 +24,9 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       pool_(num_threads),
       frozen_(lora_ ? layout_.read(file) : at::Tensor()),
       weights_(lora_ ? lora_->first_values() : layout_.read(file, options.new_head)),
+      reference_(options.policy.beta == 0 ? at::Tensor()
+                 : lora_                  ? frozen_
+                                          : weights_.clone()),
       state_(new_optimizer_state(trained())) {}
 
 TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
@@ -35,7 +38,7 @@ HeadLossOptions Trainer::head_options() const {
   const ModelConfig& config = layout_.description().config;
   HeadLossOptions options;
   options.distill = options_.distill;
-  options.scaling = {config.logit_scale, config.final_logit_softcapping};
+  options.scaling = {config.logit_scale / options_.policy.temperature, config.final_logit_softcapping};
   return options;
 }
 
@@ -46,6 +49,7 @@ Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradie
   const Objective objective = options_.preference.objective;
   const auto losses = objective == Objective::kDpo      ? &Trainer::dpo_losses
                       : objective == Objective::kReward ? &Trainer::reward_losses
+                      : objective == Objective::kGrpo   ? &Trainer::policy_losses
                                                         : &Trainer::token_losses;
   at::Tensor hidden_gradient_TD;
   Outcome outcome = (this->*losses)(batch, pass, scale, hidden_gradient_TD, head_gradient);
@@ -162,19 +166,11 @@ Trainer::Outcome Trainer::reward_losses(const MicroBatch& batch, const TrunkPass
 
 std::vector<std::vector<double>> Trainer::sequence_logprobs(std::span<const MicroBatch> batches,
                                                             const std::function<void()>& alive) {
+  const std::vector<at::Tensor> logprobs = label_logprobs(batches, false, alive);
   std::vector<std::vector<double>> all(batches.size());
-  pool_.run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
-    const MicroBatch& batch = batches[static_cast<std::size_t>(index)];
-    HeadLossOptions options = head_options();
-    options.gradient = false;
-    at::Tensor none;
-    // Recomputing means that no graph is kept.
-    const HeadLossResult result =
-        head_loss(pass_of(batch, true).hidden_TD(), head(), batch.targets, options, 1.0, none);
-    for (const SequenceSum& sum : sums_of(batch, result.label_logprob_T))
-      all[static_cast<std::size_t>(index)].push_back(sum.logprob);
-    if (alive) alive();
-  });
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    for (const SequenceSum& sum : sums_of(batches[i], logprobs[i])) all[i].push_back(sum.logprob);
+  }
   return all;
 }
 
@@ -204,12 +200,17 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   const IndexRange range = micro_batches_of(num_micro_batches, world_.rank(), world_.size());
   MAGISTER_ASSERT(own.size() == range.size());
   StepResult result;
-  const bool of_pairs = options_.preference.objective != Objective::kTokens;
-  result.tokens = world_.sum(num_tokens(own, options_.preference.objective));
+  const Objective objective = options_.preference.objective;
+  const bool of_pairs = objective == Objective::kDpo || objective == Objective::kReward;
+  result.tokens = world_.sum(num_tokens(own, objective));
   MAGISTER_CHECK(result.tokens > 0, ExitCode::kInternal,
                  "a step of {} micro-batches has no token to learn from (its loss would be 0 / 0); report this",
                  num_micro_batches);
-  const double scale = 1.0 / static_cast<double>(of_pairs ? world_.sum(num_pairs(own)) : result.tokens);
+  const auto tokens = static_cast<double>(result.tokens);
+  // Of GRPO every text brings its own.
+  const double scale = objective == Objective::kGrpo ? 1.0
+                       : of_pairs                    ? 1.0 / static_cast<double>(world_.sum(num_pairs(own)))
+                                                     : 1.0 / tokens;
   GradientTree tree(world_, num_micro_batches, options_.fast_sums);
   std::vector<Outcome> outcomes(own.size());
   pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
@@ -227,6 +228,8 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
     result.rewards.chosen += all[i].rewards.chosen * scale;
     result.rewards.rejected += all[i].rewards.rejected * scale;
     result.rewards.accuracy += all[i].rewards.accuracy * scale;
+    result.policy.kl += all[i].policy.kl / tokens;
+    result.policy.clipped += all[i].policy.clipped / tokens;
     if (all[i].finite == 0) result.not_finite.push_back(i);
   }
   if (result.not_finite.empty()) gradient = tree.sum(trained().flat_size());

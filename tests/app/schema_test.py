@@ -61,6 +61,9 @@ GOOD = {
         {"task": "score", "name": "v", "dataset": {"path": "x"}, "answers": "g", "score": {"verifier": "regex", "pattern": "a", "match": "last", "answer": "b"}},
         {"task": "score", "name": "w", "dataset": {"path": "x"}, "score": {"verifier": "math", "rule": "boxed", "completion": "c"}},
         {"task": "evaluate", "name": "e", "scores": ["v", "w"], "evaluate": {"pass_at": [1, 2], "majority_at": 1, "majority_ties": "share", "threshold": 0.25}},
+        {"task": "train", "name": "o", "model": {"path": "m"}, "objective": "grpo", "dataset": {"path": "x", "text": "q"},
+         "grpo": {"num_generations": 4, "max_new_tokens": 16, "temperature": 0.9, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1, "loss_type": "grpo", "beta": 0.1,
+                  "epsilon": 0.1, "epsilon_high": 0.28, "scale_rewards": "batch", "num_iterations": 2, "log_completions": True, "reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -91,6 +94,8 @@ BAD = [
     ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
     ("tasks.11.dpo.loss_type", "kto"), ("tasks.11.dpo.beta", -1), ("tasks.11.dpo.label_smoothing", 0.5), ("tasks.11.dpo.truncation_mode", "middle"), ("tasks.11.dpo.betas", 1),
     ("tasks.11.dataset.chosen", []), ("tasks.12.reward.center_rewards_coefficient", -1), ("tasks.12.dataset.margins", "m"),
+    ("tasks.13.grpo.num_generations", 1), ("tasks.13.grpo.epsilon", -0.1), ("tasks.13.grpo.loss_type", "ppo"), ("tasks.13.grpo.beta", -1), ("tasks.13.grpo.scale_rewards", "all"),
+    ("tasks.13.grpo.num_iterations", 0), ("tasks.13.grpo.reward.verifier", "exakt"), ("tasks.13.grpo.reward.pattern", []), ("tasks.13.grpo.log_completions", "all"), ("tasks.13.grpo.max_completion_length", 9),
 ]
 
 

@@ -11,6 +11,7 @@ import time
 import unittest
 
 import evaluate_test
+import grpo_test
 import preference_test
 import score_test
 import train_test
@@ -44,13 +45,17 @@ class FailPoints(unittest.TestCase):
         preference_test.Preference.write(preference_test.pairs(6), preferred.data)
         evaluated = World(cls.scratch.name + "/evaluated", records=1, model="none", text=evaluate_test.SHORT, results=("evaluation.h5",))
         evaluate_test.write_solutions(evaluated.data)
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated)}
-        cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred, cls.evaluated = teacher, chain, scored, trained, preferred, evaluated
+        written = World(cls.scratch.name + "/written", records=3, model=teacher.model, text=grpo_test.EXPERIMENT.replace("steps: 8", "steps: 3"), results=("student.h5",))
+        written.data.write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(grpo_test.PROMPTS)))
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written)}
+        cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred, cls.evaluated, cls.written = teacher, chain, scored, trained, preferred, evaluated, written
 
     def choose(self, name):
         """The experiment that comes by the fail point."""
         self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
-                      else self.evaluated if name.startswith(("score.verify.", "evaluate.")) else self.scored if name.startswith("score.") else self.preferred if name.startswith("train.reference.") else self.trained if name.startswith("train.") else self.teacher)
+                      else self.evaluated if name.startswith(("score.verify.", "evaluate.")) else self.scored if name.startswith("score.")
+                      else self.preferred if name.startswith("train.reference.") else self.written if name.startswith("train.rollout.")
+                      else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 
     def finish(self, what, ranks):

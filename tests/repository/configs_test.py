@@ -93,7 +93,9 @@ class Configs(unittest.TestCase):
                     document["tasks"][0].update(objective="distill", teacher={one: "x"}, distill={"loss": "js"})
                     path.write_text(json.dumps(document))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
-                for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"})):
+                for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"}),
+                                             (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}), {"text": "q"}),
+                                             (dict(objective="grpo", grpo={"reward": {"model": "x"}}), {"text": "q"})):
                     whole = yaml.safe_load((ROOT / "configs/dpo.yaml").read_text())
                     task = whole["tasks"][0]
                     del task["dpo"], task["train"]
@@ -105,7 +107,7 @@ class Configs(unittest.TestCase):
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith(shared)}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "train.dpo.loss_type", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)

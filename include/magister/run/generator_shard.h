@@ -17,6 +17,11 @@ namespace magister {
 void check_positions(const ModelConfig& model, const std::string& length_place, std::uint64_t max_prompt_length,
                      std::uint64_t max_new_tokens);
 
+// Pages of keys and values for max_sequences texts of longest_text tokens with their prompts, or as many as fit into the cache's budget, but
+// always enough for one text. Local.
+std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,
+                            std::uint64_t max_sequences);
+
 class GeneratorShard : public ShardModel {
  public:
   using ShardModel::ShardModel;

@@ -16,7 +16,7 @@ namespace magister {
 struct TrainingCurves {
   std::uint64_t step = 0;              // steps that are done
   std::vector<float> loss, grad_norm;  // [step]; not finite where a step was skipped
-  // Of pairs, [step][3]: mean rewards of chosen and rejected answers, accuracy.
+  // [step][width], the width given by whoever saves and loads them. Of pairs 3: mean rewards of chosen and rejected answers, accuracy.
   std::vector<float> rewards;
   // Steps at the end of the curves that were skipped.
   std::uint64_t skipped_in_a_row() const;
@@ -31,11 +31,11 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
                          const std::string& identity, std::uint64_t keep);
 
 // Throws Error(kData) for a file that is cut, changed, or of a newer version, Error(kConfig) for another experiment's. Local.
-// of_pairs: it has curves of rewards.
+// rewards: the width of the curves of rewards; 0: it has none.
 TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
-                                   bool of_pairs);
+                                   std::int64_t rewards);
 // The weights alone, into a flat tensor.
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
-                                    const std::string& identity, bool of_pairs);
+                                    const std::string& identity, std::int64_t rewards);
 
 }  // namespace magister

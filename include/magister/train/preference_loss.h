@@ -11,7 +11,8 @@ namespace magister {
 enum class Objective {
   kTokens,  // language models and distillation: a loss of every token
   kDpo,
-  kReward
+  kReward,
+  kGrpo  // texts of the policy's own, with an advantage each (policy_loss.h)
 };
 
 struct PreferenceOptions {

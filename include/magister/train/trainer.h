@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "magister/train/micro_gradient.h"
 #include "magister/train/optimizer.h"
 #include "magister/train/parameters.h"
+#include "magister/train/policy_loss.h"
 #include "magister/train/preference_loss.h"
 #include "magister/train/trunk.h"
 
@@ -32,10 +34,20 @@ struct Pair {
   std::int64_t chosen_row = 0, rejected_row = 0;        // rows of the batch that the rewards are read from
 };
 
+// A sequence of a batch of GRPO: a prompt, and behind it the text that was written, whose tokens have labels.
+struct PolicyText {
+  double advantage = 0;
+  double token_weight = 0;  // of each of its tokens in the step's loss
+};
+
 struct MicroBatch {
   TrainBatch tokens;
   HeadLossTargets targets;
-  std::vector<Pair> pairs{};  // of DPO, where targets has the answers' labels, and of reward models
+  std::vector<Pair> pairs{};        // of DPO, where targets has the answers' labels, and of reward models
+  std::vector<PolicyText> texts{};  // of GRPO, by sequence
+  // Of GRPO, as label_logprobs() gives them, f32: when the texts were written, undefined: they are these weights' own; and by the reference,
+  // undefined: there is none.
+  at::Tensor old_logprob_T{}, reference_logprob_T{};
   // Fills in the teacher's rows, which are large, when the micro-batch is computed; empty: there are none. Any thread.
   std::function<void(HeadLossTargets&)> read_teacher{};
 };
@@ -43,7 +55,8 @@ struct MicroBatch {
 struct TrainerOptions {
   OptimizerOptions optimizer;
   DistillOptions distill;           // of `lm` and DPO: weight 0, lm_weight 1
-  PreferenceOptions preference;     // of pairs
+  PreferenceOptions preference;     // of pairs; its objective is that of the training
+  PolicyOptions policy;             // of GRPO
   NewHead new_head;                 // of a reward model that begins as a language model
   bool recompute = false;           // gradient checkpointing by layer
   bool fast_sums = false;           // gradients of the ranks are added in any order
@@ -56,9 +69,16 @@ struct PairRewards {
   double accuracy = 0;  // part of the pairs whose chosen answer has the higher reward
 };
 
+// Means over the tokens of a step of GRPO.
+struct PolicyMeans {
+  double kl = 0;       // k3 against the reference, nats
+  double clipped = 0;  // part of the tokens whose ratio has no gradient
+};
+
 struct StepResult {
   double loss = 0;           // mean over the tokens that are learnt from, or over the pairs
   PairRewards rewards;       // of pairs
+  PolicyMeans policy;        // of GRPO
   double grad_norm = 0;      // before clipping
   bool skipped = false;      // loss or gradient was not finite: weights and moments are as before
   std::uint64_t tokens = 0;  // that are learnt from, over all ranks
@@ -86,6 +106,13 @@ class Trainer {
   std::vector<std::vector<double>> sequence_logprobs(std::span<const MicroBatch> batches,
                                                      const std::function<void()>& alive = {});
 
+  // The labels' log-probabilities of each micro-batch [T], nats, f32, NaN in rows without a label; with the temperature of the policy. Of the
+  // weights as they are, or of GRPO's reference. Several at once, likewise. Local.
+  std::vector<at::Tensor> label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
+                                         const std::function<void()>& alive = {});
+  // The model with the weights as they are; refers to this. Local.
+  std::unique_ptr<TensorFile> weights_file() const;
+
   const ParameterLayout& layout() const { return layout_; }
   // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
@@ -97,6 +124,7 @@ class Trainer {
     double loss = 0;      // sum over the tokens, times scale
     double finite = 1.0;  // 0: the loss or a gradient is not
     PairRewards rewards;  // sums over the pairs
+    PolicyMeans policy;   // sums over the tokens
   };
   Outcome run(const MicroBatch& batch, double scale, MicroGradient& gradient) const;
   // What the head makes of a pass: loss and rewards, the gradient of the hidden states, and the head's own, which is added.
@@ -105,6 +133,8 @@ class Trainer {
   Outcome dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
                      at::Tensor& head_gradient) const;
   Outcome reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
+                        at::Tensor& head_gradient) const;
+  Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
                         at::Tensor& head_gradient) const;
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
   at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
@@ -119,6 +149,7 @@ class Trainer {
   ThreadPool pool_;
   at::Tensor frozen_;  // the model's weights beside an adapter
   at::Tensor weights_;
+  at::Tensor reference_;  // of GRPO with beta: the model's weights before the first step
   OptimizerState state_;
 };
 

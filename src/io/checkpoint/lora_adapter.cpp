@@ -56,9 +56,10 @@ void add_columns(float* weight, const float* b, const float* a, std::int64_t ran
   }
 }
 
-// weight += scale * B A. Each number is summed over the rank in order with fused multiply-adds, whatever window it stands in. Columns are
-// outside, so that those of A stay in the first cache for all rows of a strip.
-void add_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) {
+}  // namespace
+
+// Columns are outside, so that those of A stay in the first cache for all rows of a strip.
+void add_lora_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale) {
   const std::int64_t N = weight_NK.size(0), K = a_RK.size(1), R = a_RK.size(0);
   float* const weight = weight_NK.data_ptr<float>();
   const float *const b = b_NR.const_data_ptr<float>(), *const a = a_RK.const_data_ptr<float>();
@@ -77,6 +78,8 @@ void add_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor
     }
   }
 }
+
+namespace {
 
 class MergedFile final : public TensorFile {
  public:
@@ -121,7 +124,7 @@ class MergedFile final : public TensorFile {
       const std::int64_t rows = std::min(kStripRows, row_end - row_begin - row);
       at::Tensor weight_NK = at::empty({rows, K}, at::kFloat);
       model_->read(name, row_begin + row, row_begin + row + rows, column_begin, column_end, weight_NK);
-      add_product(weight_NK, b_NR.narrow(0, row, rows), a_RK, static_cast<float>(config_.scale()));
+      add_lora_product(weight_NK, b_NR.narrow(0, row, rows), a_RK, static_cast<float>(config_.scale()));
       out.narrow(0, row, rows).copy_(weight_NK);
     }
   }

@@ -109,10 +109,7 @@ class Writer final : public GeneratorShard {
 
 std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const GenerateConfig& config, const PassShape& pass,
                              std::uint64_t longest_prompt) {
-  const auto pages_for = [](std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; };
-  const std::uint64_t a_text = pages_for(longest_prompt + config.max_new_tokens) + 1;
-  const std::uint64_t affordable = model.cache_budget_bytes(tp_size, pass) / model.page_bytes(tp_size);
-  return static_cast<std::int64_t>(std::max(a_text + 1, std::min(a_text * config.max_sequences, affordable)));
+  return pages_of_texts(model, tp_size, pass, longest_prompt + config.max_new_tokens, config.max_sequences);
 }
 
 void run_generate_units(const GenerateRun& run) {

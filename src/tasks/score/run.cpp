@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "magister/core/fail_point.h"
-#include "magister/device/upload.h"
-#include "magister/run/classified_token.h"
+#include "magister/run/classifier_logits.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/sequence_passes.h"
 #include "magister/run/shard_threads.h"
@@ -21,11 +20,6 @@ namespace magister {
 namespace {
 
 using Sequences = std::vector<std::vector<TokenId>>;
-
-// The token that stands for the record: an encoder's first, else the last that is not padding.
-std::int64_t read_token(const std::vector<TokenId>& ids, const ModelConfig& config) {
-  return config.encoder ? 0 : static_cast<std::int64_t>(classified_token(ids, config.pad_token_id));
-}
 
 at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
   switch (function) {
@@ -86,19 +80,11 @@ class ScoreShard final : public ShardModel {
   }
 
   at::Tensor pass(const Sequences& sequences) {
-    const PackedBatch batch = pack_sequences(sequences);
-    const at::Tensor hidden_TD = model_.forward(batch, [this] {
+    return classifier_logits(model_, sequences, [this] {
       fail_point("score.layer");
       watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
       return stop_agreed();
     });
-    if (!hidden_TD.defined()) return {};
-    std::vector<std::int64_t> rows;
-    rows.reserve(sequences.size());
-    for (std::size_t i = 0; i < sequences.size(); ++i)
-      rows.push_back(batch.cu_seqlens[i] + read_token(sequences[i], model_.config()));
-    const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
-    return model_.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
   }
 
   // Every shard finds the same record, so all look for the layer together.
@@ -107,7 +93,7 @@ class ScoreShard final : public ShardModel {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       if (good_S[static_cast<std::int64_t>(i)].item<bool>()) continue;
       refuse_not_finite(model_, record_words(base_.file, unit.samples.begin + i),
-                        static_cast<std::uint64_t>(read_token(sequences[i], model_.config())), sequences[i]);
+                        static_cast<std::uint64_t>(classifier_token(sequences[i], model_.config())), sequences[i]);
     }
   }
 

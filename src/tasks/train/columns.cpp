@@ -21,6 +21,39 @@ ColumnSpec of_steps_column(std::uint64_t steps, const char* path, ColumnType typ
   return {path, type, steps, 0, comment, units, ColumnSpec::Extent::kSamples};
 }
 
+// A column of f32 that only some objectives have, and what a step says there.
+struct Curve {
+  const char* path;
+  const char* comment;
+  float (*value)(const StepRow&);
+  const char* units = "";
+};
+
+// TRL's names: reward, reward_std, kl, clip_ratio/region_mean, completions/mean_length, completions/clipped_ratio.
+const Curve kPolicyColumns[] = {
+    {"/train/reward", "mean reward of the texts that the step learnt from",
+     [](const StepRow& row) { return row.policy.reward; }},
+    {"/train/reward_std", "mean over the prompts of the standard deviation (n - 1) of their texts' rewards",
+     [](const StepRow& row) { return row.policy.reward_std; }},
+    {"/train/kl",
+     "mean over the tokens of k3 between the model and the one that the training began with; 0 where grpo.beta is",
+     [](const StepRow& row) { return row.policy.kl; }, "nat"},
+    {"/train/clip_ratio", "part of the tokens whose ratio was clipped, so that they have no gradient",
+     [](const StepRow& row) { return row.policy.clip_ratio; }},
+    {"/train/completion_length", "mean number of tokens of the texts, the end token included",
+     [](const StepRow& row) {
+       return static_cast<float>(static_cast<double>(row.policy.tokens) / static_cast<double>(row.policy.texts));
+     }},
+    {"/train/truncated", "part of the texts that grpo.max_new_tokens ended",
+     [](const StepRow& row) { return row.policy.truncated; }}};
+
+std::vector<ColumnSpec> policy_columns(std::uint64_t steps) {
+  std::vector<ColumnSpec> columns;
+  for (const Curve& curve : kPolicyColumns)
+    columns.push_back(of_steps_column(steps, curve.path, ColumnType::kF32, curve.comment, curve.units));
+  return columns;
+}
+
 constexpr const char* kRewards[] = {"/train/rewards_chosen", "/train/rewards_rejected", "/train/rewards_accuracy",
                                     "/train/rewards_margin"};
 
@@ -68,19 +101,20 @@ void write_column(ResultsFile& file, const char* path, std::uint64_t count, cons
 }  // namespace
 
 std::uint64_t train_results_bytes(std::uint64_t num_steps) {
-  return num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 16) + 8 + (num_steps / kUnitSteps + 1) * 13 + 8;
+  return num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 24) + 8 + (num_steps / kUnitSteps + 1) * 13 + 8;
 }
 
 void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps,
-                         bool of_pairs) {
+                         Objective objective) {
   const std::uint64_t n = steps.size(), units = (n + kUnitSteps - 1) / kUnitSteps;
   std::vector<std::uint64_t> offset = {0};
   for (const StepRow& step : steps) offset.push_back(offset.back() + step.tokens);
   ResultsSpec spec;
   spec.columns = train_columns(n);
-  if (of_pairs) {
-    for (ColumnSpec& column : reward_columns(n)) spec.columns.push_back(std::move(column));
-  }
+  const bool of_pairs = objective == Objective::kDpo || objective == Objective::kReward;
+  const bool of_prompts = objective == Objective::kGrpo;
+  for (ColumnSpec& column : of_pairs ? reward_columns(n) : of_prompts ? policy_columns(n) : std::vector<ColumnSpec>())
+    spec.columns.push_back(std::move(column));
   spec.attributes = attributes;
   spec.attributes.emplace_back("num_samples", n);
   spec.attributes.emplace_back("num_tokens", offset.back());
@@ -103,6 +137,10 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   write_column<float>(file, "/train/lr", n, [&](std::uint64_t i) { return steps[i].lr; });
   write_column<float>(file, "/train/grad_norm", n, [&](std::uint64_t i) { return steps[i].grad_norm; });
   write_column<std::uint64_t>(file, "/train/tokens", n, [&](std::uint64_t i) { return steps[i].tokens; });
+  if (of_prompts) {
+    for (const Curve& curve : kPolicyColumns)
+      write_column<float>(file, curve.path, n, [&](std::uint64_t i) { return curve.value(steps[i]); });
+  }
   if (of_pairs) {
     const auto reward = [&](std::uint64_t i, int which) {
       const PairRewards& of = steps[i].rewards;
@@ -127,12 +165,16 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
 namespace {
 
 bool has_rewards(const ResultsReader& file) { return file.find(kRewards[0]) != nullptr; }
+bool has_policy(const ResultsReader& file) { return file.find(kPolicyColumns[0].path) != nullptr; }
 
 bool has_curves(const ResultsReader& file, FaultList& faults) {
   bool all = true;
   std::vector<ColumnSpec> columns = train_columns(file.num_samples());
   if (has_rewards(file)) {
     for (ColumnSpec& column : reward_columns(file.num_samples())) columns.push_back(std::move(column));
+  }
+  if (has_policy(file)) {
+    for (ColumnSpec& column : policy_columns(file.num_samples())) columns.push_back(std::move(column));
   }
   for (const ColumnSpec& wanted : columns) {
     const ColumnSpec* const column = file.find(wanted.path);
@@ -155,6 +197,20 @@ void check_rewards(const ResultsReader& file, std::uint64_t first, std::uint64_t
   }
 }
 
+// kl may be not finite where a step was skipped.
+void check_policy(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
+  const auto column = [&](const char* path) { return file.rows<float>(path, first, count); };
+  const auto deviation = column("/train/reward_std"), clipped = column("/train/clip_ratio"),
+             truncated = column("/train/truncated"), length = column("/train/completion_length");
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (!(deviation[i] >= 0)) faults.add("the deviation of the rewards of step {} is {}", first + i + 1, deviation[i]);
+    for (const float part : {clipped[i], truncated[i]}) {
+      if (!(part >= 0 && part <= 1.000001f)) faults.add("a part of step {} is {}", first + i + 1, part);
+    }
+    if (!(length[i] >= 1)) faults.add("the texts of step {} have {} tokens on average", first + i + 1, length[i]);
+  }
+}
+
 void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::uint64_t first = unit.samples.begin, count = unit.samples.size();
   const auto step = file.rows<std::uint64_t>("/train/step", first, count);
@@ -169,6 +225,7 @@ void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults)
     if (!(lr[i] >= 0) || !std::isfinite(lr[i])) faults.add("the learning rate of step {} is {}", first + i + 1, lr[i]);
   }
   if (has_rewards(file)) check_rewards(file, first, count, faults);
+  if (has_policy(file)) check_policy(file, first, count, faults);
 }
 
 }  // namespace

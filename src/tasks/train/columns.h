@@ -8,6 +8,7 @@
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
 #include "magister/train/trainer.h"
+#include "tasks/train/policy_steps.h"
 
 namespace magister {
 
@@ -15,12 +16,13 @@ struct StepRow {
   float loss = 0, lr = 0, grad_norm = 0;
   std::uint64_t tokens = 0;
   PairRewards rewards{};
+  PolicyCurve policy{};
 };
 // Upper bound of the file.
 std::uint64_t train_results_bytes(std::uint64_t num_steps);
-// The whole file, from attributes without num_samples and num_tokens. of_pairs: with columns of the rewards. Local, one rank.
+// The whole file, from attributes without num_samples and num_tokens; of pairs and of GRPO with columns of the rewards. Local, one rank.
 void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps,
-                         bool of_pairs);
+                         Objective objective);
 
 extern const ResultsSchema kTrainSchema;
 

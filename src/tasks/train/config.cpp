@@ -1,6 +1,7 @@
 // The keys of `task: train`, in the order in which the resolved experiment shows them; names and defaults of Hugging Face's Trainer and TRL.
 #include "tasks/train/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "magister/core/error.h"
@@ -94,7 +95,10 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   BatchOptions& batches = config.batches;
   batches.epochs = node.number("epochs", 3.0, 1e-6, 1e6);
   if (const auto steps = node.optional_integer("steps", 1, 1 << 28)) batches.steps = static_cast<std::uint64_t>(*steps);
-  const auto tokens = node.optional_integer("batch_tokens", 1, std::int64_t{1} << 40);
+  ConfigNode of_known = node.only_if(!config.of_prompts(),
+                                     "is given with objective: grpo (a step takes whole groups of texts whose lengths "
+                                     "nobody knows before); name global_batch");
+  const auto tokens = of_known.optional_integer("batch_tokens", 1, std::int64_t{1} << 40);
   if (tokens) batches.batch_tokens = static_cast<std::uint64_t>(*tokens);
   ConfigNode of_sequences = node.only_if(
       !tokens,
@@ -104,13 +108,16 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
     batches.micro_batch = static_cast<std::uint64_t>(*sequences);
   batches.max_length = whole(node, "max_length", 1024, 2, 1 << 24);
   config.length_place = node.place("max_length");
-  ConfigNode of_single =
-      node.only_if(!config.of_pairs(), "is given with pairs of answers (a pair is not divided or joined); remove it");
+  ConfigNode of_single = node.only_if(
+      !config.of_pairs() && !config.of_prompts(),
+      config.of_pairs() ? "is given with pairs of answers (a pair is not divided or joined); remove it"
+                        : "is given with objective: grpo (every text stands behind its own prompt); remove it");
   batches.packing = of_single.boolean("packing", false);
   batches.shuffle = node.boolean("shuffle", true);
-  ConfigNode of_texts =
-      node.only_if(!config.distills,
-                   "is given with objective: distill (the teacher's file holds the tokens as they are); remove it");
+  ConfigNode of_texts = node.only_if(
+      !config.distills && !config.of_prompts(),
+      config.distills ? "is given with objective: distill (the teacher's file holds the tokens as they are); remove it"
+                      : "is given with objective: grpo (the model writes on after a prompt); remove it");
   config.append_eos = of_texts.boolean("append_eos", true);
   node.also_called("epochs", {"num_train_epochs"});
   node.also_called("steps", {"max_steps"});
@@ -118,6 +125,39 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   node.also_called("batch_tokens", {"max_tokens", "tokens_per_batch"});
   node.also_called("micro_batch", {"per_device_train_batch_size"});
   node.also_called("max_length", {"max_seq_length", "block_size"});
+}
+
+// A step of the plan takes prompts; global_batch and steps count texts and updates, as TRL's do.
+void count_in_prompts(ConfigNode& task, ConfigNode& section, TrainConfig& config) {
+  const GrpoConfig& grpo = config.grpo;
+  BatchOptions& batches = config.batches;
+  if (batches.global_batch % grpo.num_generations != 0) {
+    section.reject(
+        "global_batch",
+        "{} texts are not whole groups of {} (a text is compared with the others of its prompt); choose a multiple of "
+        "grpo.num_generations",
+        batches.global_batch, grpo.num_generations);
+  }
+  if (grpo.max_new_tokens >= batches.max_length) {
+    section.reject(
+        "max_length",
+        "{} tokens of prompt and text, of which grpo.max_new_tokens takes {} (no token is left for a prompt); raise "
+        "max_length, or lower grpo.max_new_tokens",
+        batches.max_length, grpo.max_new_tokens);
+  }
+  if (grpo.reduction == PolicyReduction::kBnpo && batches.micro_batch == 0) {
+    section.reject(
+        "micro_batch",
+        "auto with loss_type: bnpo (its loss is the mean over micro-batches of each one's mean, so their size decides "
+        "it); set micro_batch");
+  }
+  if (!config.dataset.tokens_field.empty())
+    task.reject("dataset",
+                "tokens with objective: grpo (rewards are read from texts); name a field with text or messages");
+  config.steps = batches.steps;
+  batches.steps = (batches.steps + grpo.num_iterations - 1) / grpo.num_iterations;
+  batches.global_batch = std::max<std::uint64_t>(1, batches.global_batch / grpo.num_generations);
+  if (grpo.reward.has_answers()) config.dataset.whole_record = true;
 }
 
 void read_optimizer(ConfigNode node, TrainConfig& config) {
@@ -184,15 +224,20 @@ std::uint64_t TrainConfig::warmup_steps(std::uint64_t total_steps) const {
   return static_cast<std::uint64_t>(warmup >= 1 ? warmup : std::ceil(warmup * static_cast<double>(total_steps)));
 }
 
+std::uint64_t TrainConfig::updates(std::uint64_t plan_steps) const {
+  return !of_prompts() ? plan_steps : steps > 0 ? steps : plan_steps * grpo.num_iterations;
+}
+
 TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experiment) {
   TrainConfig config;
   config.name = read_task_name(node, "student");
   config.model = read_task_model(node, experiment, true);
   config.batches.seed = experiment.seed;
-  const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward"}, "lm");
+  const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward", "grpo"}, "lm");
   config.distills = objective == "distill";
   config.trainer.preference.objective = objective == "dpo"      ? Objective::kDpo
                                         : objective == "reward" ? Objective::kReward
+                                        : objective == "grpo"   ? Objective::kGrpo
                                                                 : Objective::kTokens;
   ConfigNode of_lm = node.only_if(
       !config.distills,
@@ -201,13 +246,18 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   read_distillation(node, config);
   read_dpo(node, config);
   read_reward(node, config);
+  config.grpo = read_grpo(node, config.of_prompts(), config.trainer.policy);
   node.one_of({"dataset", "teacher"});
-  ConfigNode of_chats = of_lm.only_if(
-      !config.dataset.messages_field.empty(),
-      "is given without chats (only in a chat something is the assistant's); name the chats with dataset.messages");
+  ConfigNode of_chats =
+      of_lm.only_if(!config.dataset.messages_field.empty() && !config.of_prompts(),
+                    config.of_prompts()
+                        ? "is given with objective: grpo (all that the model writes is learnt, and no more); remove it"
+                        : "is given without chats (only in a chat something is the assistant's); name the chats with "
+                          "dataset.messages");
   config.assistant_only = of_chats.boolean("assistant_only_loss", false);
   ConfigNode section = node.section("train");
   read_batches(section, config);
+  if (config.of_prompts()) count_in_prompts(node, section, config);
   read_optimizer(section.section("optimizer"), config);
   read_adapter(section, config);
   refuse_what_is_not_there(section);

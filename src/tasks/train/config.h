@@ -11,6 +11,7 @@
 #include "magister/run/task_kinds.h"
 #include "magister/train/batch_plan.h"
 #include "magister/train/trainer.h"
+#include "tasks/train/grpo_config.h"
 #include "tasks/train/pairs.h"
 
 namespace magister {
@@ -29,7 +30,9 @@ struct TrainConfig {
   bool assistant_only = false;  // of chats: learn the assistant's tokens alone
   bool append_eos = true;       // to texts
   TruncationMode truncation = TruncationMode::kKeepStart;  // of `dpo`
-  BatchOptions batches;
+  GrpoConfig grpo;
+  BatchOptions batches;     // of GRPO in prompts
+  std::uint64_t steps = 0;  // of GRPO, as `steps` says; 0: as epochs say
   TrainerOptions trainer;
   LrSchedule schedule = LrSchedule::kLinear;
   double warmup = 0;  // below 1: a part of all steps; else steps
@@ -38,7 +41,13 @@ struct TrainConfig {
 
   Objective objective() const { return trainer.preference.objective; }
   // A record is two answers to one prompt.
-  bool of_pairs() const { return objective() != Objective::kTokens; }
+  bool of_pairs() const { return objective() == Objective::kDpo || objective() == Objective::kReward; }
+  // A record is a prompt, and what is learnt is written on the way.
+  bool of_prompts() const { return objective() == Objective::kGrpo; }
+  // Updates of a plan whose steps are those of `batches`.
+  std::uint64_t updates(std::uint64_t plan_steps) const;
+  // Tokens of the longest prompt beside which a text still fits into max_length.
+  std::uint64_t longest_prompt() const { return batches.max_length - grpo.max_new_tokens; }
   // Whether the working file marks the tokens that are learnt.
   bool marks() const { return assistant_only || distills || objective() == Objective::kDpo; }
   std::uint64_t warmup_steps(std::uint64_t total_steps) const;

@@ -36,7 +36,9 @@ TrainingData::TrainingData(const ResultsFile& file, std::uint64_t num_samples, c
                    "--fresh",
                    i, offset_[i], offset_[i + 1]);
     const auto length = static_cast<std::uint32_t>(offset_[i + 1] - offset_[i]);
-    std::uint32_t labels = objective_ == Objective::kReward ? length : length > 0 ? length - 1 : 0;
+    const bool all =
+        objective_ == Objective::kReward || objective_ == Objective::kGrpo;  // of a prompt nothing is learnt
+    std::uint32_t labels = all ? length : length > 0 ? length - 1 : 0;
     if (marked_ && length > 0) {
       labels = 0;
       const auto marks = rows<std::uint8_t>(file, "/tokens/assistant", offset_[i], length);
@@ -93,11 +95,15 @@ MicroBatch TrainingData::micro_batch(const Samples& items) const {
       ++labels;
     }
   }
-  if (objective_ != Objective::kTokens) add_pairs(items, batch);
+  if (of_pairs()) add_pairs(items, batch);
   if (teacher_ != nullptr) {
     batch.read_teacher = [this, samples](HeadLossTargets& targets) { read_teacher(samples, targets); };
   }
   return batch;
+}
+
+std::vector<TokenId> TrainingData::tokens(std::uint64_t sample) const {
+  return rows<TokenId>(file_, "/tokens/id", offset_[sample], lengths_[sample]);
 }
 
 void TrainingData::add_pairs(const Samples& items, MicroBatch& batch) const {

@@ -31,13 +31,16 @@ class TrainingData {
   // Tokens and labels; what fills in the teacher's rows reads them when it is called, sample by sample.
   MicroBatch micro_batch(const Samples& items) const;
   std::string key(std::uint64_t item) const;  // safe to print
+  // Of one sample, all that the file has.
+  std::vector<TokenId> tokens(std::uint64_t sample) const;
 
   // Of pairs, before micro_batch(): by sample what the reference model says of it, by pair the margin; empty: 0.
   void set_references(std::vector<double> logprobs) { references_ = std::move(logprobs); }
   void set_margins(std::vector<double> margins) { margins_ = std::move(margins); }
 
  private:
-  std::uint64_t per_item() const { return objective_ == Objective::kTokens ? 1 : 2; }
+  bool of_pairs() const { return objective_ == Objective::kDpo || objective_ == Objective::kReward; }
+  std::uint64_t per_item() const { return of_pairs() ? 2 : 1; }
   void add_pairs(const Samples& items, MicroBatch& batch) const;
   void read_teacher(const Samples& samples, HeadLossTargets& targets) const;
 

@@ -14,6 +14,7 @@
 #include "magister/train/checkpoint.h"
 #include "magister/train/gradient_tree.h"
 #include "tasks/train/data.h"
+#include "tasks/train/policy_steps.h"
 #include "tasks/train/reference.h"
 
 namespace magister {
@@ -33,6 +34,7 @@ class Training {
         data_(run.file, numbers.num_samples, work.config,
               work.config.trainer.distill.weight > 0 ? work.teacher : nullptr, work.pad_token_id),
         plan_(data_.lengths(), work.config.batches),
+        steps_(work.config.updates(plan_.num_steps())),
         trainer_(load()) {
     MAGISTER_CHECK(
         plan_.num_samples() > 0 || !work.config.distills, ExitCode::kData,
@@ -55,24 +57,28 @@ class Training {
                   work.config.of_pairs() ? "an answer without a token to learn from, or longer than train.max_length"
                                          : "no token to learn from");
     }
-    if (speaks() && work.config.warmup_steps(plan_.num_steps()) >= plan_.num_steps()) {
+    if (speaks() && work.config.warmup_steps(steps_) >= steps_) {
       log_warning("{}: train.optimizer.warmup takes all {} steps, so the learning rate never reaches {}; lower it",
-                  work.config.name, plan_.num_steps(), work.config.trainer.optimizer.lr);
+                  work.config.name, steps_, work.config.trainer.optimizer.lr);
     }
+    if (work.config.of_prompts()) policy_.emplace(run, world_, work.config, data_, trainer_, work.texts);
   }
 
   void run() {
     if (!compare_with_reference()) return;
     if (work_.read_margins) data_.set_margins(work_.read_margins());
     resume();
-    while (curves_.step < plan_.num_steps()) {
-      if (stop_agreed()) {
+    const std::uint64_t every = work_.config.save_every;
+    while (curves_.step < steps_) {
+      // Texts are not kept in states: those that several updates learn from are written by the weights before the first of them.
+      const bool at_border = curves_.step % iterations() == 0;
+      if (at_border && curves_.step / every != saved_ / every) save();
+      if ((at_border && stop_agreed()) || !step()) {
         save();
         return;
       }
-      step();
-      if (curves_.step % work_.config.save_every == 0 || curves_.step == plan_.num_steps()) save();
     }
+    save();
     if (!run_.group.is_leader()) return;
     UnitWriter writer(run_.file, run_.work.tickets);
     while (const auto index = run_.work.tickets.claim()) writer.submit(run_.file.unit(*index), {});
@@ -103,35 +109,52 @@ class Training {
     return logprobs.has_value();
   }
 
+  std::uint64_t iterations() const { return policy_ ? work_.config.grpo.num_iterations : 1; }
+  double factor(std::uint64_t step) const {
+    return lr_factor(work_.config.schedule, step, work_.config.warmup_steps(steps_), steps_);
+  }
+
   void resume() {
     std::string path;
     if (speaks()) path = newest_training_state(work_.states).value_or("");
     world_.broadcast(path, 0);
     if (path.empty()) return;
     run_.work.watchdog.enter("read the newest state");
-    curves_ = load_training_state(path, trainer_, work_.identity, work_.config.of_pairs());
-    MAGISTER_CHECK(curves_.step <= plan_.num_steps(), ExitCode::kData,
-                   "{}: is of step {}, and there are {} steps; remove this file", printable(path), curves_.step,
-                   plan_.num_steps());
+    curves_ = load_training_state(path, trainer_, work_.identity, rewards_width(work_.config.objective()));
+    MAGISTER_CHECK(curves_.step <= steps_ && (curves_.step % iterations() == 0 || curves_.step == steps_),
+                   ExitCode::kData, "{}: is of step {}, and there are {} steps; remove this file", printable(path),
+                   curves_.step, steps_);
     saved_ = curves_.step;
-    if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, plan_.num_steps());
+    if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
   }
 
-  void step() {
-    const PhaseTimes::Span span(run_.times, "compute");
+  // Of GRPO the texts are written first. False: the job was asked to stop meanwhile.
+  bool texts_are_there(const std::vector<Samples>& batches) {
+    const PhaseTimes::Span span(run_.times, "rollouts");
+    Samples prompts;
+    for (const Samples& batch : batches) prompts.insert(prompts.end(), batch.begin(), batch.end());
+    return policy_->prepare(curves_.step, prompts);
+  }
+
+  // False: the job was asked to stop before the update.
+  bool step() {
     const auto number = static_cast<std::int64_t>(curves_.step);
     run_.work.watchdog.enter("train", number);
     run_.work.tickets.beat();
     fail_point("train.step.begin");
-    const std::vector<Samples> batches = plan_.micro_batches(curves_.step);
-    const IndexRange own = micro_batches_of(batches.size(), world_.rank(), world_.size());
-    std::vector<MicroBatch> micro_batches;
-    for (std::uint64_t i = own.begin; i < own.end; ++i) micro_batches.push_back(data_.micro_batch(batches[i]));
-    const double lr =
-        work_.config.trainer.optimizer.lr *
-        lr_factor(work_.config.schedule, curves_.step, work_.config.warmup_steps(plan_.num_steps()), plan_.num_steps());
-    const StepResult result =
-        trainer_.step(batches.size(), micro_batches, lr, [&] { run_.work.watchdog.enter("train", number); });
+    std::vector<Samples> batches = plan_.micro_batches(curves_.step / iterations());
+    std::vector<MicroBatch> planned;
+    if (policy_) {
+      if (!texts_are_there(batches)) return false;
+      batches = policy_->batches();
+    } else {
+      const IndexRange own = micro_batches_of(batches.size(), world_.rank(), world_.size());
+      for (std::uint64_t i = own.begin; i < own.end; ++i) planned.push_back(data_.micro_batch(batches[i]));
+    }
+    const PhaseTimes::Span span(run_.times, "compute");
+    const double lr = work_.config.trainer.optimizer.lr * factor(curves_.step);
+    const StepResult result = trainer_.step(batches.size(), policy_ ? policy_->own() : planned, lr,
+                                            [&] { run_.work.watchdog.enter("train", number); });
     ++curves_.step;
     curves_.loss.push_back(static_cast<float>(result.loss));
     curves_.grad_norm.push_back(static_cast<float>(result.grad_norm));
@@ -139,9 +162,14 @@ class Training {
       for (const double value : {result.rewards.chosen, result.rewards.rejected, result.rewards.accuracy})
         curves_.rewards.push_back(static_cast<float>(value));
     }
+    if (policy_) {
+      const std::vector<float> numbers = policy_->curve(result).numbers();
+      curves_.rewards.insert(curves_.rewards.end(), numbers.begin(), numbers.end());
+    }
     tokens_ += result.tokens;
     if (result.skipped) skipped(batches, result);
     tell(result, lr);
+    return true;
   }
 
   void skipped(const std::vector<Samples>& batches, const StepResult& result) {
@@ -173,13 +201,19 @@ class Training {
   void tell(const StepResult& result, double lr) {
     const double seconds = std::chrono::duration<double>(Clock::now() - last_line_).count();
     const bool is_due = seconds >= kSecondsOfALine || verbosity() == Verbosity::kVerbose;
-    if (!speaks() || (!is_due && curves_.step != plan_.num_steps())) return;
+    if (!speaks() || (!is_due && curves_.step != steps_)) return;
     const double rate = static_cast<double>(tokens_) / seconds;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
-             plan_.num_steps(), result.loss, result.grad_norm, lr, rate);
+             steps_, result.loss, result.grad_norm, lr, rate);
     if (work_.config.of_pairs()) {
       log_info("{}: rewards {:.4f} chosen, {:.4f} rejected, accuracy {:.2f}", work_.config.name, result.rewards.chosen,
                result.rewards.rejected, result.rewards.accuracy);
+    }
+    if (policy_) {
+      const PolicyCurve curve = policy_->curve(result);
+      log_info("{}: reward {:.4f}, deviation {:.4f}, kl {:.3g}, {:.1f} tokens a text, {:.0f}% truncated",
+               work_.config.name, curve.reward, curve.reward_std, curve.kl,
+               static_cast<double>(curve.tokens) / static_cast<double>(curve.texts), 100 * curve.truncated);
     }
     work_.context.log.event("step", {{"task", work_.config.name},
                                      {"step", curves_.step},
@@ -206,8 +240,10 @@ class Training {
   const Communicator& world_;
   TrainingData data_;
   BatchPlan plan_;
+  std::uint64_t steps_;  // updates
   Trainer trainer_;
   TrainingCurves curves_;
+  std::optional<PolicySteps> policy_;     // of GRPO
   std::uint64_t saved_ = 0, tokens_ = 0;  // tokens: since the last line
   Clock::time_point last_line_ = Clock::now();
 };

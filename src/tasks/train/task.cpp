@@ -25,6 +25,7 @@
 #include "tasks/train/data.h"
 #include "tasks/train/model_folder.h"
 #include "tasks/train/pairs.h"
+#include "tasks/train/prompts.h"
 #include "tasks/train/reference.h"
 #include "tasks/train/run.h"
 
@@ -53,6 +54,7 @@ class TrainJob final : public TaskJob {
     work.pad_token_id = pad_token();
     if (config_.objective() == Objective::kReward)
       work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
+    if (prompts_) work.texts = prompts_->text_rules(context_.world, dataset_, log_folder());
     if (!config_.dataset.margin_field.empty()) work.read_margins = [this] { return margins(); };
     run_training(run, work, plan);
   }
@@ -72,6 +74,7 @@ class TrainJob final : public TaskJob {
   // runs/<name>/<task>
   std::string folder() const { return fs::path(context_.results_path).replace_extension().string(); }
   std::string states() const { return folder() + ".checkpoints"; }
+  std::string log_folder() const { return folder() + ".rollouts"; }
   std::string state_identity() const;
   ModelOrigin origin() const;
   void open_texts();
@@ -93,6 +96,7 @@ class TrainJob final : public TaskJob {
   TokenId eos_ = -1;                      // that ends a text; -1: none is appended
   const Dataset& dataset_;
   std::optional<PairEncoder> pairs_;
+  std::optional<PromptEncoder> prompts_;  // of GRPO
 };
 
 TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
@@ -151,6 +155,11 @@ void TrainJob::open_texts() {
     pad_token();  // reads what it reads before the identity is made
     return;
   }
+  if (config_.of_prompts()) {
+    tokenizer_ = &checkpoint_.tokenizer();
+    prompts_.emplace(checkpoint_, config_);
+    return;
+  }
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &checkpoint_.tokenizer();
   if (!config_.dataset.messages_field.empty()) {
     chat_.emplace(checkpoint_, config_.dataset);
@@ -190,6 +199,15 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
 
 // The file itself is the data set, whose sha256 stands in the identity of every task.
 Attributes TrainJob::identity() {
+  if (prompts_) {
+    Attributes attributes = {{"objective", std::string("grpo")}};
+    if (prompts_->reward_model() != nullptr) {
+      for (auto& attribute : prompts_->reward_model()->identity(context_.world, context_.stop_poll()))
+        attributes.push_back(std::move(attribute));
+      leave_if_stopped(context_.world, context_.stop);
+    }
+    return attributes;
+  }
   if (config_.of_pairs())
     return {{"objective", std::string(config_.objective() == Objective::kDpo ? "dpo" : "reward")}};
   if (!config_.distills) return {};
@@ -211,6 +229,7 @@ std::string TrainJob::state_identity() const {
 // Every row of a teacher's file is checked here, before the first step.
 std::vector<SampleTokens> TrainJob::encode(const Record& record) {
   if (pairs_) return pairs_->encode(record);
+  if (prompts_) return {prompts_->encode(record)};
   if (teacher_ != nullptr) {
     TeacherSample sample = teacher_->sample(record.source_index);
     std::vector<std::uint8_t> learnt(sample.ids.size(), 0);
@@ -252,7 +271,14 @@ SampleRules TrainJob::rules() {
     rules.group_samples = 2;
     rules.unit_tokens = 16384;  // between two looks whether to stop, while the reference is asked
   }
-  if (pairs_ || chat_ || eos_ >= 0 || teacher_ != nullptr)
+  if (config_.of_prompts()) {
+    rules.max_length = config_.longest_prompt();
+    rules.overflow = Overflow::kError;
+    rules.may_cut = false;
+    rules.min_length = 1;
+    rules.length_key = "train.max_length less grpo.max_new_tokens";
+  }
+  if (pairs_ || chat_ || eos_ >= 0 || teacher_ != nullptr || prompts_)
     rules.encode = [this](const Record& record) { return encode(record); };
   return rules;
 }
@@ -260,13 +286,13 @@ SampleRules TrainJob::rules() {
 // Of packed samples, and of batches by tokens, a lower bound.
 std::uint64_t TrainJob::steps(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
-  if (batches.steps > 0) return batches.steps;
+  if (batches.steps > 0) return config_.updates(batches.steps);
   const std::uint64_t sequences =
       batches.packing ? plan.num_tokens / batches.max_length + 1 : plan.num_samples / (config_.of_pairs() ? 2 : 1);
   const std::uint64_t an_epoch = batches.batch_tokens > 0
                                      ? plan.num_tokens / batches.batch_tokens + 1
                                      : (sequences + batches.global_batch - 1) / batches.global_batch;
-  return static_cast<std::uint64_t>(std::ceil(static_cast<double>(an_epoch) * batches.epochs));
+  return config_.updates(static_cast<std::uint64_t>(std::ceil(static_cast<double>(an_epoch) * batches.epochs)));
 }
 
 TaskResults TrainJob::results(const PlanNumbers& plan) const {
@@ -292,15 +318,26 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
 
 std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
-  const std::uint64_t longest = std::max<std::uint64_t>(plan.longest_sample, 2);
+  const std::uint64_t longest =
+      std::max<std::uint64_t>(plan.longest_sample + (config_.of_prompts() ? config_.grpo.max_new_tokens : 0), 2);
   const std::uint64_t sequence = batches.packing ? batches.max_length : longest * (config_.of_pairs() ? 2 : 1);
   const std::uint64_t tokens =
       batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
   const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
-  const std::uint64_t most_at_once = batches.batch_tokens > 0 ? batches.batch_tokens : batches.global_batch;
+  const std::uint64_t most_at_once =
+      batches.batch_tokens > 0 ? batches.batch_tokens
+                               : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
   auto parts =
       training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
                      static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), most_at_once, threads);
+  if (config_.of_prompts()) {
+    const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
+    const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
+    parts.emplace_back("generator, freed before the gradients", weights + pages * model_.page_bytes(1));
+    if (prompts_->reward_model() != nullptr)
+      parts.emplace_back("reward model", prompts_->reward_model()->weight_bytes());
+    if (config_.trainer.policy.beta > 0 && !lora_) parts.emplace_back("reference", weights);
+  }
   // An id and a number an entry, in the batch and in the sample that is being read.
   if (teacher_ != nullptr) {
     const std::uint64_t at_once = std::min<std::uint64_t>(most_at_once, static_cast<std::uint64_t>(threads));
@@ -316,7 +353,9 @@ std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbe
   return {{"steps", fmt::format("{}{} of {}", is_bound && batches.steps == 0 ? "at least " : "", steps(plan),
                                 batches.batch_tokens > 0 ? fmt::format("at most {} tokens", batches.batch_tokens)
                                                          : fmt::format("{} {}", batches.global_batch,
-                                                                       config_.of_pairs() ? "pairs" : "sequences"))},
+                                                                       config_.of_pairs()     ? "pairs"
+                                                                       : config_.of_prompts() ? "prompts"
+                                                                                              : "sequences"))},
           {"parameters",
            lora_ ? fmt::format("{} of an adapter, beside {}", lora_->num_parameters(), layout_.num_parameters())
                  : std::to_string(layout_.num_parameters())}};
@@ -333,7 +372,7 @@ void TrainJob::check_complete() const {
 // Who uses the student must write its chats as they were learnt.
 ModelOrigin TrainJob::origin() const {
   ModelOrigin origin{checkpoint_.path(), checkpoint_.tokenizer_path(), "", "{}\n"};
-  const bool has_chats = chat_ || (pairs_ && pairs_->has_chats());
+  const bool has_chats = chat_ || (pairs_ && pairs_->has_chats()) || (prompts_ && prompts_->has_chats());
   const bool own_template = has_chats && !checkpoint_.section().chat_template.empty();
   const bool from_gguf = !fs::is_directory(origin.tokenizer);
   const ChatSource* const source = own_template || from_gguf ? checkpoint_.chat_source() : nullptr;
@@ -347,6 +386,7 @@ ModelOrigin TrainJob::origin() const {
 void TrainJob::put_aside() {
   if (context_.world.rank() == 0) {
     put_path_aside(states());
+    put_path_aside(log_folder());
     put_path_aside(folder());
   }
   context_.world.barrier();
@@ -358,11 +398,13 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   BatchPlan batches(data.lengths(), config_.batches);
   const std::optional<std::string> state = newest_training_state(states());
   at::Tensor weights;
+  const std::int64_t width = rewards_width(config_.objective());
   const TrainingCurves curves =
-      state ? load_trained_weights(*state, trained(), weights, state_identity(), config_.of_pairs()) : TrainingCurves();
-  MAGISTER_CHECK(curves.step == batches.num_steps(), ExitCode::kData,
+      state ? load_trained_weights(*state, trained(), weights, state_identity(), width) : TrainingCurves();
+  const std::uint64_t num_steps = config_.updates(batches.num_steps());
+  MAGISTER_CHECK(curves.step == num_steps, ExitCode::kData,
                  "{}: the newest state is of step {} of {} (the last was removed); run the same command again",
-                 printable(states(), 4096), curves.step, batches.num_steps());
+                 printable(states(), 4096), curves.step, num_steps);
   std::vector<StepRow> rows;
   for (std::uint64_t step = 0; step < curves.step; ++step) {
     StepRow& row = rows.emplace_back();
@@ -370,9 +412,13 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     row.grad_norm = curves.grad_norm[step];
     if (config_.of_pairs())
       row.rewards = {curves.rewards[3 * step], curves.rewards[3 * step + 1], curves.rewards[3 * step + 2]};
-    row.lr = static_cast<float>(config_.trainer.optimizer.lr * lr_factor(config_.schedule, step,
-                                                                         config_.warmup_steps(batches.num_steps()),
-                                                                         batches.num_steps()));
+    row.lr = static_cast<float>(config_.trainer.optimizer.lr *
+                                lr_factor(config_.schedule, step, config_.warmup_steps(num_steps), num_steps));
+    if (config_.of_prompts()) {
+      row.policy = PolicyCurve::of(curves.rewards.data() + step * static_cast<std::uint64_t>(width));
+      row.tokens = row.policy.tokens;
+      continue;
+    }
     for (const Samples& samples : batches.micro_batches(step)) row.tokens += data.num_labels(samples);
   }
   if (curves.skipped() > 0) log_warning("{}: {} steps were skipped", config_.name, curves.skipped());
@@ -381,7 +427,7 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   } else {
     write_model_folder(folder(), origin(), layout_, weights, pad_token());
   }
-  write_train_results(path, root, rows, config_.of_pairs());
+  write_train_results(path, root, rows, config_.objective());
   return true;
 }
 

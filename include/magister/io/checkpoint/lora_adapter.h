@@ -34,6 +34,10 @@ LoraConfig read_lora_config(const std::string& adapter_folder);
 // PEFT's name of a layer's factor: base_model.model.<layer>.lora_A.weight, [rank, in], or with 'B' [out, rank].
 std::string lora_tensor_name(const std::string& layer, char factor);
 
+// weight += scale * B A. Each number is summed over the rank in order with fused multiply-adds, whatever window it stands in. f32, contiguous.
+// Local.
+void add_lora_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::Tensor& a_RK, float scale);
+
 // The file with the adapter merged: read() gives W + scale * B A, summed in f32 over the rank in order and then converted, so that a number is
 // the same in any window. Merged tensors have no code_format(); paths() names the adapter's files behind the model's. The factors are
 // mapped, too: no memory stays but their names. Throws as read_lora_config, and Error(kData) naming the tensor. Local.

@@ -1,0 +1,20 @@
+// The weights of a training, as they are at this moment, as the file of a model: what reads a model from a file - the generator - reads
+// them from memory, with an adapter merged as io/checkpoint/lora_adapter.h merges one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+
+#include "magister/io/checkpoint/tensor_file.h"
+#include "magister/train/lora.h"
+#include "magister/train/parameters.h"
+
+namespace magister {
+
+// Tensors and names are those of the model's file, f32. Everything is kept by reference; the weights must not change while it is read. Local.
+std::unique_ptr<TensorFile> weights_as_file(const ParameterLayout& layout, const at::Tensor& flat_weights,
+                                            const std::optional<LoraWeights>& adapter = std::nullopt);
+
+}  // namespace magister

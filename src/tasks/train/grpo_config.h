@@ -1,0 +1,35 @@
+// The keys of `grpo:` of task train: names and defaults of TRL's GRPOConfig, and of this program's `generate` for the texts that are written.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "magister/core/config.h"
+#include "magister/engine/sampler.h"
+#include "magister/train/policy_loss.h"
+
+namespace magister {
+
+// How good a text is.
+struct RewardConfig {
+  std::string verifier;                // exact | math | regex: 1 or 0
+  std::string pattern, pattern_place;  // of regex
+  std::string model;                   // instead: a folder of a reward model
+  std::string answer_field;            // what a record's texts are compared with; empty: nothing
+  bool has_answers() const { return !answer_field.empty(); }
+};
+
+struct GrpoConfig {
+  std::uint64_t num_generations = 8, max_new_tokens = 512;
+  std::uint64_t num_iterations = 1;  // updates from the same texts
+  SamplingParams sampling;
+  PolicyReduction reduction = PolicyReduction::kDapo;
+  RewardScale scale = RewardScale::kGroup;
+  bool log_completions = false;
+  RewardConfig reward;
+};
+
+// policy: what the trainer has to know. Reads every key whether grpo applies or not.
+GrpoConfig read_grpo(ConfigNode& task, bool applies, PolicyOptions& policy);
+
+}  // namespace magister

@@ -1,0 +1,41 @@
+// See prompts.h.
+#include "tasks/train/prompts.h"
+
+#include "magister/core/error.h"
+#include "magister/run/generator_shard.h"
+
+namespace magister {
+PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config)
+    : checkpoint_(checkpoint), config_(config), reward_(config.grpo.reward, config.dataset) {
+  checkpoint_.tokenizer();
+  checkpoint_.end_tokens();
+  const ModelConfig& model = checkpoint_.config();
+  check_positions(model, config_.length_place, config_.longest_prompt(), config_.grpo.max_new_tokens);
+  MAGISTER_CHECK(model.final_logit_softcapping == 0 || config_.grpo.sampling.temperature == 1, ExitCode::kConfig,
+                 "{}: grpo.temperature is {}, and the model caps its logits (a temperature behind the cap is not "
+                 "differentiated as yet); choose 1",
+                 config_.name, config_.grpo.sampling.temperature);
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(checkpoint_, config_.dataset);
+}
+
+std::vector<TokenId> PromptEncoder::encode(const Record& record) const {
+  reward_.needed(record);
+  if (chat_) return chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where);
+  std::vector<TokenId> ids;
+  checkpoint_.tokenizer().encode(prompt_text(record, config_.dataset), EncodeOptions{}, ids);
+  return ids;
+}
+
+TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& records, const std::string& log_folder) {
+  reward_.read_records(world, records);
+  TextRules rules;
+  rules.tokenizer = &checkpoint_.tokenizer();
+  rules.end_tokens = checkpoint_.end_tokens();
+  rules.rewards = [this](const std::vector<RolloutText>& texts, int num_threads) {
+    return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads);
+  };
+  if (config_.grpo.log_completions) rules.log_folder = log_folder;
+  return rules;
+}
+
+}  // namespace magister

@@ -1,0 +1,37 @@
+// Records that are prompts of GRPO - texts, or chats after which an answer follows - as tokens, and what their texts are worth.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/run/checkpoint.h"
+#include "tasks/train/config.h"
+#include "tasks/train/rewards.h"
+#include "tasks/train/rollouts.h"
+
+namespace magister {
+
+class PromptEncoder {
+ public:
+  // Both are kept by reference; tokenizer and end tokens become a part of the checkpoint's identity. Throws Error(kConfig) for what the model cannot do,
+  // and for a reward that cannot be computed.
+  PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config);
+
+  // Throws Error(kData) with the record's place, also for an answer that is missing.
+  std::vector<TokenId> encode(const Record& record) const;
+  const RewardModel* reward_model() const { return reward_.model(); }  // null: a verifier
+  bool has_chats() const { return chat_.has_value(); }
+  // What the writer of texts asks for; refers to this. log_folder: where texts go if they are logged. Collective over world.
+  TextRules text_rules(const Communicator& world, const Dataset& records, const std::string& log_folder);
+
+ private:
+  Checkpoint& checkpoint_;
+  const TrainConfig& config_;
+  std::optional<ChatPrompts> chat_;
+  RewardFunction reward_;
+};
+
+}  // namespace magister

@@ -1,0 +1,149 @@
+// The model is read from the trainer's memory before the texts and freed behind them: the gradients come when it is gone.
+#include "tasks/train/rollouts.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/splitmix64.h"
+#include "magister/io/whole_file.h"
+#include "magister/parallel/gathered.h"
+#include "magister/run/generator_shard.h"
+#include "magister/run/not_finite.h"
+#include "magister/train/gradient_tree.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kSequences = 32, kTokens = 512;  // at once and of a pass, as `generate` has them on CPUs
+
+// "roll": another stream than the epochs' and the first weights'.
+std::uint64_t seed_of(std::uint64_t seed, std::uint64_t step) {
+  return splitmix64(splitmix64(seed ^ 0x726f6c6c) + step);
+}
+
+}  // namespace
+
+std::int64_t num_rollout_pages(const OpenModel& model, const TrainConfig& config, std::uint64_t longest_prompt) {
+  return pages_of_texts(model, 1, {kTokens, config.batches.max_length, 0}, longest_prompt + config.grpo.max_new_tokens,
+                        kSequences);
+}
+
+RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config,
+                             const TrainingData& data, const Trainer& trainer, const TextRules& rules)
+    : run_(run),
+      world_(world),
+      config_(config),
+      data_(data),
+      trainer_(trainer),
+      rules_(rules),
+      pool_(run.group.threads_per_shard()),
+      num_pages_(
+          num_rollout_pages(run.model, config, *std::max_element(data.lengths().begin(), data.lengths().end()))) {}
+
+std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step, const Samples& prompts) {
+  const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());
+  std::vector<RolloutText> texts = write_own(step, prompts, own);
+  const bool stopped = texts.size() < own.size();
+  if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
+  for (RolloutText& text : texts) text.where = record_words(run_.file, text.prompt);
+  const std::vector<double> rewards =
+      texts.empty() ? std::vector<double>() : rules_.rewards(texts, pool_.num_threads());
+  for (std::size_t i = 0; i < texts.size(); ++i) texts[i].reward = rewards[i];
+  std::vector<RolloutText> all = gathered_texts(texts, prompts);
+  std::vector<double> of_all;
+  for (const RolloutText& text : all) of_all.push_back(text.reward);
+  const std::vector<double> advantages = group_advantages(of_all, config_.grpo.num_generations, config_.grpo.scale);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].advantage = advantages[i];
+  if (!rules_.log_folder.empty() && world_.rank() == 0) log(step, all);
+  return all;
+}
+
+// Texts are numbered prompt by prompt: [begin, end) may begin and end inside a group. Fewer than asked for: the job was asked to stop.
+std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samples& prompts, IndexRange texts) {
+  if (texts.size() == 0) return {};
+  const c10::InferenceMode no_gradients;
+  const auto alive = [&] { run_.work.watchdog.enter("write texts", static_cast<std::int64_t>(step)); };
+  const std::unique_ptr<ProcessGroup> group = make_single_process_group();
+  const std::unique_ptr<TensorFile> weights = trainer_.weights_file();
+  alive();
+  Transformer model(trainer_.layout().description(), *weights, *group, pool_, at::kFloat, {}, alive);
+  if (!std::exchange(tested_, true)) model.self_test();
+  const std::vector<TokenId>& ends = rules_.end_tokens;
+  Generator generator(model, {static_cast<std::int64_t>(kSequences), static_cast<std::int64_t>(kTokens), num_pages_},
+                      config_.grpo.sampling, seed_of(config_.batches.seed, step),
+                      [&](std::uint64_t, std::uint64_t, const std::vector<TokenId>& tokens) {
+                        return std::find(ends.begin(), ends.end(), tokens.back()) != ends.end();
+                      });
+  generator.on_not_finite([&](std::uint64_t record, std::uint64_t, const std::vector<TokenId>& tokens) {
+    refuse_not_finite(model, record_words(run_.file, record), tokens.size() - 1, tokens);
+  });
+  const std::uint64_t n = config_.grpo.num_generations;
+  std::map<std::uint64_t, std::uint64_t> first;  // number of a prompt's first text
+  for (std::uint64_t text = texts.begin; text < texts.end;) {
+    const std::uint64_t prompt = prompts[text / n], end = std::min(texts.end, (text / n + 1) * n);
+    first[prompt] = text / n * n;
+    generator.add({prompt, text % n, data_.tokens(prompt), static_cast<std::int64_t>(config_.grpo.max_new_tokens)},
+                  end - text);
+    text = end;
+  }
+  std::vector<RolloutText> written(texts.size());
+  while (!generator.idle()) {
+    if (run_.stop_wanted()) return {};
+    alive();
+    run_.work.tickets.beat();
+    fail_point("train.rollout.pass");
+    generator.step();
+    for (Generation& text : generator.take_finished()) {
+      written[first.at(text.record) + text.sample - texts.begin] = {text.record, text.sample, std::move(text.tokens),
+                                                                    text.finish_reason == FinishReason::kLength};
+    }
+  }
+  return written;
+}
+
+std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<RolloutText>& own,
+                                                       const Samples& prompts) const {
+  struct Head {
+    double reward;
+    std::uint64_t length, truncated;
+  };
+  std::vector<Head> heads;
+  std::vector<TokenId> tokens;
+  for (const RolloutText& text : own) {
+    heads.push_back({text.reward, text.tokens.size(), text.truncated ? 1u : 0u});
+    tokens.insert(tokens.end(), text.tokens.begin(), text.tokens.end());
+  }
+  const std::vector<Head> all_heads = gathered(world_, heads);
+  const std::vector<TokenId> all_tokens = gathered(world_, tokens);
+  std::vector<RolloutText> all;
+  auto at = all_tokens.begin();
+  for (std::size_t i = 0; i < all_heads.size(); ++i) {
+    const auto end = at + static_cast<std::ptrdiff_t>(all_heads[i].length);
+    const std::uint64_t n = config_.grpo.num_generations;
+    all.push_back({prompts[i / n], i % n, {at, end}, all_heads[i].truncated != 0, all_heads[i].reward});
+    at = end;
+  }
+  return all;
+}
+
+void RolloutWriter::log(std::uint64_t step, const std::vector<RolloutText>& texts) const {
+  std::string lines;
+  for (const RolloutText& text : texts) {
+    const nlohmann::ordered_json line = {{"step", step + 1},      {"key", data_.key(text.prompt)},
+                                         {"sample", text.sample}, {"text", rules_.tokenizer->decode(text.tokens, true)},
+                                         {"tokens", text.tokens}, {"finish_reason", text.truncated ? "length" : "stop"},
+                                         {"reward", text.reward}, {"advantage", text.advantage}};
+    lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+  make_folders(rules_.log_folder);
+  write_whole_file(fmt::format("{}/step-{:08}.jsonl", rules_.log_folder, step + 1), lines);
+}
+
+}  // namespace magister

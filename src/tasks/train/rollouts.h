@@ -1,0 +1,68 @@
+// The texts that a step of GRPO learns from: written by the program's own generator with the weights as they are, by every rank its share.
+// A text is a function of experiment, step, prompt and its number, so neither ranks nor a restart change one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/engine/generator.h"
+#include "magister/parallel/communicator.h"
+#include "magister/parallel/thread_pool.h"
+#include "magister/run/shard_model.h"
+#include "magister/text/tokenizer.h"
+#include "magister/train/trainer.h"
+#include "tasks/train/config.h"
+#include "tasks/train/data.h"
+
+namespace magister {
+
+struct RolloutText {
+  std::uint64_t prompt = 0, sample = 0;  // the prompt's number in the working file; which of its texts
+  std::vector<TokenId> tokens;           // the end token included
+  bool truncated = false;                // by grpo.max_new_tokens
+  double reward = 0, advantage = 0;
+  std::string where{};  // the record, for messages, where it was written
+};
+
+// What the task knows of texts.
+struct TextRules {
+  const Tokenizer* tokenizer = nullptr;
+  std::vector<TokenId> end_tokens;
+  // Of every text, finite. Local, one thread.
+  std::function<std::vector<double>(const std::vector<RolloutText>&, int num_threads)> rewards;
+  std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
+};
+
+// Pages of keys and values that a rank's generator takes.
+std::int64_t num_rollout_pages(const OpenModel& model, const TrainConfig& config, std::uint64_t longest_prompt);
+
+class RolloutWriter {
+ public:
+  // Everything is kept by reference.
+  RolloutWriter(const ModelRun& run, const Communicator& world, const TrainConfig& config, const TrainingData& data,
+                const Trainer& trainer, const TextRules& rules);
+
+  // The texts of all prompts, prompt by prompt, with rewards and advantages, on every rank. step: the update that they are written for, from 0.
+  // nullopt: the job was asked to stop. Throws Error(kData) naming the record whose logits are not finite. Collective over world.
+  std::optional<std::vector<RolloutText>> write(std::uint64_t step, const Samples& prompts);
+
+ private:
+  std::vector<RolloutText> write_own(std::uint64_t step, const Samples& prompts, IndexRange texts);
+  std::vector<RolloutText> gathered_texts(const std::vector<RolloutText>& own, const Samples& prompts) const;
+  void log(std::uint64_t step, const std::vector<RolloutText>& texts) const;
+
+  const ModelRun& run_;
+  const Communicator& world_;
+  const TrainConfig& config_;
+  const TrainingData& data_;
+  const Trainer& trainer_;
+  const TextRules& rules_;
+  ThreadPool pool_;
+  std::int64_t num_pages_;
+  bool tested_ = false;  // the fast paths against plain code
+};
+
+}  // namespace magister
