@@ -112,7 +112,8 @@ std::string test_write(const Communicator& world, const std::string& path, doubl
   std::vector<char> block(kBlockBytes, static_cast<char>('a' + world.rank() % 26));
   const auto begin = Clock::now();
   const auto offset = [](int rank) { return static_cast<off_t>(rank) * static_cast<off_t>(kBlockBytes); };
-  if (::pwrite(file.number(), block.data(), kBlockBytes, offset(world.rank())) != static_cast<ssize_t>(kBlockBytes) ||
+  if (file.number() < 0 ||
+      ::pwrite(file.number(), block.data(), kBlockBytes, offset(world.rank())) != static_cast<ssize_t>(kBlockBytes) ||
       ::fdatasync(file.number()) != 0) {
     problem = fmt::format("write: {}", std::strerror(errno));
   }

@@ -101,6 +101,7 @@ class HostBlock {
           "elsewhere); report this",
           x, y, z, running, fibers_.size());
     }
+    being_run = nullptr;
     check_guard();
   }
 

@@ -1,11 +1,9 @@
-// Normal numbers by Box and Muller's transformation of two uniform ones, in double.
+// Every matrix has a key of its own, every number a place in it.
 #include "magister/model/random_weights.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
@@ -13,14 +11,6 @@
 
 namespace magister {
 namespace {
-
-// In (0, 1].
-double uniform(std::uint64_t key) { return static_cast<double>((splitmix64(key) >> 11) + 1) * 0x1p-53; }
-
-double normal(std::uint64_t key, std::uint64_t place) {
-  const std::uint64_t own = splitmix64(key + place);
-  return std::sqrt(-2 * std::log(uniform(own))) * std::cos(2 * std::numbers::pi * uniform(~own));
-}
 
 class RandomWeights final : public TensorFile {
  public:
@@ -59,7 +49,7 @@ class RandomWeights final : public TensorFile {
     for (std::int64_t row = row_begin; row < row_end; ++row) {
       for (std::int64_t column = column_begin; column < column_end; ++column)
         *value++ = static_cast<float>(
-            range_ * normal(key, static_cast<std::uint64_t>(row) * width + static_cast<std::uint64_t>(column)));
+            range_ * normal_number(key + static_cast<std::uint64_t>(row) * width + static_cast<std::uint64_t>(column)));
     }
     out.copy_(values);
   }

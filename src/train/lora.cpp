@@ -90,10 +90,8 @@ at::Tensor LoraLayout::first_values() const {
       const std::uint64_t key =
           splitmix64(splitmix64(seed_ ^ 0x4c6f5241) + pair.a);  // "LoRA": another stream than the epochs'
       float* const values = a_RK.data_ptr<float>();
-      for (std::int64_t i = 0; i < a_RK.numel(); ++i) {
-        const double uniform = static_cast<double>(splitmix64(key + static_cast<std::uint64_t>(i)) >> 11) * 0x1p-53;
-        values[i] = static_cast<float>((2 * uniform - 1) * bound);
-      }
+      for (std::int64_t i = 0; i < a_RK.numel(); ++i)
+        values[i] = static_cast<float>((2 * uniform_number(key + static_cast<std::uint64_t>(i)) - 1) * bound);
     }
   }
   return flat;

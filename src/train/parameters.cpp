@@ -3,9 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-#include <numbers>
-
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
 
@@ -71,17 +68,11 @@ at::Tensor FlatLayout::view(const at::Tensor& flat, std::size_t index) const {
 
 namespace {
 
-// Box and Muller's pairs.
 void draw_normal(at::Tensor& out, const NewHead& head) {
   const std::uint64_t key = splitmix64(splitmix64(head.seed ^ 0x68656164));  // "head": another stream than the epochs'
-  const auto uniform = [&](std::int64_t i) {
-    return (static_cast<double>(splitmix64(key + static_cast<std::uint64_t>(i)) >> 11) + 0.5) * 0x1p-53;
-  };
   auto* values = out.data_ptr<float>();
-  for (std::int64_t i = 0; i < out.numel(); ++i) {
-    const double radius = std::sqrt(-2 * std::log(uniform(2 * i)));
-    values[i] = static_cast<float>(head.deviation * radius * std::cos(2 * std::numbers::pi * uniform(2 * i + 1)));
-  }
+  for (std::int64_t i = 0; i < out.numel(); ++i)
+    values[i] = static_cast<float>(head.deviation * normal_number(key + static_cast<std::uint64_t>(i)));
 }
 
 }  // namespace

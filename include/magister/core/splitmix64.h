@@ -1,8 +1,10 @@
 // One step of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014): from a key to a number whose bits
-// are as good as random. Draws are keyed by what they are for, never by who makes them.
+// are as good as random; and numbers drawn with it. Draws are keyed by what they are for, never by who makes them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace magister {
 
@@ -11,6 +13,15 @@ inline std::uint64_t splitmix64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
   return x ^ (x >> 31);
+}
+
+// Uniform in (0, 1].
+inline double uniform_number(std::uint64_t key) { return static_cast<double>((splitmix64(key) >> 11) + 1) * 0x1p-53; }
+
+// Of mean 0 and deviation 1, by Box and Muller's transformation of two uniform numbers, in double.
+inline double normal_number(std::uint64_t key) {
+  const std::uint64_t own = splitmix64(key);
+  return std::sqrt(-2 * std::log(uniform_number(own))) * std::cos(2 * std::numbers::pi * uniform_number(~own));
 }
 
 }  // namespace magister

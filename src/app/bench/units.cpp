@@ -44,6 +44,7 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
   const std::vector<std::int64_t> parts = parts_of(options);
   std::int64_t all = 0, before = 0;
   for (const std::int64_t part : parts) all += part;
+  MAGISTER_ASSERT(all > 0);
   std::vector<std::vector<TokenId>> sequences;
   for (const std::int64_t part : parts) {
     // The borders that i * sequences / tokens had: the first token of a sequence is the first at or behind its share.

@@ -1,6 +1,6 @@
 // Storage types: sizes, and conversion of element ranges of one row to f32, bf16 or f16. Block layouts are ggml's.
 // Rounding to bf16 and f16 is to nearest, ties to even; a NaN becomes the quiet NaN. Equal types are copied bit by bit.
-// Source: ggml's block definitions (block_q8_0, block_q4_0, block_q4_1, block_q5_0, block_q5_1, block_q4_K, block_q5_K, block_q6_K); bfloat16 = the upper half of f32.
+// Source: ggml's block definitions (block_q8_0, block_q4_0, ..., block_q6_K); bfloat16 = the upper half of f32.
 #pragma once
 
 #include <cstddef>

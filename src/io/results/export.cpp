@@ -1,5 +1,6 @@
 // `export` as text: a JSON line or a row of CSV a sample, streamed column by column, written beside its final name and renamed at
-// the end. JSON: RFC 8259; CSV: RFC 4180, where lists stand as JSON in their cell and a number that is not finite is empty. Floats by std::to_chars: the shortest decimal that reads back to the same float.
+// the end. JSON: RFC 8259; CSV: RFC 4180, where lists stand as JSON in their cell and a number that is not finite is empty.
+// Floats by std::to_chars: the shortest decimal that reads back to the same float.
 #include <cerrno>
 #include <charconv>
 #include <cmath>
