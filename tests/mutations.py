@@ -40,6 +40,7 @@ SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ADAPTER, MERGING = "src/io/checkpoint/lora_adapter.cpp", "tests/end_to_end/adapter_test.py Adapter."
 LORA = "tests/end_to_end/lora_test.py Lora."
 ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
+OSS = "tests/model/families_test.py gpt_oss gpt_oss_uneven"
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
@@ -48,6 +49,19 @@ PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_t
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
 MUTATIONS = [
+    # gpt-oss, RoBERTa, arrays of token ids.
+    Mutation("sinks-left-out", LAYER, "if (weights_.sinks.defined()) {", "if (false) {", OSS),
+    Mutation("sink-of-the-first-head", LAYER, "maximum[r] = sinks[single ? r : 0];", "maximum[r] = sinks[0];", "tests/end_to_end/families_test.py Families.test_greedy_ids_are_those_of_transformers"),
+    Mutation("gates-and-ups-exchanged", "src/model/parameter_table.cpp", "out.first_row = expert * out.row_step * rows + (up ? 1 : 0);",
+             "out.first_row = expert * out.row_step * rows + (up ? 0 : 1);", OSS),
+    Mutation("experts-bias-on-every-shard", "src/model/weights.cpp", "if (row.expert_name != &TensorNames::Layer::Expert::down_bias || tp_rank_ > 0) continue;",
+             "if (row.expert_name != &TensorNames::Layer::Expert::down_bias) continue;", OSS),
+    Mutation("up-not-clamped", "src/model/cpu/kernels/cpu_kernels.inc", "u = top < -limit ? splat(-limit) : top;", "u = top;", OSS),
+    Mutation("yarn-always-cut", "src/model/rope.cpp", "rope.truncates ? std::floor(first) : first", "std::floor(first)", OSS),
+    Mutation("halves-of-mxfp4-exchanged", "src/io/checkpoint/quantized_weight.cpp", "kNumbers[i % 2 == 0 ? pair & 15 : pair >> 4] * scale",
+             "kNumbers[i % 2 == 0 ? pair >> 4 : pair & 15] * scale", "tests/io/foreign_packers_test.py ForeignPackers.test_mxfp4"),
+    Mutation("padding-is-counted", "src/model/cpu/encoder_model.cpp", "ids[t] == padding ? padding : next++", "next++", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("offsets-may-go-back", "src/io/dataset/token_arrays.cpp", "begin >= 0 && begin <= end &&", "begin >= 0 &&", "tests/io/dataset_formats_test.py TokenArrays"),
     # Losses of training, a teacher's rows.
     Mutation("bucket-without-gradient", ROW, "    sum += u_tail;\n", "", "test_train_head_loss"),
     Mutation("temperature-not-squared", ROW, "return {loss * options_.temperature * options_.temperature,", "return {loss,", "test_train_head_loss"),

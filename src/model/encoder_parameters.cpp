@@ -36,7 +36,7 @@ std::vector<ModelParameter> encoder_model_parameters(const ModelConfig& config) 
     if (present) all.push_back(std::move(row));
   };
   add(config.learned_positions,
-      {&Names::embed_positions, "embeddings.position_embeddings.weight", "", {config.max_position_embeddings, D}});
+      {&Names::embed_positions, "embeddings.position_embeddings.weight", "", {config.position_rows(), D}});
   add(encoder.token_types > 0,
       {&Names::embed_token_types, "embeddings.token_type_embeddings.weight", "", {encoder.token_types, D}});
   add(true, {&Names::embed_norm, "embeddings.LayerNorm.weight", "", {D}});

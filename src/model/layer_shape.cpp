@@ -34,6 +34,8 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   shape.attention_scale = config.attention_multiplier > 0 ? static_cast<float>(config.attention_multiplier)
                                                           : 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   shape.clip_qkv = static_cast<float>(config.clip_qkv);
+  shape.swiglu_alpha = static_cast<float>(config.swiglu_alpha);
+  shape.swiglu_limit = static_cast<float>(config.swiglu_limit);
   shape.attention_softcap = static_cast<float>(config.attn_logit_softcapping);
   return shape;
 }

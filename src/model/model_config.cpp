@@ -45,7 +45,7 @@ ModelDescription describe_gguf(const std::string& path, const TensorFile& file) 
   const Family& family = family_of(source);
   ModelDescription description;
   description.config = read_config(source, family);
-  description.names = gguf_tensor_names(description.config, family.gguf_interleaved_rope_rows);
+  description.names = gguf_tensor_names(description.config, family);
   return description;
 }
 

@@ -12,23 +12,43 @@ namespace magister {
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert) {
   using Expert = TensorNames::Layer::Expert;
   const std::int64_t D = config.hidden_size, F = config.moe_intermediate_size, X = config.num_experts;
-  const auto row = [&](std::string Expert::* name, const char* hf, const char* gguf, std::int64_t rows,
-                       std::int64_t columns, Division division, FusedProduct product) {
-    LayerParameter out{nullptr, hf, gguf, {rows, columns}, division, product};
+  using enum Division;
+  constexpr FusedProduct kBias = FusedProduct::kNone;
+  // `fused`: its name in files that hold gate and up as one tensor, of which `up` has the odd rows.
+  const auto row = [&](std::string Expert::* name, const char* hf, const char* gguf, const char* fused,
+                       std::vector<std::int64_t> shape, Division division, FusedProduct product) {
+    LayerParameter out{nullptr, hf, gguf, std::move(shape), division, product};
     out.expert = expert;
     out.expert_name = name;
-    if (config.stacked_experts) {
-      out.stored = {X, rows, columns};
+    const std::int64_t rows = out.shape.front();
+    if (config.fused_experts) {
+      const bool up = name == &Expert::up_proj || name == &Expert::up_bias;
+      out.hf = fused;
+      out.row_step = division == kExpertRows ? 2 : 1;
+      out.stored = {X, out.row_step * rows};
+      if (product != kBias) out.stored.insert(out.stored.begin() + 1, out.shape.back());
+      out.first_row = expert * out.row_step * rows + (up ? 1 : 0);
+    } else if (config.stacked_experts) {
+      out.stored = out.shape;
+      out.stored.insert(out.stored.begin(), X);
       out.first_row = expert * rows;
     }
     return out;
   };
-  return {row(&Expert::gate_proj, "mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", F, D,
-              Division::kExpertRows, FusedProduct::kGateUp),
-          row(&Expert::up_proj, "mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", F, D, Division::kExpertRows,
-              FusedProduct::kGateUp),
-          row(&Expert::down_proj, "mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", D, F,
-              Division::kExpertColumns, FusedProduct::kDown)};
+  std::vector<LayerParameter> all = {row(&Expert::gate_proj, "mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight",
+                                         "mlp.experts.gate_up_proj", {F, D}, kExpertRows, FusedProduct::kGateUp),
+                                     row(&Expert::up_proj, "mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight",
+                                         "mlp.experts.gate_up_proj", {F, D}, kExpertRows, FusedProduct::kGateUp),
+                                     row(&Expert::down_proj, "mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight",
+                                         "mlp.experts.down_proj", {D, F}, kExpertColumns, FusedProduct::kDown)};
+  if (!config.expert_bias) return all;
+  all.push_back(row(&Expert::gate_bias, "mlp.experts.{}.gate_proj.bias", "ffn_gate_exps.bias",
+                    "mlp.experts.gate_up_proj_bias", {F}, kExpertRows, kBias));
+  all.push_back(row(&Expert::up_bias, "mlp.experts.{}.up_proj.bias", "ffn_up_exps.bias",
+                    "mlp.experts.gate_up_proj_bias", {F}, kExpertRows, kBias));
+  all.push_back(row(&Expert::down_bias, "mlp.experts.{}.down_proj.bias", "ffn_down_exps.bias",
+                    "mlp.experts.down_proj_bias", {D}, kFirstShard, kBias));
+  return all;
 }
 
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer) {
@@ -103,6 +123,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                        "attn_k_norm.weight",
                        {of_all ? K : E},
                        of_all ? kKvHeadRows : kWhole});
+  add(config.attention_sinks,
+      {&Layer::sinks, "self_attn.sinks", "attn_sinks.weight", {config.num_attention_heads}, kHeads});
   add(true, {&Layer::o_proj,
              "self_attn.o_proj.weight",
              "attn_output.weight",
@@ -121,6 +143,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                  {D}});
   const bool sparse = config.is_sparse(layer);
   add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
+  add(sparse && config.expert_bias, {&Layer::router_bias, "mlp.gate.bias", "ffn_gate_inp.bias", {config.num_experts}});
   for (std::int64_t expert = 0; sparse && expert < config.num_experts; ++expert) {
     for (LayerParameter& row : expert_parameters(config, expert)) add(true, std::move(row));
   }
@@ -181,6 +204,8 @@ ShardSlice slice_of(const std::vector<std::int64_t>& shape, Division division, c
   switch (division) {
     case Division::kVocabRows:
       return of_rows(partition.vocab);
+    case Division::kHeads:
+      return of_rows(partition.heads);
     case Division::kHeadRows:
       return of_rows(heads(partition.heads));
     case Division::kKvHeadRows:

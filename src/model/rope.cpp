@@ -58,8 +58,9 @@ at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& frequencie
     const double positions = static_cast<double>(rope.original_max_position_embeddings);
     return dim * std::log(positions / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(rope.theta));
   };
-  const double low = std::max(std::floor(wave_of(rope.beta_fast)), 0.0);
-  double high = std::min(std::ceil(wave_of(rope.beta_slow)), dim - 1.0);
+  const double first = wave_of(rope.beta_fast), last = wave_of(rope.beta_slow);
+  const double low = std::max(rope.truncates ? std::floor(first) : first, 0.0);
+  double high = std::min(rope.truncates ? std::ceil(last) : last, dim - 1.0);
   if (low == high) high += 0.001;  // the reference's way around a division by zero
   const at::Tensor kept = 1.0 - ((at::arange(rotary_dim / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
   const at::Tensor divided = (frequencies.reciprocal() * rope.factor).reciprocal();

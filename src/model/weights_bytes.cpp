@@ -23,6 +23,10 @@ std::optional<CodeFormat> kept_codes(const std::vector<LayerParameter>& product,
   return codes;
 }
 
+bool holds_transposed(const ModelDescription& description, const std::vector<LayerParameter>& product) {
+  return description.names.transposed_products || (description.config.fused_experts && product.front().expert >= 0);
+}
+
 struct Sizes {
   const ModelConfig& config;
   const Partition& partition;
@@ -89,7 +93,7 @@ std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description,
       std::optional<CodeFormat> kept;
       if (file != nullptr)
         kept = kept_codes(product, description->names.layers[static_cast<std::size_t>(layer)], *file,
-                          sizes.quantization, description->names.transposed_products);
+                          sizes.quantization, holds_transposed(*description, product));
       bytes += product_bytes(product, sizes, kept);
     }
     if (file == nullptr || !sizes.quantization.on()) known = bytes - before;
@@ -126,7 +130,7 @@ QuantizedProducts quantized_products(const ModelDescription& description, const 
   for (std::int64_t layer = 0; quantization.on() && layer < description.config.num_hidden_layers; ++layer) {
     for (const std::vector<LayerParameter>& product : products_of(layer_parameters(description.config, layer))) {
       const bool kept = kept_codes(product, description.names.layers[static_cast<std::size_t>(layer)], file,
-                                   quantization, description.names.transposed_products)
+                                   quantization, holds_transposed(description, product))
                             .has_value();
       ++(kept ? count.kept : count.made);
     }

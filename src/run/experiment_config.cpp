@@ -130,6 +130,11 @@ void read_fields(ConfigNode& node, DatasetConfig& dataset) {
     dataset.text_field = node.text("text", "text");
   }
   dataset.tokens_field = node.optional_text("tokens").value_or("");
+  ConfigNode of_ids = node.only_if(ids, "is given without `tokens` (it belongs to an array of token ids); remove it");
+  dataset.lengths_field = of_ids.optional_text("lengths").value_or("");
+  dataset.offsets_field = of_ids.optional_text("offsets").value_or("");
+  if (!dataset.lengths_field.empty() && !dataset.offsets_field.empty())
+    node.reject("offsets", "both `lengths` and `offsets` are given (an array has rows, or is one list); remove one");
   dataset.messages_field = node.optional_text("messages").value_or("");
   dataset.whole_record = chats;
   ConfigNode of_chats =
@@ -139,6 +144,7 @@ void read_fields(ConfigNode& node, DatasetConfig& dataset) {
   node.also_called("text", {"prompt", "prompts", "prompt_column", "text_column", "column"});
   node.also_called("messages", {"conversations", "chat", "conversation"});
   node.also_called("tokens", {"input_ids", "prompt_token_ids"});
+  node.also_called("lengths", {"seq_lengths"});
   node.also_called("tools", {"functions", "tools_column"});
 }
 

@@ -178,6 +178,10 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"tasks.0.dataset.limit=-1"}, "tasks.0.dataset.limit: ", "-1 is out of range"},
       {{"tasks.0.dataset.messages=chat", "tasks.0.dataset.text=b"}, "tasks.0.dataset.messages: ", "another field"},
       {{"tasks.0.dataset.tokens=a", "tasks.0.dataset.text=b"}, "tasks.0.dataset.tokens: ", "both `text` and `tokens`"},
+      {{"tasks.0.dataset.lengths=a"}, "tasks.0.dataset.lengths: ", "without `tokens`"},
+      {{"tasks.0.dataset.tokens=a", "tasks.0.dataset.lengths=b", "tasks.0.dataset.offsets=c"},
+       "tasks.0.dataset.offsets: ",
+       "both `lengths` and `offsets`"},
       {{"tasks.0.dataset.path=[]"}, "tasks.0.dataset.path: ", "the list is empty"},
       {{"tasks.0.dataset.paths=x"}, "tasks.0.dataset.paths: ", "did you mean path?"},
       {{"tasks.0.datset.path=x"}, "tasks.0.datset: ", "did you mean dataset?"},
@@ -205,7 +209,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
   };
   const std::vector<Case> cases = {
       {"tasks.0.dataset.mesages=x", "did you mean messages?",
-       "known here: path, split, text, tokens, messages, tools, special_tokens, key, limit"},
+       "known here: path, split, text, tokens, lengths, offsets, messages, tools, special_tokens, key, limit"},
       {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
       {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},
       {"model.lora_path=a", "did you mean adapter?", "quantization_loss"},

@@ -142,6 +142,38 @@ class DataFormats(unittest.TestCase):
         self.assertEqual(again.returncode, 78, again.stderr)
         self.assertIn("dataset_format", again.stderr)
 
+    def test_token_arrays(self):
+        """Ids in HDF5 files of h5py, as rows with lengths and as one list with offsets: the results of the same ids in JSONL, on 1, 2 and 3 ranks."""
+        source = numpy.random.default_rng(2)
+        ids = [source.integers(1, 300, 1 + 7 * (i % 11)).tolist() for i in range(40)]
+        (self.folder / "ids.jsonl").write_text("".join(json.dumps({"t": one}) + "\n" for one in ids))
+        rows = numpy.zeros((len(ids), max(map(len, ids))), "i4")
+        for row, one in zip(rows, ids):
+            row[:len(one)] = one
+        with h5py.File(self.folder / "ids.h5", "w") as file:
+            file.create_dataset("rows", data=rows, chunks=(5, 16), compression="gzip")
+            file["length"] = [len(one) for one in ids]
+            file["flat"], file["offset"] = numpy.concatenate(ids).astype("u2"), numpy.cumsum([0, *map(len, ids)])
+        text, self.world.text = self.world.text, self.world.text.replace(", key: id", "")
+        self.addCleanup(setattr, self.world, "text", text)
+        self.world.complete("ids", 1, f"tasks.0.dataset.path={self.folder / 'ids.jsonl'}", "tasks.0.dataset.tokens=t")
+        columns = ("samples/key", "samples/offset", "tokens/id", "teacher/top_id", "teacher/logsumexp")
+        with h5py.File(self.world.results("ids")) as file:
+            expected = {name: file[name][:].tobytes() for name in columns}
+        for name, fields in (("rows", ("tokens=rows", "lengths=length")), ("flat", ("tokens=flat", "offsets=offset"))):
+            overrides = [f"tasks.0.dataset.path={self.folder / 'ids.h5'}", *(f"tasks.0.dataset.{field}" for field in fields)]
+            planned = subprocess.run([PROGRAM, "plan", str(self.world.experiment(name)), *overrides], env=self.world.environment, capture_output=True, text=True, check=False)
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            self.assertIn("40", planned.stdout)
+            digests = set()
+            for ranks in (1, 2, 3):
+                digests.update(self.world.complete(name, ranks, *overrides, "--fresh"))
+            self.assertEqual(len(digests), 1, f"{name}: the bytes depend on the ranks")
+            with h5py.File(self.world.results(name)) as file:
+                self.assertEqual({column: file[column][:].tobytes() for column in columns}, expected, name)
+        # Other lengths are other records.
+        self.assertEqual(self.world.run("rows", 1, f"tasks.0.dataset.path={self.folder / 'ids.h5'}", "tasks.0.dataset.tokens=rows").returncode, 78)
+
     def test_without_the_plug_in(self):
         self.files()
         alone = self.folder / "alone"

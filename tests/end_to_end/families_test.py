@@ -33,8 +33,9 @@ tasks:
 """
 TOKENS = 20
 UNDIVIDED = ("olmo2", "olmo3")
-VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2", "mixtral", "qwen3_moe", "gpt_neox", "gpt2")
-ON_CPUS_ALONE = ("mixtral", "qwen3_moe", "gpt_neox", "gpt2")
+VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2", "mixtral", "qwen3_moe", "gpt_oss_mxfp4",
+            "gpt_neox", "gpt2")
+ON_CPUS_ALONE = ("mixtral", "qwen3_moe", "gpt_oss_mxfp4", "gpt_neox", "gpt2")
 # A head that is the embeddings writes its last token again: they are large beside what random layers add.
 tiny_models.VARIANTS.update({name: dataclasses.replace(tiny_models.VARIANTS[name], changes={
     **tiny_models.VARIANTS[name].changes, "tie_word_embeddings": False}) for name in VARIANTS})

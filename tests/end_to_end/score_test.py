@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, processors
 
 import tiny_world
+from score_runs import ScoreRuns
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
 import tiny_models
@@ -56,7 +57,7 @@ def make_world(folder):
     return world
 
 
-class Score(unittest.TestCase):
+class Score(ScoreRuns):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -74,18 +75,6 @@ class Score(unittest.TestCase):
         cls.models = {}
         for name, (kind, changes) in MODELS.items():
             cls.models[name] = make_classifier(cls.folder / name, cls.language_model / "tokenizer.json", kind, changes)
-
-    def values(self, name, model, ranks=1, *arguments, **environment):
-        self.world.model = self.folder / model
-        done = self.world.run(name, ranks, *arguments, **environment)
-        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-        with h5py.File(self.world.results(name)) as file:
-            self.labels = json.loads(file.attrs["labels"])
-            return file["score/value"][()]
-
-    def expected(self, model, ids):
-        with torch.no_grad():
-            return numpy.stack([model(torch.tensor([one])).logits[0].numpy() for one in ids])
 
     def ids(self):
         return [self.tokenizer.encode(record["text"]).ids[:200] for record in self.records]
@@ -122,17 +111,7 @@ class Score(unittest.TestCase):
         numpy.testing.assert_allclose(sigmoid, torch.tensor(self.expected(self.models["reward"], self.ids())).sigmoid().numpy()[:, 0], atol=1e-5)
 
     def test_units_ranks_and_kills_change_nothing(self):
-        one = self.values("ranks", "llama", 1)
-        first = self.world.sha256("ranks")
-        for ranks in (2, 4):
-            self.world.forget("ranks")
-            self.values("ranks", "llama", ranks)
-            self.assertEqual(self.world.sha256("ranks"), first)
-        self.world.forget("ranks")
-        killed = self.world.run("ranks", 2, MAGISTER_FAIL_POINT="score.unit.computed@4:kill")
-        self.assertNotEqual(killed.returncode, 0)
-        self.values("ranks", "llama", 3)
-        self.assertEqual(self.world.sha256("ranks"), first)
+        one = self.check_ranks_and_kills("llama", (2, 4, 3), 4)
         # Another number of records at once: not a bit differs.
         numpy.testing.assert_array_equal(self.values("big", "llama", 1, "tasks.0.unit_tokens=4096"), one)
         for shards in (2, 3):

@@ -1,4 +1,5 @@
-"""CSV, JSON and compressed files against Python's csv, json, gzip and zstandard; fields inside fields; folders and the hub's cache;
+"""CSV, JSON and compressed files against Python's csv, json, gzip and zstandard; fields inside fields; folders and the hub's cache; arrays of
+token ids in HDF5 files against h5py;
 damaged and hostile files are refused with their place and the right exit code; time and memory of large files.
 """
 import csv
@@ -12,6 +13,8 @@ import subprocess
 import tempfile
 import unittest
 
+import h5py
+import numpy
 import zstandard
 from dataset_oracle_test import PROBE, Spelling, records
 
@@ -262,6 +265,78 @@ class Folders(Formats):
         self.assertEqual(self.texts("me/stories/*.jsonl"), ["here"])
         os.chdir(before)
         self.assert_refused("me/poems", 74, "hf download --repo-type dataset me/poems")
+
+
+class TokenArrays(Formats):
+    """Arrays of token ids in HDF5 files that h5py has written."""
+    IDS = [[int(value) for value in numpy.random.default_rng(7 + i).integers(0, 50000, i % 9)] for i in range(70)]
+
+    def write_arrays(self, name, **arrays):
+        """An array, or one and the options it is stored with."""
+        path = self.folder / name
+        with h5py.File(path, "w") as file:
+            for key, given in arrays.items():
+                data, options = given if isinstance(given, tuple) else (given, {})
+                file.create_dataset(key, data=data, **options)
+        return str(path)
+
+    def lists(self, path, **settings):
+        return [tokens for _, _, _, tokens, _ in records(paths=[path], **settings)[0]]
+
+    def test_against_h5py(self):
+        width, lengths = max(map(len, self.IDS)), [len(ids) for ids in self.IDS]
+        rows, flat = numpy.full((len(self.IDS), width), -100), numpy.concatenate([numpy.array(ids) for ids in self.IDS])
+        for row, ids in zip(rows, self.IDS):
+            row[:len(ids)] = ids
+        ends = numpy.concatenate([[0], numpy.cumsum(lengths)])
+        stored = dict(chunks=(7, 3), compression="gzip", shuffle=True)
+        for kind in ("<i4", ">i8", "<i8"):
+            path = self.write_arrays("rows.h5", **{"data/ids": (rows.astype(kind), stored), "n": numpy.array(lengths, "u1")})
+            self.assertEqual(self.lists(path, tokens="data/ids", lengths="n"), self.IDS)
+        for kind in ("<u2", ">u4", "<u8"):
+            path = self.write_arrays("flat.h5", **{"input_ids": (flat.astype(kind), dict(chunks=(11,), compression="gzip")), "at": ends.astype("<i8")})
+            self.assertEqual(self.lists(path, tokens="input_ids", offsets="at"), self.IDS)
+        whole = numpy.random.default_rng(1).integers(0, 1000, (6, 5))
+        path = self.write_arrays("whole.h5", tokens=whole)
+        self.assertEqual(self.lists(path, tokens="tokens"), whole.tolist())
+        self.assertEqual(self.lists(path, tokens="tokens", limit=4), whole[:4].tolist())
+        self.assertEqual(self.lists(path, tokens="/tokens"), whole.tolist())
+        self.assertEqual(records(paths=[path], tokens="tokens")[0][5][4], f"{path}: row 5")
+        self.assertEqual(self.lists(self.write_arrays("none.h5", t=numpy.zeros((0, 4), "i4")), tokens="t"), [])
+
+    def test_refused(self):
+        ids = numpy.arange(12, dtype="i4")
+        good = self.write_arrays("good.h5", t=ids.reshape(3, 4), flat=ids, n=numpy.array([4, 0, 3]), at=numpy.array([0, 5, 12]), f=ids.astype("f4"),
+                                 cube=ids.reshape(2, 2, 3), long=numpy.array([4, 5, 1]), back=numpy.array([0, 5, 3]), far=numpy.array([0, 5, 13]),
+                                 below=numpy.array([-1, 5, 12]), short=numpy.array([1, 2]), square=ids.reshape(4, 3), empty=numpy.zeros(0, "i8"),
+                                 huge=numpy.array([0, 1 << 63], "u8"), words=numpy.array([b"a", b"b", b"c"]), negative=-ids.reshape(3, 4))
+        for code, settings, words in (
+                (78, dict(), "dataset.tokens is not given"), (65, dict(tokens="no"), "no no in this file"), (65, dict(tokens="f"), "no array of whole numbers"),
+                (65, dict(tokens="cube"), "one or two dimensions"), (65, dict(tokens="words"), "no array of whole numbers"),
+                (78, dict(tokens="flat"), "flat [12] is given without dataset.offsets"), (78, dict(tokens="t", offsets="at"), "t [3, 4] is given with dataset.offsets"),
+                (65, dict(tokens="t", lengths="short"), "short [2] does not suit t [3, 4]"), (65, dict(tokens="t", lengths="square"), "square [4, 3] is no plain list"),
+                (65, dict(tokens="t", lengths="long"), "row 1: its ids go from 0 to 5 by long"), (65, dict(tokens="flat", offsets="back"), "go from 5 to 3 by back"),
+                (65, dict(tokens="flat", offsets="far"), "go from 5 to 13 by far"), (65, dict(tokens="flat", offsets="below"), "go from -1 to 5 by below"),
+                (65, dict(tokens="flat", offsets="empty"), "empty [0] is empty"), (65, dict(tokens="flat", offsets="huge"), "by huge"),
+                (65, dict(tokens="flat", offsets="f"), "dataset.offsets names one"), (65, dict(tokens="t", lengths="no"), "dataset.lengths names an array"),
+                (65, dict(tokens="negative"), "row 0: entry 1 of \"negative\" is -1"), (65, dict(tokens="t", key="id"), "there is no field \"id\"")):
+            with self.subTest(settings):
+                self.assert_refused(good, code, words, **settings)
+        self.assert_refused(self.write("a.jsonl", "{}"), 78, "dataset.lengths is given", tokens="t", lengths="n")
+        self.assert_refused(self.write("text.h5", "no HDF5"), 65, "cannot be opened as HDF5", tokens="t")
+        content = pathlib.Path(good).read_bytes()
+        self.assert_refused(self.write("cut.h5", content[:len(content) // 2]), 65, "cannot be opened as HDF5", tokens="t")
+        other = self.folder / "links.h5"
+        with h5py.File(other, "w") as file:
+            file["out"], file["soft"] = h5py.ExternalLink("good.h5", "/t"), h5py.SoftLink("/out")
+            file.create_dataset("beside", shape=(3, 4), dtype="i4", external=[("raw.bin", 0, 48)])
+            virtual = h5py.VirtualLayout(shape=(3, 4), dtype="i4")
+            virtual[:] = h5py.VirtualSource(good, "t", shape=(3, 4))
+            file.create_virtual_dataset("virtual", virtual)
+        for name in ("out", "soft"):
+            self.assert_refused(str(other), 65, f"no {name} in this file itself", tokens=name)
+        for name in ("beside", "virtual"):
+            self.assert_refused(str(other), 65, "stand in other files", tokens=name)
 
 
 if __name__ == "__main__":

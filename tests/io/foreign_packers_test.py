@@ -13,6 +13,7 @@ import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from quantized_oracle_test import probe
 
@@ -46,6 +47,29 @@ def quantized(form, arguments, seed):
 
 
 class ForeignPackers(unittest.TestCase):
+    def test_mxfp4(self):
+        """gpt-oss's blocks and scales, every scale there is, by transformers' own conversion: whole, and windows across experts and groups."""
+        generator = torch.Generator().manual_seed(3)
+        experts, out, groups = 3, 86, 3
+        blocks = torch.randint(0, 256, (experts, out, groups, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.arange(experts * out * groups).remainder(256).to(torch.uint8).reshape(experts, out, groups)
+        windows = [(0, experts * 96, 0, out), (1, 2, 85, 86), (31, 97, 3, 70), (95, 193, 64, 65), (200, 200, 0, 4)]
+        with tempfile.TemporaryDirectory() as folder:
+            safetensors.torch.save_file({"m.down_proj_blocks": blocks, "m.down_proj_scales": scales, "m.down_proj_bias": torch.ones(3, out)},
+                                        pathlib.Path(folder) / "model.safetensors")
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "mxfp4"}}))
+            for kind, name in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
+                values = convert_moe_packed_tensors(blocks, scales, dtype=kind).reshape(experts * 32 * groups, out)
+                self.assertGreater(values.isfinite().float().mean(), 0.99)
+                asked = "\n".join("m.down_proj " + " ".join(map(str, window)) + f" {name} 0" for window in windows)
+                done = probe("windows", folder, asked.encode())
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                found = torch.frombuffer(bytearray(done.stdout), dtype=kind)
+                want = torch.cat([values[a:b, c:d].flatten() for a, b, c, d in windows])
+                self.assertEqual(found.shape, want.shape)
+                same = (found.view(torch.int16 if kind == torch.bfloat16 else torch.int32) == want.view(torch.int16 if kind == torch.bfloat16 else torch.int32))
+                self.assertTrue((same | (found.isnan() & want.isnan())).all())
+
     def test_compressed_tensors(self):
         for seed, (name, (form, arguments)) in enumerate(CASES.items()):
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:

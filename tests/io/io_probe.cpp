@@ -130,6 +130,8 @@ int records(const std::string& settings_text) {
   config.paths = settings.at("paths");
   config.text_field = settings.value("text", "text");
   config.tokens_field = settings.value("tokens", "");
+  config.lengths_field = settings.value("lengths", "");
+  config.offsets_field = settings.value("offsets", "");
   config.key_field = settings.value("key", "");
   config.messages_field = settings.value("messages", "");
   config.whole_record = settings.value("whole", !config.messages_field.empty());

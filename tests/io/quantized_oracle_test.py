@@ -51,6 +51,11 @@ class Formats:
         """codes [out, in], zeros and scales [out, groups]"""
         return (codes - zeros[:, group_of]).astype(np.float32) * scales.float().numpy()[:, group_of]
 
+    def mxfp4(self):
+        """Its numbers are compared with transformers' in foreign_packers_test.py."""
+        return {"quant_method": "mxfp4"}, {"m.weight_blocks": torch.from_numpy(self.codes(256, 1, 144, 5, 16).astype(np.uint8)),
+                                           "m.weight_scales": torch.from_numpy(self.codes(256, 1, 144, 5).astype(np.uint8))}, None
+
     def gptq(self, bits=4, group=32, version="gptq", act_order=False, symmetric=False, stored=None):
         groups = -(-self.inputs // group)
         codes = self.codes(2**bits, self.out, self.inputs)
@@ -224,7 +229,7 @@ class QuantizedOracle(unittest.TestCase):
 
     def test_what_is_wrong_is_refused(self):
         base = {"gptq": Formats(1).gptq, "awq": Formats(1).awq, "ct": Formats(1).packed, "asym": lambda: Formats(1).packed(asymmetric=True),
-                "int8": Formats(1).int8, "fp8": Formats(1).fp8, "nf4": lambda: Formats(1).bnb4(nested=True), "bnb8": Formats(1).bnb8}
+                "int8": Formats(1).int8, "fp8": Formats(1).fp8, "nf4": lambda: Formats(1).bnb4(nested=True), "bnb8": Formats(1).bnb8, "mxfp4": Formats(1).mxfp4}
         state = "m.weight.quant_state.bitsandbytes__nf4"
 
         def edited_state(**changes):
@@ -274,6 +279,14 @@ class QuantizedOracle(unittest.TestCase):
             ("nf4", lambda c, t: t.update({"m.weight.nested_quant_map": torch.ones(255)}), "nested_quant_map"),
             ("bnb8", lambda c, t: t.update({"m.SCB": torch.ones(47)}), "m.SCB"), ("bnb8", lambda c, t: t.update({"m.weight_format": torch.tensor(2, dtype=torch.uint8)}), "weight_format"),
             ("bnb8", lambda c, t: t.pop("m.weight"), "m.weight is missing"),
+            ("mxfp4", lambda c, t: t.pop("m.weight_scales"), "m.weight_scales is missing"),
+            ("mxfp4", lambda c, t: t.pop("m.weight_blocks"), "no quantised weight"),
+            ("mxfp4", lambda c, t: t.update({"m.weight_scales": t["m.weight_scales"][:, :, :4].clone()}), "m.weight_scales is U8 [1, 144, 4]"),
+            ("mxfp4", lambda c, t: t.update({"m.weight_scales": t["m.weight_scales"].float()}), "m.weight_scales is F32"),
+            ("mxfp4", lambda c, t: t.update({"m.weight_blocks": t["m.weight_blocks"][..., :15].clone()}), "m.weight_blocks is U8 [1, 144, 5, 15]"),
+            ("mxfp4", lambda c, t: t.update({"m.weight_blocks": t["m.weight_blocks"][0].clone()}), "a shape of 4 numbers"),
+            ("mxfp4", lambda c, t: t.update({"m.weight_blocks": t["m.weight_blocks"].to(torch.int32)}), "m.weight_blocks is I32"),
+            ("mxfp4", lambda c, t: t.update({"m.weight": torch.ones(160, 144)}), "both quantised and as numbers"),
         ]
         for number, (kind, edit, words) in enumerate(cases):
             with self.subTest(kind, number=number, words=words):

@@ -242,8 +242,21 @@ INSTANTIATE_TEST_SUITE_P(
                 {"original_max_position_embeddings is missing"}},
         Refusal{"olmo3_yarn_truncate",
                 "olmo3",
-                R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "truncate": false}})",
-                {"rope_scaling.truncate is false"}},
+                R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "truncate": 0}})",
+                {"rope_scaling.truncate is 0"}},
+        Refusal{"gpt_oss_window", "gpt_oss", R"({"sliding_window": 0})", {"sliding_window is 0"}},
+        Refusal{"gpt_oss_no_limit", "gpt_oss", R"({"swiglu_limit": 0})", {"swiglu_limit is 0"}},
+        Refusal{"gpt_oss_alpha", "gpt_oss", R"({"swiglu_alpha": "1.7"})", {"swiglu_alpha is \"1.7\""}},
+        Refusal{"gpt_oss_layer_types", "gpt_oss", R"({"layer_types": ["sliding_attention"]})", {"kinds of attention"}},
+        Refusal{"gpt_oss_two_numbers_a_token",
+                "gpt_oss",
+                R"({"num_experts_per_tok": 4, "experts_per_token": 2})",
+                {"num_experts_per_tok is 4", "experts_per_token is 2"}},
+        Refusal{"gpt_oss_experts_a_token",
+                "gpt_oss",
+                R"({"num_local_experts": 2, "num_experts_per_tok": 3})",
+                {"3 experts a token are more than the 2"}},
+        Refusal{"gpt_oss_no_experts", "gpt_oss", R"({"num_local_experts": 0})", {"num_local_experts is 0"}},
         Refusal{"olmo3_theta_of_half_the_layers",
                 "olmo3",
                 R"({"rope_theta": 10000.0})",
@@ -330,7 +343,7 @@ class Gguf : public Folder {
     config.qkv_bias = architecture == "qwen2";
     config.qk_norm = architecture == "qwen3" || architecture == "gemma3";
     if (architecture == "gemma3") config.norm_placement = NormPlacement::kBoth;
-    for (const auto& t : expected_tensors(config, gguf_tensor_names(config, false))) file.add(t.name, t.shape);
+    for (const auto& t : expected_tensors(config, gguf_tensor_names(config, Family{}))) file.add(t.name, t.shape);
     if (change) change(meta);
   }
   void refused(const std::function<void(MemoryTensorFile&, Metadata&)>& change, const std::vector<std::string>& words,

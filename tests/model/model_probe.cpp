@@ -72,6 +72,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
     write(prefix + "post_attention_layernorm", source.load_mlp_norms(i).input_D);
     write(prefix + "q_norm", source.load_q_norm(i));
     write(prefix + "k_norm", source.load_k_norm(i));
+    source.load_sinks(i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));
     write_linear(prefix + "o", source.load_o_proj(i));
     if (description.config.is_sparse(i)) {  // read for their bytes; families_test.py compares what they compute

@@ -14,15 +14,31 @@ LAYER_NAMES = {
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
     "mlp.gate": "ffn_gate_inp", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+    "mlp.router": "ffn_gate_inp", "self_attn.sinks": "attn_sinks",
 }
 # Layers with norms on what their blocks add.
 OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
 GLM4_NORMS = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm"}
-ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe"}  # others are model_type
+ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}  # others are model_type
 TURNED = ("llama", "mixtral", "smollm3", "granite")   # whose rows of q and k the converter turns
 EXPERTS = {"gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"), "down_proj": ("ffn_down_exps",)}  # [experts, outputs, inputs] each
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+
+def gpt_oss_parts(name, values):
+    """{GGUF name below the layer: array} of a tensor of all experts, whose gates and ups stand in turn and whose weights are [experts, inputs, outputs]."""
+    stem, bias = name.rsplit(".", 1)[1].removesuffix("_bias"), name.endswith("_bias")
+    kind, names = "bias" if bias else "weight", {"gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"), "down_proj": ("ffn_down_exps",)}[stem]
+    rows = values if bias else values.swapaxes(1, 2)
+    return {f"{part}.{kind}": np.ascontiguousarray(rows[:, i::len(names)]) for i, part in enumerate(names)}
+
+
+def gpt_oss_joined(name, parts):
+    """The inverse."""
+    rows = np.stack(parts, 2)  # [experts, outputs, gate or up, ...]
+    rows = rows.reshape(rows.shape[0], -1, *rows.shape[3:])
+    return rows if name.endswith("_bias") else np.ascontiguousarray(rows.swapaxes(1, 2))
 
 
 def gguf_name(name, architecture, norms_on_output):
@@ -30,6 +46,8 @@ def gguf_name(name, architecture, norms_on_output):
     if stem in OTHER_NAMES:
         return f"{OTHER_NAMES[stem]}.{kind}"
     _, _, layer, rest = stem.split(".", 3)
+    if architecture == "gpt_oss":
+        norms_on_output = True  # as converters name the norm before the experts
     norms = GLM4_NORMS if architecture == "glm4" else OUTPUT_NORMS if norms_on_output else {}
     names = {**LAYER_NAMES, **norms}
     return f"blk.{layer}.{names[rest]}.{kind}"
@@ -104,6 +122,8 @@ def write_header(writer, config, tokenizer):
         writer.add_expert_used_count(config.num_experts_per_tok)
         if getattr(config, "moe_intermediate_size", None) is not None:
             writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        if config.model_type == "gpt_oss":
+            writer.add_expert_feed_forward_length(config.intermediate_size)
     writer.add_rope_freq_base(rope["rope_theta"])
     if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -112,7 +132,8 @@ def write_header(writer, config, tokenizer):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-        writer.add_rope_scaling_attn_factors(rope["attention_factor"])
+        if "attention_factor" in rope:
+            writer.add_rope_scaling_attn_factors(rope["attention_factor"])
         writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
     tokens, merges, kinds = tiny_tokenizer.gguf_lists(tokenizer)
@@ -149,6 +170,14 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
             continue
         kind = kinds[matrices % len(kinds)]
         matrices += 1
+        if architecture == "gpt_oss":
+            read_parts = []
+            for stem, part in gpt_oss_parts(name, parameter.detach().numpy().astype(np.float32)).items():
+                packed, read = encode(part, Type.F32 if stem.endswith("bias") else kind)
+                writer.add_tensor(f"blk.{name.split('.')[2]}.{stem}", packed, raw_dtype=Type.F32 if stem.endswith("bias") else kind)
+                read_parts.append(read)
+            seen[name] = gpt_oss_joined(name, read_parts)
+            continue
         parts = EXPERTS[name.rsplit(".", 1)[1]]
         read_parts = []
         for stem, part in zip(parts, np.split(parameter.detach().numpy().astype(np.float32), len(parts), axis=1), strict=True):
@@ -167,11 +196,11 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
         if turned:
             values = to_pairs(values, heads[name.split(".")[-2]])
         kind = Type.F32
-        if values.ndim == 2 and not name.endswith("mlp.gate.weight"):  # routers stay F32
+        if values.ndim == 2 and not name.endswith(("mlp.gate.weight", "mlp.router.weight")):  # routers stay F32
             kind = kinds[matrices % len(kinds)]
             matrices += 1
         packed, read = encode(values, kind)
-        writer.add_tensor(gguf_name(name, architecture, norms_on_output), packed, raw_dtype=kind)
+        writer.add_tensor(gguf_name(name + (".weight" if name.endswith("sinks") else ""), architecture, norms_on_output), packed, raw_dtype=kind)
         seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read - np.float32(1) if plus_one else read
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

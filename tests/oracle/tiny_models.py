@@ -15,6 +15,7 @@ import zlib
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np  # noqa: E402
+import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from gguf import GGMLQuantizationType as Type  # noqa: E402
@@ -39,6 +40,7 @@ class Variant:
     max_shard_size: str = "1GB"     # smaller: several files and an index
     rope_spelling: str = "rope_parameters"  # or "rope_type" / "type": rope_scaling beside rope_theta, as older files have it
     gguf: tuple = ()                # tensor types that the matrices take in turn; empty: safetensors
+    mxfp4: bool = False             # experts as gpt-oss is published: blocks and scales, which transformers reads, too
 
 
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
@@ -56,6 +58,10 @@ UNEVEN = {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3,
 
 NEOX_UNEVEN = {**UNEVEN, "num_key_value_heads": None}
 EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
+# A limit that gates and ups of these weights reach, and waves of which truncation would move the edges.
+GPT_OSS = {**EXPERTS, "num_experts_per_tok": 2, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8, "swiglu_limit": 1.5, "rope_parameters": {
+    "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "original_max_position_embeddings": 32,
+    "truncate": False}}
 
 
 def linear_rope(factor=4.0):
@@ -126,6 +132,11 @@ VARIANTS = {
                                             "decoder_sparse_step": 2, "attention_bias": True, "use_sliding_window": True, "sliding_window": 8}),
     "olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 3, "clip_qkv": 0.8}),
     "olmoe_normed": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2, "norm_topk_prob": True, "num_key_value_heads": 4}),
+    "gpt_oss": Variant("gpt_oss", GPT_OSS),
+    "gpt_oss_uneven": Variant("gpt_oss", {**GPT_OSS, **UNEVEN, "head_dim": 20, "num_local_experts": 5, "num_experts_per_tok": 3,
+                                          "layer_types": LAYERS, "num_hidden_layers": 3, "swiglu_alpha": 1.3, "swiglu_limit": 0.9,
+                                          "attention_bias": False, "rope_parameters": {**GPT_OSS["rope_parameters"], "truncate": True}}),
+    "gpt_oss_mxfp4": Variant("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0}, storage=torch.bfloat16, mxfp4=True),
     "gpt_neox": Variant("gpt_neox", {"num_key_value_heads": None}),
     "gpt_neox_in_turn": Variant("gpt_neox", {**NEOX_UNEVEN, "use_parallel_residual": False, "hidden_act": "gelu_new", "attention_bias": False,
                                              "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
@@ -164,6 +175,9 @@ VARIANTS = {
     "gguf_mixtral": Variant("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, gguf=(Type.Q8_0, Type.Q4_0)),
     "gguf_qwen3_moe": Variant("qwen3_moe", {**EXPERTS, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": True},
                               gguf=(Type.F16,)),
+    # llama.cpp knows one limit, and cuts YaRN to whole waves.
+    "gguf_gpt_oss": Variant("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0, "rope_parameters": {**GPT_OSS["rope_parameters"], "truncate": True}},
+                            gguf=(Type.MXFP4, Type.Q8_0)),
     "gguf_olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2}, gguf=(Type.Q8_0,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
@@ -181,6 +195,10 @@ def fill(model, seed):
             noise = torch.randn(parameter.shape, generator=generator)
             if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"):  # Gemma's weights stand for 1 + w
                 parameter.copy_((0.0 if model.config.model_type.startswith("gemma") else 1.0) + 0.2 * noise)
+            elif name.endswith(("sinks", "proj_bias")):  # gpt-oss: sinks about as large as scores
+                parameter.copy_((1.0 if name.endswith("sinks") else 0.3) * noise)
+            elif name.endswith(("experts.gate_up_proj", "experts.down_proj")) and model.config.model_type == "gpt_oss":  # [experts, inputs, outputs]
+                parameter.copy_(1.3 * noise / parameter.shape[-2] ** 0.5)
             elif name.endswith(".bias"):
                 parameter.copy_(0.3 * noise)
             elif any(table in name for table in ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte")):
@@ -210,6 +228,21 @@ def respell_rope(folder, spelling):
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
+def store_mxfp4(folder, seed):
+    """Experts of a saved gpt-oss as random codes with scales by which the weights are as large as fill()'s."""
+    path = folder / "model.safetensors"
+    tensors, generator = safetensors.torch.load_file(path), torch.Generator().manual_seed(seed)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        tensors[name + "_blocks"] = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), generator=generator, dtype=torch.uint8)
+        tensors[name + "_scales"] = torch.randint(121, 125, (experts, outputs, inputs // 32), generator=generator, dtype=torch.uint8)
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
 def make(out_dir, name, seed=0):
     """Makes the variant below out_dir and returns what an experiment's model.path takes."""
     variant, out_dir = VARIANTS[name], pathlib.Path(out_dir)
@@ -225,6 +258,8 @@ def make(out_dir, name, seed=0):
         assert not unknown and set(unset) <= {"lm_head.weight"}, (unset, unknown)  # a tied head follows the embeddings
     model.to(variant.storage).save_pretrained(folder, max_shard_size=variant.max_shard_size)
     tiny_tokenizer.save_tokenizer(tokenizer, folder)
+    if variant.mxfp4:
+        store_mxfp4(folder, seed)
     if variant.rope_spelling != "rope_parameters":
         respell_rope(folder, variant.rope_spelling)
     return path

@@ -98,6 +98,21 @@ def roberta():
     return tokenizer
 
 
+# gpt-oss's rule (o200k), with English endings in any case.
+O200K = "|".join((r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                  r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                  r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"))
+
+
+def gpt_oss():
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(O200K), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder, tokenizer.post_processor = decoders.ByteLevel(), processors.ByteLevel(trim_offsets=False)
+    tokenizer.train_from_iterator(TRAINING, trainers.BpeTrainer(vocab_size=3000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    tokenizer.add_special_tokens([AddedToken(f"<|{name}|>", normalized=False) for name in ("startoftext", "endoftext", "return", "constrain", "channel", "start", "end", "message", "call")])
+    return tokenizer
+
+
 def bert(**options):
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(**options), pre_tokenizers.BertPreTokenizer()
@@ -139,7 +154,7 @@ def words():
 
 FAMILIES = {
     "llama-2": llama_2, "mistral": mistral, "gemma": gemma, "no-bytes": lambda: without_bytes(False), "no-bytes-fused": lambda: without_bytes(True),
-    "clip": clip, "prefixed": prefixed, "roberta": roberta, "bert": bert, "bert-cased": lambda: bert(lowercase=False, clean_text=False, handle_chinese_chars=False),
+    "clip": clip, "prefixed": prefixed, "roberta": roberta, "gpt-oss": gpt_oss, "bert": bert, "bert-cased": lambda: bert(lowercase=False, clean_text=False, handle_chinese_chars=False),
     "t5": lambda: unigram(pre_tokenizers.Metaspace(), True), "xlm-r": lambda: unigram(pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]), True),
     "unigram-bytes": lambda: unigram(pre_tokenizers.Metaspace(prepend_scheme="never"), False, True), "words": words,
 }

@@ -26,9 +26,10 @@ struct LayerShape {
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;
   float attention_scale = 1.0f;
-  float attention_softcap = 0.0f;  // 0: none
-  float clip_qkv = 0.0f;           // 0: none
-  bool norm_topk_prob = false;     // see ModelConfig
+  float attention_softcap = 0.0f;                  // 0: none
+  float clip_qkv = 0.0f;                           // 0: none
+  float swiglu_alpha = 0.0f, swiglu_limit = 0.0f;  // see ModelConfig
+  bool norm_topk_prob = false;                     // see ModelConfig
   std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 

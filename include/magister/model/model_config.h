@@ -22,6 +22,7 @@ struct RopeConfig {
   double low_freq_factor = 1.0;                       // llama3
   double high_freq_factor = 4.0;                      // llama3
   double beta_fast = 32.0, beta_slow = 1.0;           // yarn: turns within the original positions
+  bool truncates = true;                              // yarn: waves between the two are counted from whole numbers
   std::int64_t original_max_position_embeddings = 0;  // llama3, dynamic, longrope, yarn
   std::vector<float> frequency_divisors;              // kExplicit: GGUF's rope_freqs.weight, [rotary_dim/2]
   std::vector<float> short_factor, long_factor;       // longrope: divisors below and above the original positions
@@ -46,6 +47,8 @@ struct EncoderConfig {
   std::int64_t position_buckets =
       0;  // distances from half of it on share vectors by their logarithm; 0: each has its own
   std::int64_t max_relative_positions = 0;  // where the last bucket ends
+  // RoBERTa: the vector of a text's first token; tokens of padding inside it have the one before and are not counted.
+  std::int64_t first_position = 0;
   bool content_to_position = false, position_to_content = false;
   bool relative_norm = false;  // a layer norm over the vectors of distances
 };
@@ -101,6 +104,13 @@ struct ModelConfig {
   bool norm_topk_prob = false;             // the chosen experts' probabilities are divided by their sum
   std::vector<bool> layer_is_sparse;       // empty: all, where there are experts
   bool stacked_experts = false;  // files hold one weight of all experts as one tensor, [experts, rows, columns] (GGUF)
+  // Files hold gate and up of all experts as one tensor, [experts, inputs, 2 outputs], their columns in turn, and down as [experts, inputs,
+  // outputs] (gpt-oss).
+  bool fused_experts = false;
+  bool expert_bias = false;                   // biases of the router and of experts' gate, up and down
+  double swiglu_alpha = 0, swiglu_limit = 0;  // gate * sigmoid(alpha * gate) * (up + 1), of gate up to the limit and up
+                                              // within +-limit; 0: as `activation` says
+  bool attention_sinks = false;  // a learned score a head joins the softmax of a row's scores, with no value (gpt-oss)
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.
   std::vector<std::string> labels;
@@ -109,6 +119,8 @@ struct ModelConfig {
       encoder;  // an encoder, which is a classifier and reads the first token; empty: a decoder
 
   bool is_classifier() const { return !labels.empty(); }
+  // Rows of the table of learned positions, of which an encoder may not use the first ones.
+  std::int64_t position_rows() const { return max_position_embeddings + (encoder ? encoder->first_position : 0); }
   // Rows of the head: the vocabulary, or the labels.
   std::int64_t head_outputs() const { return is_classifier() ? static_cast<std::int64_t>(labels.size()) : vocab_size; }
 
@@ -142,10 +154,11 @@ struct TensorNames {
     std::string attention_output_norm_bias, mlp_output_norm_bias;                              // empty: none
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
-    std::string q_norm, k_norm;                                                                // empty: none
-    std::string router;                                                                        // empty: no experts
+    std::string q_norm, k_norm, sinks;                                                         // empty: none
+    std::string router, router_bias;                                                           // empty: no experts
     struct Expert {
       std::string gate_proj, up_proj, down_proj;
+      std::string gate_bias, up_bias, down_bias;  // empty: none
     };
     std::vector<Expert> experts;
   };

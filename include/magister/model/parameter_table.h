@@ -17,6 +17,7 @@ enum class Division {
   kWhole,          // all of it, on every shard
   kFirstShard,     // all of it on shard 0: added to a sum of partial products, it counts once
   kVocabRows,      // rows of Partition::vocab
+  kHeads,          // an entry a query head
   kHeadRows,       // rows of the query heads
   kKvHeadRows,     // rows of the KV heads
   kMlpRows,        // rows of Partition::mlp
@@ -39,6 +40,7 @@ struct LayerParameter {
   // Where it stands in a tensor of the file that holds others, too, under its rows: the shape of all of it, and this one's first row.
   std::vector<std::int64_t> stored{};
   std::int64_t first_row = 0;
+  std::int64_t row_step = 1;  // from a row to its next one there
   // Of an expert's weight its number and its name; `name` is not used then.
   std::int64_t expert = -1;
   std::string TensorNames::Layer::Expert::* expert_name = nullptr;
@@ -52,7 +54,7 @@ struct LayerParameter {
 };
 // Those that this layer of a model of this config has.
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer);
-// gate, up and down of one expert: a part of the rows above.
+// gate, up and down of one expert and their biases: a part of the rows above.
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert);
 // Rows of each product of a layer: four, or with experts two and two an expert.
 std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table);

@@ -23,6 +23,7 @@ namespace magister {
 
 class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
+struct LayerParameter;
 
 // Norms of a block (attention or MLP): on what it reads and on what it adds to the residual stream. [D] f32, replicated; undefined
 // where the model has none there.
@@ -62,6 +63,7 @@ class WeightSource {
   // [E], or this shard's heads times E where the norm is over all of them; undefined where the model has none.
   at::Tensor load_q_norm(std::int64_t layer);
   at::Tensor load_k_norm(std::int64_t layer);
+  at::Tensor load_sinks(std::int64_t layer);  // [h], of this shard's heads; undefined where the model has none
 
   // [(h + 2k) E, D]: rows of q, then k, then v; rotary pairs in halves whatever the file's order. Bias [(h + 2k) E].
   Linear load_qkv_proj(std::int64_t layer);
@@ -92,6 +94,10 @@ class WeightSource {
   // Rows of heads of a product's weight; of the MLP's columns.
   void add_heads(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
                  IndexRange heads, bool rotary) const;
+  // Rows of an expert's weight that become outputs from `output` on.
+  RowBlock expert_rows(std::int64_t layer, const LayerParameter& row, IndexRange rows, std::int64_t output) const;
+  // Entries of an expert's bias into out [range].
+  void read_expert_bias(std::int64_t layer, const LayerParameter& row, IndexRange range, const at::Tensor& out);
   RowBlock mlp_rows(std::int64_t layer, std::string TensorNames::Layer::* weight, std::int64_t output) const;
   // Where the weight begins in the tensor of its name; a head's rows of it.
   std::uint64_t first_row(std::int64_t layer, std::string TensorNames::Layer::* weight) const;

@@ -40,10 +40,12 @@ class Reader {
         read_block(root_["weight_block_size"]);
     } else if (method == "bitsandbytes") {
       out_.method = QuantMethod::kBitsAndBytes;
+    } else if (method == "mxfp4") {
+      out_.method = QuantMethod::kMxfp4;
     } else {
       fail(ExitCode::kData,
            "{}: quantization_config.quant_method is \"{}\" (its weights cannot be read here; gptq, awq, "
-           "compressed-tensors, fp8 and bitsandbytes can); use the model in 16 bits or in one of these",
+           "compressed-tensors, fp8, bitsandbytes and mxfp4 can); use the model in 16 bits or in one of these",
            printable(out_.path), printable(method, 60));
     }
     return out_;

@@ -9,7 +9,7 @@
 
 namespace magister {
 
-enum class QuantMethod { kGptq, kAwq, kCompressedTensors, kFp8, kBitsAndBytes };
+enum class QuantMethod { kGptq, kAwq, kCompressedTensors, kFp8, kBitsAndBytes, kMxfp4 };
 
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kGptq;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kTileRows = 64;       // two words of AWQ's 8 outputs a cache line, four of GPTQ's
 constexpr std::int64_t kTileColumns = 4096;  // a tile of f32 stays in L2
+constexpr std::int64_t kExpertRows = 256;    // of MXFP4, whose outputs are columns: likewise
 
 // Bytes of the codes that a window touches, whole rows of the stored tensor.
 IndexRange touched(const QuantizedWeight& w, std::int64_t row_begin, std::int64_t row_end, std::int64_t column_begin,
@@ -41,7 +42,9 @@ class QuantizedFile final : public TensorFile {
       if (!found_.taken.contains(info.name)) infos_.push_back(info);
     }
     for (const auto& [name, weight] : found_.weights) {
-      infos_.push_back({name, {weight.out, weight.in}, StorageType::kF32, weight.codes.info->num_bytes});
+      std::vector<std::int64_t> shape = {weight.out, weight.in};
+      if (weight.experts > 0) shape = {weight.experts, weight.in, weight.out};
+      infos_.push_back({name, std::move(shape), StorageType::kF32, weight.codes.info->num_bytes});
     }
     std::sort(infos_.begin(), infos_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
     for (std::size_t i = 1; i < infos_.size(); ++i) {
@@ -93,6 +96,7 @@ class QuantizedFile final : public TensorFile {
       return file_->read(name, row_begin, row_end, column_begin, column_end, std::move(out));
     }
     const QuantizedWeight& weight = found->second;
+    if (weight.experts > 0) return read_experts(name, weight, {row_begin, row_end, column_begin, column_end}, out);
     check_window(name, weight.out, weight.in, {row_begin, row_end, column_begin, column_end}, out);
     if (row_begin == row_end || column_begin == column_end) return;
     file_->populate(*weight.codes.info, touched(weight, row_begin, row_end, column_begin, column_end));
@@ -116,6 +120,48 @@ class QuantizedFile final : public TensorFile {
   }
 
  private:
+  // [experts, in, out] as [experts * in, out].
+  void read_experts(const std::string& name, const QuantizedWeight& weight, const TensorWindow& window,
+                    const at::Tensor& out) const {
+    check_window(name, weight.experts * weight.in, weight.out, window, out);
+    if (window.row_begin == window.row_end || window.column_begin == window.column_end) return;
+    const std::int64_t first = window.row_begin / weight.in, last = (window.row_end - 1) / weight.in;
+    for (std::int64_t expert = first; expert <= last; ++expert) {
+      const TensorWindow part{std::max(window.row_begin - expert * weight.in, std::int64_t{0}),
+                              std::min(window.row_end - expert * weight.in, weight.in), window.column_begin,
+                              window.column_end};
+      read_expert(weight, expert, part,
+                  out.narrow(0, expert * weight.in + part.row_begin - window.row_begin, part.row_end - part.row_begin));
+    }
+  }
+
+  void read_expert(const QuantizedWeight& weight, std::int64_t expert, const TensorWindow& window,
+                   const at::Tensor& out) const {
+    // Whole outputs, though some of their inputs may not be wanted.
+    const auto outputs = [&](const StoredPart& part) {
+      const std::uint64_t bytes = part.info->num_bytes / static_cast<std::uint64_t>(weight.experts * weight.out);
+      return IndexRange{static_cast<std::uint64_t>(expert * weight.out + window.column_begin) * bytes,
+                        static_cast<std::uint64_t>(expert * weight.out + window.column_end) * bytes};
+    };
+    for (const StoredPart* part : {&weight.codes, &weight.scales}) file_->populate(*part->info, outputs(*part));
+    std::vector<float> tile(static_cast<std::size_t>(kExpertRows * kTileRows));
+    const auto* values = reinterpret_cast<const std::byte*>(tile.data());
+    const auto element = static_cast<std::int64_t>(out.element_size());
+    for (std::int64_t column = window.column_begin; column < window.column_end; column += kTileRows) {
+      const std::int64_t columns = std::min(kTileRows, window.column_end - column);
+      for (std::int64_t row = window.row_begin; row < window.row_end; row += kExpertRows) {
+        const std::int64_t rows = std::min(kExpertRows, window.row_end - row);
+        dequantize_expert(weight, expert, row, row + rows, column, column + columns, tile.data(), kTileRows);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          auto* to = static_cast<std::byte*>(out.data_ptr()) +
+                     ((row - window.row_begin + r) * out.stride(0) + column - window.column_begin) * element;
+          convert_row(StorageType::kF32, values + r * kTileRows * 4, 0, columns, float_type(out), to);
+        }
+      }
+    }
+    for (const StoredPart* part : {&weight.codes, &weight.scales}) file_->forget(*part->info, outputs(*part));
+  }
+
   void populate_beside_codes(const QuantizedWeight& weight) const {
     for (const StoredPart* part : {&weight.scales, &weight.zeros, &weight.group_index, &weight.absmax,
                                    &weight.nested_absmax, &weight.nested_table}) {

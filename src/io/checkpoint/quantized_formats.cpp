@@ -41,6 +41,9 @@ class Finder {
           if (const auto p = prefix(info, ".SCB")) add(*p, bnb_int8(*p));
           if (const auto p = prefix(info, ".weight.absmax")) add(*p, bnb_4bit(*p));
           break;
+        case QuantMethod::kMxfp4:
+          if (const auto p = prefix(info, "_blocks")) out_.weights.emplace(*p, mxfp4(*p));
+          break;
       }
     }
     MAGISTER_CHECK(!out_.weights.empty(), ExitCode::kData,
@@ -310,6 +313,23 @@ class Finder {
         "{}.weight_format is not 0 (only rows are read, not a GPU's own order of tiles); save the model again "
         "with a current bitsandbytes",
         printable(name));
+    return w;
+  }
+
+  QuantizedWeight mxfp4(const std::string& name) {
+    QuantizedWeight w;
+    w.layout = CodeLayout::kMxfp4;
+    w.codes = part(name, "_blocks");
+    w.scales = part(name, "_scales");
+    expect_rank(w.codes, 4);
+    const Shape& shape = w.codes.info->shape;
+    w.experts = shape[0];
+    w.out = shape[1];
+    w.group = kMxfp4Group;
+    w.groups = shape[2];
+    w.in = w.groups * w.group;
+    expect(w.codes, {w.experts, w.out, w.groups, w.group / 2}, {StorageType::kU8});
+    expect(w.scales, {w.experts, w.out, w.groups}, {StorageType::kU8});
     return w;
   }
 

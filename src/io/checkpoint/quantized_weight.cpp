@@ -80,6 +80,7 @@ void each_code(const QuantizedWeight& w, const Window& window, const Put& put) {
       return;
     case CodeLayout::kFp8:
     case CodeLayout::kNibbles:
+    case CodeLayout::kMxfp4:
       return;
   }
 }
@@ -182,7 +183,8 @@ std::int32_t int_at(const StoredPart& part, std::int64_t index) {
 }
 
 std::optional<CodeFormat> code_format_of(const QuantizedWeight& w) {
-  const bool codes = w.layout != CodeLayout::kFp8 && w.layout != CodeLayout::kNibbles && (w.bits == 4 || w.bits == 8);
+  const bool codes = w.layout != CodeLayout::kFp8 && w.layout != CodeLayout::kNibbles &&
+                     w.layout != CodeLayout::kMxfp4 && (w.bits == 4 || w.bits == 8);
   if (!codes || w.after_scale != 1 || !w.scales || w.scales.info->type == StorageType::kF32) return std::nullopt;
   const std::int64_t group = w.groups == 1 ? 0 : w.group;
   if (group != 0 && group != 32 && group != 64 && group != 128) return std::nullopt;
@@ -211,6 +213,27 @@ void read_code_window(const QuantizedWeight& w, IndexRange rows, IndexRange colu
       const std::int64_t at = (o - window.row_begin) * out.groups_stride + g - first;
       std::memcpy(out.scales + at, w.scales.data + scale_place(w, o, g) * 2, 2);
       if (out.offsets != nullptr) out.offsets[at] = half_bits(zero_of(w, o, g) + moved);
+    }
+  }
+}
+
+void dequantize_expert(const QuantizedWeight& w, std::int64_t expert, std::int64_t row_begin, std::int64_t row_end,
+                       std::int64_t column_begin, std::int64_t column_end, float* out, std::int64_t out_stride) {
+  constexpr double kNumbers[16] = {0.0,  0.5,  1.0,  1.5,  2.0,  3.0,  4.0,  6.0,
+                                   -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0};
+  for (std::int64_t o = column_begin; o < column_end; ++o) {
+    const std::int64_t first = (expert * w.out + o) * w.in;
+    float* const column = out + o - column_begin;
+    for (std::int64_t i = row_begin; i < row_end;) {
+      // 2^-127 to 2^128. The last has no number in the standard; as in transformers it is a power of two, too, which f32 holds for some
+      // products alone, so they are made in f64.
+      const double scale = std::ldexp(1.0, static_cast<int>(byte_at(w.scales, (first + i) / kMxfp4Group)) - 127);
+      const std::int64_t end = std::min(row_end, (i / kMxfp4Group + 1) * kMxfp4Group);
+      for (; i < end; ++i) {
+        const std::int64_t pair = byte_at(w.codes, (first + i) / 2);
+        const double number = kNumbers[i % 2 == 0 ? pair & 15 : pair >> 4] * scale;
+        column[(i - row_begin) * out_stride] = static_cast<float>(number);
+      }
     }
   }
 }

@@ -1,7 +1,9 @@
-// One logical weight [out, in] that a checkpoint stores as codes, scales and zeros in several tensors, and its windows in f32.
+// One logical weight [out, in], or of MXFP4 [experts, in, out], that a checkpoint stores as codes, scales and zeros in several tensors, and its windows in f32.
 // weight = (code - zero) * scale, the difference exact, the product rounded once to f32; FP8: value * scale; bitsandbytes
-// int8: code * SCB * (1 / 127), 4 bits: table[code] * absmax, each product and sum rounded as that library rounds it.
-// Sources: AutoGPTQ's and AutoAWQ's linear layers, compressed-tensors' compressors, bitsandbytes' dequantisers (layouts only).
+// int8: code * SCB * (1 / 127), 4 bits: table[code] * absmax, each product and sum rounded as that library rounds it; MXFP4: one of 16
+// numbers times a power of two, exact.
+// Sources: AutoGPTQ's and AutoAWQ's linear layers, compressed-tensors' compressors, bitsandbytes' dequantisers (layouts only);
+// OCP Microscaling Formats 1.0 and transformers' integration of it for MXFP4.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +29,7 @@ enum class CodeLayout {
   kInt8,          // i8 [out, in]
   kFp8,           // e4m3 [out, in]
   kNibbles,       // u8, flat [out * in / 2], the first in the high half; 16 values in a table (bitsandbytes)
+  kMxfp4,         // u8 [experts, out, in / 32, 16], the first of two in the low half; scales u8 [experts, out, in / 32]
 };
 enum class ZeroLayout {
   kConstant,      // `center`
@@ -36,8 +39,12 @@ enum class ZeroLayout {
   kInt8,          // i8 [out, groups]
 };
 
+inline constexpr std::int64_t kMxfp4Group = 32;  // inputs that share a scale
+
 struct QuantizedWeight {
   std::int64_t out = 0, in = 0;
+  std::int64_t experts =
+      0;  // kMxfp4: so many of them, each seen as [in, out], as the modules that compute with it have it; else 0
   CodeLayout layout = CodeLayout::kAlongInputs;
   std::int64_t bits = 4;
   StoredPart codes;
@@ -64,6 +71,10 @@ struct QuantizedWeight {
 // Rows [row_begin, row_end) and columns [column_begin, column_end) -> out, row stride in elements. Everything was checked
 // against the parts' sizes before, but for values of group_index: Error(kData) where one names no group.
 void dequantize_window(const QuantizedWeight& weight, std::int64_t row_begin, std::int64_t row_end,
+                       std::int64_t column_begin, std::int64_t column_end, float* out, std::int64_t out_stride);
+
+// Of kMxfp4: inputs [row_begin, row_end) and outputs [column_begin, column_end) of one expert, out [inputs, outputs].
+void dequantize_expert(const QuantizedWeight& weight, std::int64_t expert, std::int64_t row_begin, std::int64_t row_end,
                        std::int64_t column_begin, std::int64_t column_end, float* out, std::int64_t out_stride);
 
 // The weight's codes as they stand in the file, where kernels can keep them: 4 or 8 bits, scales of 16 bits, groups of 32, 64,

@@ -44,7 +44,8 @@ std::vector<std::string> expand(const std::string& given, const std::string& spl
 }
 
 constexpr const char* kKnown =
-    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow, .h5 of teacher_logits";
+    ".jsonl, .json, .csv, .tsv, .txt, each also with .gz or .zst behind it, .parquet, .arrow, .h5 of teacher_logits or "
+    "with token ids";
 
 constexpr std::pair<const char*, DataKind> kKinds[] = {{".jsonl", DataKind::kJsonLines}, {".json", DataKind::kJson},
                                                        {".csv", DataKind::kCsv},         {".tsv", DataKind::kTsv},
@@ -84,6 +85,11 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
       "{}: plain text has no fields (dataset.tokens, dataset.messages, dataset.key or the task names one); use .jsonl "
       "or leave them out",
       printable(path));
+  MAGISTER_CHECK(
+      file.kind == DataKind::kResults || (config.lengths_field.empty() && config.offsets_field.empty()),
+      ExitCode::kConfig,
+      "{}: dataset.{} is given, but this is no HDF5 file (lists of other files have their lengths); remove it",
+      printable(path), config.lengths_field.empty() ? "offsets" : "lengths");
   file.version = LineReader(path).version();
   return file;
 }

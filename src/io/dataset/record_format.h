@@ -38,12 +38,13 @@ std::unique_ptr<RecordFormat> open_format(const DataFile& file, const DatasetCon
 // The point of `index` from which record `record` is reached; it is below the number of all.
 const IndexPoint& point_before(const std::vector<IndexPoint>& index, std::uint64_t record);
 
-// The four that open_format chooses from: lines of an uncompressed file, found by the blocks that all ranks count; records
+// Those that open_format chooses from: lines of an uncompressed file, found by the blocks that all ranks count; records
 // that are cut out of a stream of bytes (CSV, JSON, everything compressed); tables that Arrow's library reads; a results file, whose
-// samples are records of `key` and `tokens`.
+// samples are records of `key` and `tokens`; arrays of ids in another HDF5 file (open_hdf5 tells the two apart).
 std::unique_ptr<RecordFormat> open_lines(const DataFile& file, const DatasetConfig& config);
 std::unique_ptr<RecordFormat> open_stream(const DataFile& file, const DatasetConfig& config);
 std::unique_ptr<RecordFormat> open_table(const DataFile& file, const DatasetConfig& config);
 std::unique_ptr<RecordFormat> open_results(const DataFile& file);
+std::unique_ptr<RecordFormat> open_hdf5(const DataFile& file, const DatasetConfig& config);
 
 }  // namespace magister

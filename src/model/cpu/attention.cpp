@@ -105,8 +105,14 @@ void Attention::attend(const AttentionTile& tile, const KvPages& pages, LayerBuf
   float* output_RE = scores + most_rows * kBlock;
   float* maximum = output_RE + most_rows * E;
   float* sum = maximum + most_rows;
-  std::fill(maximum, maximum + rows, -std::numeric_limits<float>::infinity());
-  std::fill(sum, sum + rows, 0.0f);
+  if (weights_.sinks.defined()) {  // the first score of every row, of weight exp(0)
+    const float* sinks = weights_.sinks.const_data_ptr<float>() + tile.head;
+    for (std::int64_t r = 0; r < rows; ++r) maximum[r] = sinks[single ? r : 0];
+    std::fill(sum, sum + rows, 1.0f);
+  } else {
+    std::fill(maximum, maximum + rows, -std::numeric_limits<float>::infinity());
+    std::fill(sum, sum + rows, 0.0f);
+  }
   std::fill(output_RE, output_RE + rows * E, 0.0f);
 
   // Blocks count from the sequence's first key, so that a row's sums do not depend on the tile it is in.

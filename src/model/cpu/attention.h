@@ -20,6 +20,7 @@ struct AttentionWeights {
   Linear qkv_proj;            // [(H + 2K) E, D], sharded on rows
   Linear o_proj;              // [D, H E], sharded on columns: its product is partial
   at::Tensor q_norm, k_norm;  // f32, [E], or [H E] and [K E] of norms over all heads; or undefined
+  at::Tensor sinks{};         // f32 [H], a score of each head without a value; or undefined
 };
 
 // Attention's queries in blocks, the expensive ones first: rows of one sequence and one head, or, where a sequence has a

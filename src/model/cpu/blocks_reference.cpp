@@ -87,7 +87,10 @@ at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& 
     scores_HLL =
         scores_HLL.masked_fill(visible_keys(length, length, shape_.sliding_window, scores_HLL.device()).logical_not(),
                                -std::numeric_limits<double>::infinity());
-    outputs.push_back(at::matmul(at::softmax(scores_HLL, -1), of(v_THE)).transpose(0, 1));
+    if (weights_.sinks.defined())  // one key more, which every query sees and which has no value
+      scores_HLL = at::cat({scores_HLL, weights_.sinks.view({H, 1, 1}).expand({H, length, 1})}, -1);
+    const at::Tensor shares_HLL = at::softmax(scores_HLL, -1).narrow(-1, 0, length);
+    outputs.push_back(at::matmul(shares_HLL, of(v_THE)).transpose(0, 1));
   }
   return plain_linear(at::cat(outputs, 0).reshape({-1, H * E}), weights_.o_proj);
 }
@@ -102,6 +105,10 @@ at::Tensor FeedForward::reference(const at::Tensor& hidden_TD) const {
   const at::Tensor product_TF2 = plain_linear(input_TD, weights_.gate_up_proj);
   if (!shape_.gated_mlp) return plain_linear(activated(product_TF2), weights_.down_proj);
   const auto halves = product_TF2.chunk(2, -1);
+  if (const double limit = shape_.swiglu_limit; limit > 0) {
+    const at::Tensor gate_TF = halves[0].clamp_max(limit), up_TF = halves[1].clamp(-limit, limit);
+    return plain_linear(gate_TF * at::sigmoid(gate_TF * shape_.swiglu_alpha) * (up_TF + 1), weights_.down_proj);
+  }
   return plain_linear(activated(halves[0]) * halves[1], weights_.down_proj);
 }
 

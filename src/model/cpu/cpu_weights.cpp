@@ -44,6 +44,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
+    attention.sinks = source.load_sinks(i);
     attention.o_proj = pack(source.load_o_proj(i), &pool);
     BlockNorms mlp_norms = description.config.parallel_residual && !description.config.parallel_norms
                                ? attention.norms

@@ -101,13 +101,28 @@ at::Tensor EncoderModel::product(const at::Tensor& x_TK, const Linear& linear) c
   return out_TN;
 }
 
+at::Tensor EncoderModel::positions_of(const PackedBatch& batch) const {
+  const auto first = static_cast<std::int32_t>(config_.encoder->first_position);
+  if (first == 0) return batch.positions_T;
+  const std::int32_t padding = first - 1;  // the token and the vector
+  at::Tensor rows_T = at::empty_like(batch.positions_T);
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    std::int32_t next = first;
+    for (std::int64_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t)
+      rows_T.data_ptr<std::int32_t>()[t] = ids[t] == padding ? padding : next++;
+  }
+  return rows_T;
+}
+
 at::Tensor EncoderModel::embed(const PackedBatch& batch) const {
   at::Tensor hidden_TD = at::empty({batch.num_tokens(), config_.hidden_size}, words_VD_.options());
+  const at::Tensor positions_T = positions_of(batch);
   for_tiles(pool_, batch.num_tokens(), [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t rows = end - begin;
     at::Tensor sum = words_VD_.index_select(0, batch.token_ids_T.narrow(0, begin, rows));
     if (types_XD_.defined()) sum += types_XD_[0];
-    if (positions_PD_.defined()) sum += positions_PD_.index_select(0, batch.positions_T.narrow(0, begin, rows));
+    if (positions_PD_.defined()) sum += positions_PD_.index_select(0, positions_T.narrow(0, begin, rows));
     hidden_TD.narrow(0, begin, rows).copy_(normed(sum, embed_norm_));
   });
   return hidden_TD;

@@ -50,6 +50,7 @@ class EncoderModel final : public ModelBackend {
   at::Tensor run(const PackedBatch& batch, const std::function<bool()>& should_stop,
                  const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) const;
   at::Tensor embed(const PackedBatch& batch) const;
+  at::Tensor positions_of(const PackedBatch& batch) const;  // [T] i32, rows of positions_PD_
   Distances distances_of(const PackedBatch& batch) const;
   void run_layer(const Layer& layer, const PackedBatch& batch, const Distances& distances, at::Tensor& hidden_TD) const;
   at::Tensor attend(const Layer& layer, const PackedBatch& batch, const Distances& distances,

@@ -17,8 +17,12 @@ void FeedForward::run(const float* hidden_TD, std::int64_t begin, std::int64_t e
   linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, width, false, pool);
   const auto activation = static_cast<std::size_t>(shape_.activation);
   const CpuKernels& kernels = cpu_kernels();
-  (shape_.gated_mlp ? kernels.activate : kernels.activate_alone)[activation](gate_up_RF2, width, activated_RF, F, rows,
-                                                                             F);
+  if (shape_.swiglu_limit > 0) {
+    kernels.clamped_swiglu(gate_up_RF2, width, activated_RF, F, rows, F, shape_.swiglu_alpha, shape_.swiglu_limit);
+  } else {
+    (shape_.gated_mlp ? kernels.activate : kernels.activate_alone)[activation](gate_up_RF2, width, activated_RF, F,
+                                                                               rows, F);
+  }
   linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool);
 }
 

@@ -14,14 +14,17 @@ namespace magister {
 
 class ThreadPool;
 
-// Rows of a tensor of the file that become outputs [output, output + rows.size()) of a fused weight.
+// Rows of a tensor of the file that become outputs [output, output + outputs()) of a fused weight.
 struct RowBlock {
   std::string tensor;
   IndexRange rows;
   std::int64_t output = 0;
   bool as_halves =
       false;  // one head's rows, in the file as rotary pairs (GGUF's Llama): even ones first, then odd ones
-  bool transposed = false;  // the file holds [in, out]: `rows` are its columns
+  bool transposed = false;        // the file holds [in, out]: `rows` are its columns
+  std::uint64_t first_input = 0;  // transposed: the row of input 0
+  std::uint64_t step = 1;         // from a row to the next one that is meant (of a transposed block)
+  std::int64_t outputs() const { return static_cast<std::int64_t>((rows.size() + step - 1) / step); }
 };
 
 // The same blocks in parts of at most so many rows, for threads to share; a head of pairs stays whole.

@@ -74,10 +74,10 @@ std::optional<CodeFormat> common_code_format(const TensorFile& file, const std::
 std::vector<RowBlock> divided(const std::vector<RowBlock>& blocks, std::int64_t most_rows) {
   std::vector<RowBlock> parts;
   for (const RowBlock& block : blocks) {
-    const std::uint64_t step = block.as_halves ? block.rows.size() : static_cast<std::uint64_t>(most_rows);
+    const std::uint64_t step = block.as_halves ? block.rows.size() : static_cast<std::uint64_t>(most_rows) * block.step;
     for (std::uint64_t begin = block.rows.begin; begin < block.rows.end; begin += step) {
       RowBlock part = block;
-      part.output += static_cast<std::int64_t>(begin - block.rows.begin);
+      part.output += static_cast<std::int64_t>((begin - block.rows.begin) / block.step);
       part.rows = {begin, std::min(begin + step, block.rows.end)};
       parts.push_back(std::move(part));
     }

@@ -15,14 +15,14 @@
 namespace magister {
 
 struct Family {
-  const char* name;               // ModelConfig::family
-  const char* model_type;         // config.json; "" if the family has no such files
-  const char* architecture;       // config.json's "architectures": the causal language model
-  const char* gguf_architecture;  // "" where another family's name stands in GGUF files (Mistral's say llama)
-  bool gguf_interleaved_rope_rows;
+  const char* name;                    // ModelConfig::family
+  const char* model_type;              // config.json; "" if the family has no such files
+  const char* architecture;            // config.json's "architectures": the causal language model
+  const char* gguf_architecture = "";  // "" where another family's name stands in GGUF files (Mistral's say llama)
+  bool gguf_interleaved_rope_rows = false;
   // Beyond the common fields, already read into config.
-  void (*read_hf)(const HfConfig& source, ModelConfig& config);
-  void (*read_gguf)(const GgufConfig& source, ModelConfig& config);
+  void (*read_hf)(const HfConfig& source, ModelConfig& config) = nullptr;
+  void (*read_gguf)(const GgufConfig& source, ModelConfig& config) = nullptr;  // nullptr: no GGUF files
   // Keys of config.json and of GGUF metadata that HfConfig and GgufConfig refuse, unless their family computes what they say.
   std::span<const char* const> computes{};
   // What its safetensors call a weight of a layer, where that is not what the parameter table has: {table's name, its name}.
@@ -36,10 +36,14 @@ struct Family {
   std::span<const std::pair<const char*, const char*>> hf_keys{};
   std::int64_t default_mlp_widths =
       0;  // intermediate_size over hidden_size of a config.json that does not say; 0: it must
+  // The same of GGUF files, without the layer's prefix.
+  std::span<const std::pair<const char*, const char*>> gguf_renames{};
   const char* hf_layers = "model.layers.";
   const char* hf_optional_prefix = "";        // of all names, which older files lack
   std::span<const char* const> hf_ignored{};  // buffers of a layer in old files, beside rotary inv_freq
-  bool hf_transposed_products = false;        // as TensorNames::transposed_products
+  std::span<const char* const>
+      hf_unread{};                      // tensors outside the layers that files may hold and its class does not read
+  bool hf_transposed_products = false;  // as TensorNames::transposed_products
 };
 
 const std::vector<const Family*>& families();
@@ -64,7 +68,7 @@ TensorNames hf_tensor_names(const ModelConfig& config);  // by the common names
 TensorNames hf_tensor_names(const ModelConfig& config, const Family& family);
 // The names without this prefix of each.
 TensorNames without_prefix(const ModelConfig& config, TensorNames names, const std::string& prefix);
-TensorNames gguf_tensor_names(const ModelConfig& config, bool interleaved);
+TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family);
 
 struct ExpectedTensor {
   std::string name;

@@ -107,7 +107,7 @@ void refuse_unknown_members(const RopeObject& rope, bool longrope, bool yarn) {
   for (const auto& [name, value] : rope.value->items()) {
     if (value.is_null()) continue;
     const bool of_longrope = name == "short_factor" || name == "long_factor" || name == "attention_factor";
-    const bool of_yarn = name == "beta_fast" || name == "beta_slow" || name == "attention_factor";
+    const bool of_yarn = name == "beta_fast" || name == "beta_slow" || name == "attention_factor" || name == "truncate";
     const bool known =
         std::find(kKnown.begin(), kKnown.end(), name) != kKnown.end() || (longrope && of_longrope) || (yarn && of_yarn);
     MAGISTER_CHECK(
@@ -163,7 +163,7 @@ std::vector<float> wave_factors(const RopeObject& rope, const char* name) {
   return out;
 }
 
-// Source: transformers' _compute_yarn_parameters; `truncate` and DeepSeek's `mscale` are refused as unknown members.
+// Source: transformers' _compute_yarn_parameters; DeepSeek's `mscale` is refused as an unknown member.
 void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t max_positions, RopeConfig& out) {
   out.kind = RopeConfig::Kind::kYarn;
   out.original_max_position_embeddings = original_positions(rope, root, max_positions);
@@ -172,6 +172,12 @@ void read_yarn(const RopeObject& rope, const nlohmann::json& root, std::int64_t 
                    : static_cast<double>(max_positions) / static_cast<double>(out.original_max_position_embeddings);
   if (rope.find("beta_fast") != nullptr) out.beta_fast = rope.required("beta_fast");
   if (rope.find("beta_slow") != nullptr) out.beta_slow = rope.required("beta_slow");
+  if (const auto* truncate = rope.find("truncate")) {
+    MAGISTER_CHECK(truncate->is_boolean(), ExitCode::kData,
+                   "{}: {}.truncate is {} (true or false is needed); fix the config", printable(rope.path), rope.key,
+                   json_shown(*truncate));
+    out.truncates = truncate->get<bool>();
+  }
   out.attention_factor = out.factor <= 1.0 ? 1.0 : 0.1 * std::log(out.factor) + 1.0;
   if (rope.find("attention_factor") != nullptr) out.attention_factor = rope.required("attention_factor");
 }

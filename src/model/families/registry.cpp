@@ -11,16 +11,17 @@ namespace magister {
 extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemmaFamily, kGemma2Family,
     kGemma3Family, kPhi3Family, kOlmo2Family, kOlmo3Family, kSmolLm3Family, kGraniteFamily, kGlmFamily, kGlm4Family,
     kCohereFamily, kCohere2Family, kMixtralFamily, kQwen3MoeFamily, kOlmoeFamily, kGptNeoxFamily, kGpt2Family,
-    kBertFamily, kDistilBertFamily, kDebertaV2Family;
+    kGptOssFamily, kBertFamily, kDistilBertFamily, kDebertaV2Family, kRobertaFamily, kXlmRobertaFamily;
 
 namespace {
 
 std::vector<const Family*>& all_families() {
   static std::vector<const Family*> all = {
-      &kLlamaFamily,  &kMistralFamily, &kQwen2Family,  &kQwen3Family,   &kGemmaFamily,      &kGemma2Family,
-      &kGemma3Family, &kPhi3Family,    &kOlmo2Family,  &kOlmo3Family,   &kSmolLm3Family,    &kGraniteFamily,
-      &kGlmFamily,    &kGlm4Family,    &kCohereFamily, &kCohere2Family, &kMixtralFamily,    &kQwen3MoeFamily,
-      &kOlmoeFamily,  &kGptNeoxFamily, &kGpt2Family,   &kBertFamily,    &kDistilBertFamily, &kDebertaV2Family};
+      &kLlamaFamily,      &kMistralFamily,    &kQwen2Family,    &kQwen3Family,   &kGemmaFamily,   &kGemma2Family,
+      &kGemma3Family,     &kPhi3Family,       &kOlmo2Family,    &kOlmo3Family,   &kSmolLm3Family, &kGraniteFamily,
+      &kGlmFamily,        &kGlm4Family,       &kCohereFamily,   &kCohere2Family, &kMixtralFamily, &kQwen3MoeFamily,
+      &kOlmoeFamily,      &kGptOssFamily,     &kGptNeoxFamily,  &kGpt2Family,    &kBertFamily,    &kRobertaFamily,
+      &kXlmRobertaFamily, &kDistilBertFamily, &kDebertaV2Family};
   return all;
 }
 

@@ -26,25 +26,32 @@ TensorNames::Layer layer_names(const std::vector<LayerParameter>& table, const s
 
 }  // namespace
 
+namespace {
+
+// What the family calls it; a family may exchange two names.
+const char* spelled(std::span<const std::pair<const char*, const char*>> renames, const char* ours) {
+  for (const auto& [common, theirs] : renames) {
+    if (std::strcmp(ours, common) == 0) return theirs;
+  }
+  return ours;
+}
+
+}  // namespace
+
 TensorNames hf_tensor_names(const ModelConfig& config) { return hf_tensor_names(config, Family{}); }
 
 TensorNames hf_tensor_names(const ModelConfig& config, const Family& family) {
   TensorNames names;
-  const auto spelled = [&](const char* ours) {
-    for (const auto& [common, theirs] : family.hf_renames) {
-      if (std::strcmp(ours, common) == 0) return theirs;  // a family may exchange two names
-    }
-    return ours;
-  };
-  for (const ModelParameter& row : model_parameters(config)) names.*row.name = spelled(row.hf);
+  for (const ModelParameter& row : model_parameters(config)) names.*row.name = spelled(family.hf_renames, row.hf);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     std::vector<LayerParameter> table = layer_parameters(config, i);
-    for (LayerParameter& row : table) row.hf = spelled(row.hf);
+    for (LayerParameter& row : table) row.hf = spelled(family.hf_renames, row.hf);
     const std::string prefix = fmt::format("{}{}.", family.hf_layers, i);
     names.layers.push_back(layer_names(table, prefix, &LayerParameter::hf));
     names.ignored.push_back(prefix + "self_attn.rotary_emb.inv_freq");  // old files keep this buffer
     for (const char* buffer : family.hf_ignored) names.ignored.push_back(prefix + buffer);
   }
+  names.ignored.insert(names.ignored.end(), family.hf_unread.begin(), family.hf_unread.end());
   // Older files of encoders keep 0, 1, 2 ... beside the table of words.
   if (config.encoder)
     names.ignored.push_back(names.embed_tokens.substr(0, names.embed_tokens.rfind("word_")) + "position_ids");
@@ -67,15 +74,16 @@ TensorNames without_prefix(const ModelConfig& config, TensorNames names, const s
   return names;
 }
 
-TensorNames gguf_tensor_names(const ModelConfig& config, bool interleaved) {
+TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family) {
   TensorNames names;
   for (const ModelParameter& row : model_parameters(config)) names.*row.name = row.gguf;
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::vector<LayerParameter> table = layer_parameters(config, i);
+    std::vector<LayerParameter> table = layer_parameters(config, i);
+    for (LayerParameter& row : table) row.gguf = spelled(family.gguf_renames, row.gguf);
     names.layers.push_back(layer_names(table, fmt::format("blk.{}.", i), &LayerParameter::gguf));
   }
   names.ignored = {"rope_freqs.weight"};  // read with the config
-  names.interleaved_rope_rows = interleaved;
+  names.interleaved_rope_rows = family.gguf_interleaved_rope_rows;
   return names;
 }
 

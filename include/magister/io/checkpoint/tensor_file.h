@@ -63,7 +63,7 @@ class TensorFile {
   virtual ~TensorFile() = default;
 
   // `path` is a .gguf file (of a model in parts, NAME-00001-of-00003.gguf, any of them), a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json. Where
-  // config.json beside them says that the checkpoint is quantised (GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes) the
+  // config.json beside them says that the checkpoint is quantised (GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes, MXFP4) the
   // tensors are its logical weights; any other quant_method is refused by name.
   // Throws Error(kData) or Error(kInputOutput) naming the file, the tensor and the values.
   static std::unique_ptr<TensorFile> open(const std::string& path);

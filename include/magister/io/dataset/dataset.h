@@ -1,5 +1,5 @@
 // Dataset: records of text (or of token ids) from files, of which a list, a glob or a folder is joined in order: JSONL, JSON, CSV,
-// plain text, each also compressed, Parquet and Arrow. Every rank reads its own part; nothing is held but the current line or
+// plain text, each also compressed, Parquet, Arrow and arrays of HDF5 files. Every rank reads its own part; nothing is held but the current line or
 // some rows of a table. Bad records are named file:line, or by row group and row.
 #pragma once
 
@@ -28,7 +28,10 @@ struct DatasetConfig {
   // With whole_record: where a task finds pairs of answers; prompt and margin may be empty.
   std::string prompt_field, chosen_field, rejected_field, margin_field;
   std::string tokens_field;  // ids instead of text
-  std::string key_field;     // empty: the key is the record's index
+  // Of HDF5 files of other programs, whose tokens_field names an array of ids: another one with each row's length, or one with where
+  // each record begins, and the end of the last one; empty: none.
+  std::string lengths_field, offsets_field;
+  std::string key_field;  // empty: the key is the record's index
   std::optional<std::uint64_t> limit;
   std::uint64_t slice_index = 0;  // slice i/n: records [n_records*i/n, n_records*(i+1)/n)
   std::uint64_t slice_count = 1;

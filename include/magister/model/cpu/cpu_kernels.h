@@ -93,6 +93,9 @@ struct CpuKernels {
   // By Activation: out[r, f] = act(gate_up[r, f]) * gate_up[r, F + f]; out row stride given.
   void (*activate[kNumActivations])(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
                                     std::int64_t rows, std::int64_t columns);
+  // out[r, f] = g sigmoid(alpha g) (1 + u), of g = gate up to limit and u = up within +-limit (gpt-oss); out row stride given.
+  void (*clamped_swiglu)(const float* gate_up, std::int64_t stride, float* out, std::int64_t out_stride,
+                         std::int64_t rows, std::int64_t columns, float alpha, float limit);
   // By Activation: out[r, f] = act(up[r, f]), of an MLP without a gate; both row strides given.
   void (*activate_alone[kNumActivations])(const float* up, std::int64_t stride, float* out, std::int64_t out_stride,
                                           std::int64_t rows, std::int64_t columns);
