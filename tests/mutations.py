@@ -54,7 +54,7 @@ MUTATIONS = [
     Mutation("sink-of-the-first-head", LAYER, "maximum[r] = sinks[single ? r : 0];", "maximum[r] = sinks[0];", "tests/end_to_end/families_test.py Families.test_greedy_ids_are_those_of_transformers"),
     Mutation("gates-and-ups-exchanged", "src/model/parameter_table.cpp", "out.first_row = expert * out.row_step * rows + (up ? 1 : 0);",
              "out.first_row = expert * out.row_step * rows + (up ? 0 : 1);", OSS),
-    Mutation("experts-bias-on-every-shard", "src/model/weights.cpp", "if (row.expert_name != &TensorNames::Layer::Expert::down_bias || tp_rank_ > 0) continue;",
+    Mutation("experts-bias-on-every-shard", "src/model/weights_experts.cpp", "if (row.expert_name != &TensorNames::Layer::Expert::down_bias || tp_rank_ > 0) continue;",
              "if (row.expert_name != &TensorNames::Layer::Expert::down_bias) continue;", OSS),
     Mutation("up-not-clamped", "src/model/cpu/kernels/cpu_kernels.inc", "u = top < -limit ? splat(-limit) : top;", "u = top;", OSS),
     Mutation("yarn-always-cut", "src/model/rope.cpp", "rope.truncates ? std::floor(first) : first", "std::floor(first)", OSS),

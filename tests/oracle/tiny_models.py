@@ -136,7 +136,7 @@ VARIANTS = {
     "gpt_oss_uneven": Variant("gpt_oss", {**GPT_OSS, **UNEVEN, "head_dim": 20, "num_local_experts": 5, "num_experts_per_tok": 3,
                                           "layer_types": LAYERS, "num_hidden_layers": 3, "swiglu_alpha": 1.3, "swiglu_limit": 0.9,
                                           "attention_bias": False, "rope_parameters": {**GPT_OSS["rope_parameters"], "truncate": True}}),
-    "gpt_oss_mxfp4": Variant("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0}, storage=torch.bfloat16, mxfp4=True),
+    "gpt_oss_mxfp4": Variant("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0}, storage=torch.bfloat16, rope_spelling="rope_type", mxfp4=True),
     "gpt_neox": Variant("gpt_neox", {"num_key_value_heads": None}),
     "gpt_neox_in_turn": Variant("gpt_neox", {**NEOX_UNEVEN, "use_parallel_residual": False, "hidden_act": "gelu_new", "attention_bias": False,
                                              "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}),
