@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "magister/core/error.h"
@@ -64,15 +65,19 @@ class Training {
   void run() {
     if (!compare_with_reference()) return;
     if (work_.read_margins) data_.set_margins(work_.read_margins());
+    if (work_.read_held_out) held_out_.emplace(work_.read_held_out());
     resume();
+    if (!evaluate()) return;
     while (curves_.step < plan_.num_steps()) {
       if (stop_agreed()) {
         save();
         return;
       }
       step();
+      if (!evaluate()) return;
       if (curves_.step % work_.config.save_every == 0 || curves_.step == plan_.num_steps()) save();
     }
+    save();  // of a state whose last held-out loss was missing
     if (!run_.group.is_leader()) return;
     UnitWriter writer(run_.file, run_.work.tickets);
     while (const auto index = run_.work.tickets.claim()) writer.submit(run_.file.unit(*index), {});
@@ -113,8 +118,44 @@ class Training {
     MAGISTER_CHECK(curves_.step <= plan_.num_steps(), ExitCode::kData,
                    "{}: is of step {}, and there are {} steps; remove this file", printable(path), curves_.step,
                    plan_.num_steps());
+    const std::uint64_t due = evaluations_due();
+    MAGISTER_CHECK(curves_.evaluations.size() == due || (is_due() && curves_.evaluations.size() + 1 == due),
+                   ExitCode::kData, "{}: holds {} held-out losses, and {} are due after step {}; remove this file",
+                   printable(path), curves_.evaluations.size(), due, curves_.step);
     saved_ = curves_.step;
+    saved_evaluations_ = curves_.evaluations.size();
     if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, plan_.num_steps());
+  }
+
+  std::uint64_t evaluations_due() const {
+    return held_out_ ? num_evaluations(curves_.step, work_.config.evaluate->every, plan_.num_steps()) : 0;
+  }
+  // Of the step that was done last.
+  bool is_due() const {
+    return held_out_ && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == plan_.num_steps());
+  }
+
+  // The held-out loss, where it is due. False: the job was asked to stop, and a state without it was saved.
+  bool evaluate() {
+    if (curves_.evaluations.size() == evaluations_due()) return true;
+    const PhaseTimes::Span span(run_.times, "evaluate");
+    const auto number = static_cast<std::int64_t>(curves_.step);
+    const auto alive = [&] {
+      run_.work.watchdog.enter("evaluate", number);
+      run_.work.tickets.beat();
+    };
+    alive();
+    const std::optional<double> loss = held_out_->loss(trainer_, [this] { return stop_agreed(); }, alive);
+    if (!loss) {
+      save();
+      return false;
+    }
+    curves_.evaluations.push_back(static_cast<float>(*loss));
+    if (!speaks()) return true;
+    log_info("{}: step {}/{}, eval_loss {:.4f} of {} tokens, perplexity {:.2f}", work_.config.name, curves_.step,
+             plan_.num_steps(), *loss, held_out_->num_labels(), std::exp(*loss));
+    work_.context.log.event("evaluation", {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", *loss}});
+    return true;
   }
 
   void step() {
@@ -193,12 +234,13 @@ class Training {
   }
 
   void save() {
-    if (curves_.step == saved_) return;
+    if (curves_.step == saved_ && (curves_.step == 0 || curves_.evaluations.size() == saved_evaluations_)) return;
     const PhaseTimes::Span span(run_.times, "save");
     run_.work.watchdog.enter("save", static_cast<std::int64_t>(curves_.step));
     if (speaks()) save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
     world_.wait_for_all();
     saved_ = curves_.step;
+    saved_evaluations_ = curves_.evaluations.size();
   }
 
   const ModelRun& run_;
@@ -208,7 +250,8 @@ class Training {
   BatchPlan plan_;
   Trainer trainer_;
   TrainingCurves curves_;
-  std::uint64_t saved_ = 0, tokens_ = 0;  // tokens: since the last line
+  std::optional<HeldOut> held_out_;
+  std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens: since the last line
   Clock::time_point last_line_ = Clock::now();
 };
 
