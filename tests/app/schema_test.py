@@ -81,7 +81,7 @@ BAD = [
     ("tasks.5.method", "think"), ("tasks.5.read", "all"), ("tasks.5.max_new_tokens", 0), ("tasks.5.combine", "mean"), ("tasks.5.prompt.name", "letters"), ("tasks.5.fields.reference", "r"),
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
     ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.batch_tokens", 0), ("tasks.10.train.global_batch", 0), ("tasks.7.train.sync_batch_norm", "on"), ("tasks.7.train.max_length", 1),
-    ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0), ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
+    ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
     ("tasks.7.dataset", REMOVED), ("tasks.8.model", {"task": "s", "path": "m"}), ("tasks.8.model.task", []), ("tasks.8.teacher", REMOVED),
     ("tasks.8.teacher", {}), ("tasks.8.teacher.path", "x.h5"), ("tasks.8.distill.loss", "kl"), ("tasks.8.distill.tail", "ghost"), ("tasks.8.distill.beta", 2),
     ("tasks.8.distill.temperature", 0), ("tasks.8.distill.lm_weight", -1), ("tasks.9.model.path", "m"),
@@ -89,6 +89,7 @@ BAD = [
     ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
     ("tasks.11.dpo.loss_type", "kto"), ("tasks.11.dpo.beta", -1), ("tasks.11.dpo.label_smoothing", 0.5), ("tasks.11.dpo.truncation_mode", "middle"), ("tasks.11.dpo.betas", 1),
     ("tasks.11.dataset.chosen", []), ("tasks.12.reward.center_rewards_coefficient", -1), ("tasks.12.dataset.margins", "m"),
+    ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
 ]
 
 
@@ -201,6 +202,7 @@ class Schema(unittest.TestCase):
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}
         likewise = {f"judge.fields.{name}" for name in ("answer", "references", "answer_a", "answer_b", "options", "rubric")}  # one row for all
+        likewise |= {key for key in found if key.startswith("train.train.evaluate.dataset.") or key == "train.train.evaluate.slice"}  # as `dataset` and `slice`
         self.assertEqual(set(found) - likewise, set(listed))
         for key, default in listed.items():
             with self.subTest(key=key):

@@ -171,7 +171,7 @@ void read_evaluation(ConfigNode& train, TrainConfig& config) {
   std::optional<ConfigNode> node = of_lm.optional_section("evaluate");
   train.also_called("evaluate", {"eval", "evaluation", "eval_dataset", "eval_strategy"});
   if (!node) return;
-  EvaluateConfig evaluate;
+  HeldOutConfig evaluate;
   evaluate.dataset = read_dataset(*node);
   evaluate.every = whole(*node, "every", 500, 1, 1 << 28);
   node->also_called("every", {"eval_steps"});

@@ -21,7 +21,7 @@ struct TeacherSource {
 };
 
 // Records whose loss is computed beside the training, and after how many steps each time.
-struct EvaluateConfig {
+struct HeldOutConfig {
   DatasetConfig dataset;
   std::uint64_t every = 500;
 };
@@ -40,7 +40,7 @@ struct TrainConfig {
   LrSchedule schedule = LrSchedule::kLinear;
   double warmup = 0;  // below 1: a part of all steps; else steps
   std::uint64_t save_every = 500, keep = 2;
-  std::optional<EvaluateConfig> evaluate;
+  std::optional<HeldOutConfig> evaluate;
   std::string length_place;  // file:line:column and key
 
   Objective objective() const { return trainer.preference.objective; }
