@@ -72,6 +72,10 @@ MUTATIONS = [
     Mutation("draws-take-kept-entries", DRAWS, "if (has_kept && std::binary_search", "if (false && std::binary_search", "test_engine_tail_sampler"),
     Mutation("draws-of-one-uniform", "src/tasks/teacher_logits/run.cpp", "key.position = static_cast<std::uint64_t>(position);", ";",
              "tests/end_to_end/teacher_encodings_test.py TeacherEncodings.test_draws_are_unbiased"),
+    # Held-out losses.
+    Mutation("held-out-labels-of-all", "src/tasks/train/evaluation.cpp", "if (t > offset_[sample] && learnt_[t] != 0)", "if (t > offset_[sample])", "tests/end_to_end/held_out_test.py"),
+    Mutation("held-out-data-not-in-identity", "src/tasks/train/task.cpp", '    return {{"evaluate_dataset_sha256", held_out_->sha256()}, {"evaluate_dataset_format", held_out_->formats()}};',
+             '    return {{"evaluate_dataset_sha256", std::string("x")}, {"evaluate_dataset_format", held_out_->formats()}};', "tests/end_to_end/held_out_test.py"),
     Mutation("shifted-rows-taken", ROWS, "const bool fits =\n        t + 1 < L &&", "const bool fits =\n        true ||", "tests/train/teacher_rows_test.py"),
     Mutation("crc-not-looked-at", "src/io/results/checked_units.cpp", "      stored == found, ExitCode::kData,", "      true || stored == found, ExitCode::kData,", "tests/train/teacher_rows_test.py"),
     # A distillation, and what earlier tasks make.

@@ -1,4 +1,5 @@
-// Names: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> as torch's AdamW calls its moments, train.loss, train.grad_norm, train.rewards.
+// Names: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> as torch's AdamW calls its moments, train.loss, train.grad_norm,
+// train.rewards, train.evaluations.
 #include "magister/train/checkpoint.h"
 
 #include <ATen/ATen.h>
@@ -63,6 +64,10 @@ void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
     tensors.push_back({"train.rewards",
                        at::from_blob(curves.rewards.data(),
                                      {length, static_cast<std::int64_t>(curves.rewards.size()) / length}, at::kFloat)});
+  if (!curves.evaluations.empty()) {
+    const auto count = static_cast<std::int64_t>(curves.evaluations.size());
+    tensors.push_back({"train.evaluations", at::from_blob(curves.evaluations.data(), {count}, at::kFloat)});
+  }
 }
 
 std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates) {
@@ -100,6 +105,14 @@ class StateFile {
   void require_shape(const char* name, const std::vector<std::int64_t>& shape) const {
     const TensorInfo* info = file_->find(name);
     require(info != nullptr && info->shape == shape, "does not hold what its metadata says");
+  }
+  // Length of a list that some states have; 0: this one has not. At most `most`.
+  std::uint64_t length_of(const char* name, std::uint64_t most) const {
+    const TensorInfo* info = file_->find(name);
+    if (info == nullptr) return 0;
+    require(info->shape.size() == 1 && info->shape[0] > 0 && static_cast<std::uint64_t>(info->shape[0]) <= most,
+            "does not hold what its metadata says");
+    return static_cast<std::uint64_t>(info->shape[0]);
   }
   // Of everything that the file holds, after it was read.
   void verify(const std::vector<NamedTensor>& all, std::uint64_t step, std::uint64_t updates) {
@@ -143,6 +156,7 @@ TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tenso
   curves.loss.resize(curves.step);
   curves.grad_norm.resize(curves.step);
   curves.rewards.resize(curves.step * static_cast<std::uint64_t>(rewards));
+  curves.evaluations.resize(file.length_of("train.evaluations", curves.step + 1));
   std::vector<NamedTensor> tensors;
   add_parameters(tensors, "model.", layout, weights);
   add_parameters(tensors, "exp_avg.", layout, mean);

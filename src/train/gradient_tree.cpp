@@ -4,13 +4,16 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "magister/core/error.h"
+#include "magister/parallel/exchange.h"
 
 namespace magister {
 namespace {
 
 constexpr std::int64_t kBucket = (25 << 20) / 4;  // numbers: 25 MiB, as torch's DistributedDataParallel has them
+constexpr std::int64_t kMostPieces = 64;          // of a bucket: 400 KiB each
 constexpr int kGradientTag = 72;
 
 std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
@@ -26,6 +29,7 @@ GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_ba
     : world_(world), num_micro_batches_(num_micro_batches), fast_(fast) {
   MAGISTER_ASSERT(num_micro_batches > 0);
   while ((std::uint64_t{1} << levels_) < num_micro_batches) ++levels_;
+  while (pieces_ < world.size() && pieces_ < kMostPieces) pieces_ *= 2;
 }
 
 IndexRange GradientTree::covered(Node node) const {
@@ -76,26 +80,46 @@ void GradientTree::add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool
   nodes_.emplace(node, std::move(flat_gradient));
 }
 
-GradientTree::Part GradientTree::reduce(Node node, std::int64_t bucket, std::int64_t begin, std::int64_t count) {
+std::vector<GradientTree::Part> GradientTree::reduce(Node node, std::int64_t begin, std::int64_t count) {
+  const int me = world_.rank();
   if (const int owner = owner_of(node); owner >= 0) {
-    if (owner != world_.rank()) return {owner, {}};
-    return {owner, nodes_.at(node).narrow(0, begin, count)};
+    std::vector<Part> parts(static_cast<std::size_t>(pieces_));
+    for (std::int64_t p = 0; p < pieces_; ++p) {
+      const std::int64_t first = count * p / pieces_, end = count * (p + 1) / pieces_;
+      Part& part = parts[static_cast<std::size_t>(p)];
+      part.owner = owner;
+      if (owner == me) part.values = nodes_.at(node).narrow(0, begin + first, end - first);
+    }
+    return parts;
   }
   const Node left_node{node.first - 1, node.second * 2}, right_node{node.first - 1, node.second * 2 + 1};
-  Part left = reduce(left_node, bucket, begin, count);
+  std::vector<Part> left = reduce(left_node, begin, count);
   if (covered(right_node).size() == 0) return left;
-  Part right = reduce(right_node, bucket, begin, count);
-  if (((bucket >> node.first) & 1) != 0) std::swap(left, right);
-  const int me = world_.rank();
-  if (left.owner != right.owner) {
-    if (right.owner == me) world_.send(right.values.const_data_ptr(), bytes_of(count), left.owner, kGradientTag);
-    if (left.owner == me) {
-      right.values = at::empty({count}, at::kFloat);
-      world_.receive(right.values.data_ptr(), bytes_of(count), right.owner, kGradientTag);
+  std::vector<Part> right = reduce(right_node, begin, count);
+  // The root divides by the lowest bit of a piece's number; the two below it, each with half of the pieces, by the next.
+  const int bit = (levels_ - node.first) % std::max(1, std::countr_zero(static_cast<std::uint64_t>(pieces_)));
+  std::vector<Transfer> transfers;
+  for (std::size_t p = 0; p < left.size(); ++p) {
+    if (((p >> bit) & 1) != 0) std::swap(left[p], right[p]);
+    if (left[p].owner == right[p].owner) continue;
+    const std::int64_t first = count * static_cast<std::int64_t>(p) / pieces_;
+    const std::int64_t size = count * static_cast<std::int64_t>(p + 1) / pieces_ - first;
+    if (right[p].owner == me) {
+      transfers.push_back({right[p].values.data_ptr(), bytes_of(size), left[p].owner, true});
+    } else if (left[p].owner == me) {
+      right[p].values = at::empty({size}, at::kFloat);
+      transfers.push_back({right[p].values.data_ptr(), bytes_of(size), right[p].owner, false});
     }
   }
-  if (left.owner == me) left.values.add_(right.values);
-  return {left.owner, left.owner == me ? left.values : at::Tensor()};
+  exchange(world_, transfers, kGradientTag);
+  for (std::size_t p = 0; p < left.size(); ++p) {
+    if (left[p].owner == me) {
+      left[p].values.add_(right[p].values);
+    } else {
+      left[p].values = at::Tensor();
+    }
+  }
+  return left;
 }
 
 at::Tensor GradientTree::fast_sum(std::int64_t flat_size) {
@@ -108,16 +132,20 @@ at::Tensor GradientTree::fast_sum(std::int64_t flat_size) {
 
 at::Tensor GradientTree::sum(std::int64_t flat_size) {
   if (fast_ && world_.size() > 1) return fast_sum(flat_size);
-  const Node root{levels_, 0};
-  at::Tensor out;
-  for (std::int64_t begin = 0, bucket = 0; begin < flat_size; begin += kBucket, ++bucket) {
+  if (world_.size() == 1) return nodes_.begin()->second;
+  at::Tensor out = at::empty({flat_size}, at::kFloat);
+  for (std::int64_t begin = 0; begin < flat_size; begin += kBucket) {
     const std::int64_t count = std::min(kBucket, flat_size - begin);
-    const Part part = reduce(root, bucket, begin, count);
-    if (world_.size() == 1) return nodes_.begin()->second;
-    if (!out.defined()) out = at::empty({flat_size}, at::kFloat);
-    at::Tensor here = out.narrow(0, begin, count);
-    if (part.owner == world_.rank()) here.copy_(part.values);
-    world_.broadcast(here.data_ptr(), bytes_of(count), part.owner);
+    const std::vector<Part> parts = reduce({levels_, 0}, begin, count);
+    std::vector<Transfer> pieces;
+    for (std::int64_t p = 0; p < pieces_; ++p) {
+      const Part& part = parts[static_cast<std::size_t>(p)];
+      const std::int64_t first = count * p / pieces_, size = count * (p + 1) / pieces_ - first;
+      at::Tensor here = out.narrow(0, begin + first, size);
+      if (part.owner == world_.rank()) here.copy_(part.values);
+      pieces.push_back({here.data_ptr(), bytes_of(size), part.owner, part.owner == world_.rank()});
+    }
+    broadcast_all(world_, pieces);
   }
   return out;
 }

@@ -50,6 +50,7 @@ GOOD = {
          "train": {"epochs": 1.5, "steps": 9, "batch_tokens": 4096, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
                    "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
+                   "evaluate": {"dataset": {"path": "h", "messages": "n"}, "every": 7},
                    "adapter": {"rank": 4, "alpha": 16, "targets": ["q_proj", "v_proj"], "rank_stabilized": True}}},
         {"task": "train", "name": "d", "model": {"task": "s"}, "objective": "distill", "teacher": {"task": "t"},
          "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}},
@@ -96,6 +97,7 @@ BAD = [
     ("tasks.11.dataset.chosen", []), ("tasks.12.reward.center_rewards_coefficient", -1), ("tasks.12.dataset.margins", "m"),
     ("tasks.13.grpo.num_generations", 1), ("tasks.13.grpo.epsilon", -0.1), ("tasks.13.grpo.loss_type", "ppo"), ("tasks.13.grpo.beta", -1), ("tasks.13.grpo.scale_rewards", "all"),
     ("tasks.13.grpo.num_iterations", 0), ("tasks.13.grpo.reward.verifier", "exakt"), ("tasks.13.grpo.reward.pattern", []), ("tasks.13.grpo.log_completions", "all"), ("tasks.13.grpo.max_completion_length", 9),
+    ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
 ]
 
 
@@ -208,6 +210,7 @@ class Schema(unittest.TestCase):
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}
         likewise = {f"judge.fields.{name}" for name in ("answer", "references", "answer_a", "answer_b", "options", "rubric")}  # one row for all
+        likewise |= {key for key in found if key.startswith("train.train.evaluate.dataset.") or key == "train.train.evaluate.slice"}  # as `dataset` and `slice`
         self.assertEqual(set(found) - likewise, set(listed))
         for key, default in listed.items():
             with self.subTest(key=key):

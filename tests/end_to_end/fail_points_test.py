@@ -40,7 +40,8 @@ class FailPoints(unittest.TestCase):
         scored = score_test.make_world(cls.scratch.name + "/score")
         score_test.make_classifier(scored.folder / "classifier", scored.model / "tokenizer.json", *score_test.MODELS["llama"])
         scored.model = scored.folder / "classifier"
-        trained = World(cls.scratch.name + "/train", records=20, model=teacher.model, text=train_test.EXPERIMENT, results=("student.h5",))
+        evaluating = train_test.EXPERIMENT.replace("save_every: 3", "save_every: 3, evaluate: {{dataset: {{path: {data}}}, every: 2}}")
+        trained = World(cls.scratch.name + "/train", records=20, model=teacher.model, text=evaluating, results=("student.h5",))
         preferred = World(cls.scratch.name + "/preferred", records=1, model=teacher.model, text=preference_test.EXPERIMENT, results=("student.h5",))
         preference_test.Preference.write(preference_test.pairs(6), preferred.data)
         evaluated = World(cls.scratch.name + "/evaluated", records=1, model="none", text=evaluate_test.SHORT, results=("evaluation.h5",))

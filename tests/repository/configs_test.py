@@ -67,7 +67,7 @@ class Configs(unittest.TestCase):
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
-                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "train.adapter.targets=x", "dataset.messages=m"]}
+                 "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "train.adapter.targets=x", "dataset.messages=m", "train.evaluate.dataset.path=h", "train.evaluate.dataset.messages=m"]}
         for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train"), ("evaluate.yaml", 4, "evaluate")):
             found = self.resolved(example, *(f"tasks.{index}.{entry}" for entry in extra.get(kind, [])))
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
@@ -104,7 +104,7 @@ class Configs(unittest.TestCase):
                     path.write_text(json.dumps(whole))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
             keys = {re.sub(rf"^tasks\.{index}\.", "", key): value for key, value in found.items() if key.startswith(f"tasks.{index}.")}
-            keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith(shared)}
+            keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith((*shared, "train.evaluate.dataset.", "train.evaluate.slice"))}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
             given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", *TRAIN_YAML}  # by the example itself, or above

@@ -26,8 +26,8 @@ at::Tensor plain_sum(std::uint64_t begin, std::uint64_t width, std::uint64_t cou
 
 TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
   const Communicator world = Communicator::world();
-  constexpr std::int64_t kSize = 1000;
   for (const std::uint64_t count : {1, 2, 3, 5, 8, 13}) {
+    const std::int64_t size = count == 3 ? 2 : 1000;  // 2: some pieces of a bucket are empty
     std::uint64_t width = 1;
     while (width < count) width *= 2;
     const IndexRange own = micro_batches_of(count, world.rank(), world.size());
@@ -35,11 +35,11 @@ TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
       GradientTree tree(world, count);
       for (std::uint64_t i = 0; i < own.size(); ++i) {
         const std::uint64_t micro_batch = forwards ? own.begin + i : own.end - 1 - i;
-        at::Tensor gradient = gradient_of(micro_batch, kSize);
+        at::Tensor gradient = gradient_of(micro_batch, size);
         const at::Tensor other = in_pairs ? tree.take_other_half(micro_batch) : at::Tensor();
         tree.add(micro_batch, other.defined() ? at::Tensor(other).add_(gradient) : gradient, other.defined());
       }
-      EXPECT_TRUE(at::equal(tree.sum(kSize), plain_sum(0, width, count, kSize))) << count << in_pairs;
+      EXPECT_TRUE(at::equal(tree.sum(size), plain_sum(0, width, count, size))) << count << in_pairs;
     }
   }
 }

@@ -18,6 +18,8 @@ struct TrainingCurves {
   std::vector<float> loss, grad_norm;  // [step]; not finite where a step was skipped
   // [step][width], the width given by whoever saves and loads them. Of pairs 3: mean rewards of chosen and rejected answers, accuracy.
   std::vector<float> rewards;
+  // Held-out losses, in the order in which they were computed; empty: there are none.
+  std::vector<float> evaluations;
   // Steps at the end of the curves that were skipped.
   std::uint64_t skipped_in_a_row() const;
   std::uint64_t skipped() const;

@@ -30,25 +30,27 @@ class GradientTree {
   // A micro-batch of this rank. The tensor becomes the tree's, and is added to its neighbours' as far as they are this rank's. pair: it holds
   // what take_other_half gave, too. Any thread. Local.
   void add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool pair = false);
-  // The sum over all ranks, on every rank, in buckets of 25 MiB: each pair of halves meets on the one rank or the other by turns, so that
-  // no rank adds everything. Once. Collective over world.
+  // The sum over all ranks, on every rank, in buckets of 25 MiB, each in as many pieces as there are ranks (a power of two): where two ranks
+  // meet, each sends the one half of its pieces and adds up the other, both ways at once; then the pieces are gathered. Once. Collective over world.
   at::Tensor sum(std::int64_t flat_size);
 
  private:
   using Node = std::pair<int, std::uint64_t>;  // level, number
   struct Part {
     int owner = 0;
-    at::Tensor values;  // of a bucket, on its owner
+    at::Tensor values;  // of a piece of a bucket, on its owner
   };
   IndexRange covered(Node node) const;
   int owner_of(Node node) const;  // -1: its micro-batches are several ranks'
   at::Tensor fast_sum(std::int64_t flat_size);
-  Part reduce(Node node, std::int64_t bucket, std::int64_t begin, std::int64_t count);
+  // By piece.
+  std::vector<Part> reduce(Node node, std::int64_t begin, std::int64_t count);
 
   const Communicator& world_;
   std::uint64_t num_micro_batches_;
   bool fast_;
-  int levels_ = 0;  // of the root
+  int levels_ = 0;           // of the root
+  std::int64_t pieces_ = 1;  // of a bucket
   std::mutex mutex_;
   std::map<Node, at::Tensor> nodes_;
 };

@@ -57,6 +57,15 @@ std::vector<ColumnSpec> policy_columns(std::uint64_t steps) {
 constexpr const char* kRewards[] = {"/train/rewards_chosen", "/train/rewards_rejected", "/train/rewards_accuracy",
                                     "/train/rewards_margin"};
 
+std::vector<ColumnSpec> evaluation_columns(std::uint64_t count) {
+  constexpr auto kFixed = ColumnSpec::Extent::kFixed;
+  return {{"/evaluate/step", ColumnType::kU64, count, 0, "steps that were done before this evaluation", "", kFixed},
+          {"/evaluate/loss", ColumnType::kF32, count, 0, "mean over the tokens of the held-out records", "nat", kFixed},
+          {"/evaluate/perplexity", ColumnType::kF32, count, 0, "exp(loss)", "", kFixed}};
+}
+
+float perplexity_of(float loss) { return static_cast<float>(std::exp(static_cast<double>(loss))); }
+
 // TRL's rewards/chosen and so on.
 std::vector<ColumnSpec> reward_columns(std::uint64_t steps) {
   constexpr const char* kComments[] = {
@@ -100,12 +109,13 @@ void write_column(ResultsFile& file, const char* path, std::uint64_t count, cons
 
 }  // namespace
 
-std::uint64_t train_results_bytes(std::uint64_t num_steps) {
-  return num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 24) + 8 + (num_steps / kUnitSteps + 1) * 13 + 8;
+std::uint64_t train_results_bytes(std::uint64_t num_steps, std::uint64_t num_evaluations) {
+  return 16 * num_evaluations + num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 24) + 8 +
+         (num_steps / kUnitSteps + 1) * 13 + 8;
 }
 
 void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps,
-                         Objective objective) {
+                         Objective objective, const std::vector<EvaluationRow>& evaluations) {
   const std::uint64_t n = steps.size(), units = (n + kUnitSteps - 1) / kUnitSteps;
   std::vector<std::uint64_t> offset = {0};
   for (const StepRow& step : steps) offset.push_back(offset.back() + step.tokens);
@@ -115,6 +125,9 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   const bool of_prompts = objective == Objective::kGrpo;
   for (ColumnSpec& column : of_pairs ? reward_columns(n) : of_prompts ? policy_columns(n) : std::vector<ColumnSpec>())
     spec.columns.push_back(std::move(column));
+  if (!evaluations.empty()) {
+    for (ColumnSpec& column : evaluation_columns(evaluations.size())) spec.columns.push_back(std::move(column));
+  }
   spec.attributes = attributes;
   spec.attributes.emplace_back("num_samples", n);
   spec.attributes.emplace_back("num_tokens", offset.back());
@@ -140,6 +153,12 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   if (of_prompts) {
     for (const Curve& curve : kPolicyColumns)
       write_column<float>(file, curve.path, n, [&](std::uint64_t i) { return curve.value(steps[i]); });
+  }
+  if (const std::uint64_t count = evaluations.size(); count > 0) {
+    write_column<std::uint64_t>(file, "/evaluate/step", count, [&](std::uint64_t i) { return evaluations[i].step; });
+    write_column<float>(file, "/evaluate/loss", count, [&](std::uint64_t i) { return evaluations[i].loss; });
+    write_column<float>(file, "/evaluate/perplexity", count,
+                        [&](std::uint64_t i) { return perplexity_of(evaluations[i].loss); });
   }
   if (of_pairs) {
     const auto reward = [&](std::uint64_t i, int which) {
@@ -167,6 +186,12 @@ namespace {
 bool has_rewards(const ResultsReader& file) { return file.find(kRewards[0]) != nullptr; }
 bool has_policy(const ResultsReader& file) { return file.find(kPolicyColumns[0].path) != nullptr; }
 
+// Where a training has evaluated.
+std::uint64_t evaluations_of(const ResultsReader& file) {
+  const auto* const column = file.find("/evaluate/step");
+  return column == nullptr ? 0 : column->num_rows;
+}
+
 bool has_curves(const ResultsReader& file, FaultList& faults) {
   bool all = true;
   std::vector<ColumnSpec> columns = train_columns(file.num_samples());
@@ -175,6 +200,9 @@ bool has_curves(const ResultsReader& file, FaultList& faults) {
   }
   if (has_policy(file)) {
     for (ColumnSpec& column : policy_columns(file.num_samples())) columns.push_back(std::move(column));
+  }
+  if (const std::uint64_t count = evaluations_of(file); count > 0) {
+    for (ColumnSpec& column : evaluation_columns(count)) columns.push_back(std::move(column));
   }
   for (const ColumnSpec& wanted : columns) {
     const ColumnSpec* const column = file.find(wanted.path);
@@ -211,6 +239,30 @@ void check_policy(const ResultsReader& file, std::uint64_t first, std::uint64_t 
   }
 }
 
+// Losses may be not finite; then their perplexities are not, either.
+void check_evaluations(const ResultsReader& file, FaultList& faults) {
+  const std::uint64_t count = evaluations_of(file);
+  if (count == 0) return;
+  for (const ColumnSpec& wanted : evaluation_columns(count)) {
+    const std::uint64_t rows = file.find(wanted.path)->num_rows;
+    if (rows == count) continue;
+    faults.add("{} has {} rows, and there are {} evaluations", wanted.path, rows, count);
+    return;
+  }
+  const auto step = file.rows<std::uint64_t>("/evaluate/step", 0, count);
+  const auto loss = file.rows<float>("/evaluate/loss", 0, count);
+  const auto perplexity = file.rows<float>("/evaluate/perplexity", 0, count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (step[i] > file.num_samples() || (i == 0 ? step[i] != 0 : step[i] <= step[i - 1]))
+      faults.add("evaluation {} is of step {} of {}", i, step[i], file.num_samples());
+    const double expected = std::exp(static_cast<double>(loss[i]));
+    if (std::isfinite(loss[i]) && std::abs(perplexity[i] / expected - 1) > 1e-5 && expected < 1e38)
+      faults.add("the perplexity of evaluation {} is {}, and its loss {}", i, perplexity[i], loss[i]);
+  }
+  if (step.back() != file.num_samples())
+    faults.add("the last evaluation is of step {} of {}", step.back(), file.num_samples());
+}
+
 void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults) {
   const std::uint64_t first = unit.samples.begin, count = unit.samples.size();
   const auto step = file.rows<std::uint64_t>("/train/step", first, count);
@@ -230,6 +282,6 @@ void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults)
 
 }  // namespace
 
-const ResultsSchema kTrainSchema = {"magister.train", 1, has_curves, nullptr, check_steps};
+const ResultsSchema kTrainSchema = {"magister.train", 1, has_curves, check_evaluations, check_steps};
 
 }  // namespace magister

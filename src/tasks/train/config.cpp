@@ -203,6 +203,30 @@ void read_adapter(ConfigNode& train, TrainConfig& config) {
   config.trainer.lora = std::move(lora);
 }
 
+// Names of Hugging Face's Trainer are eval_dataset and eval_steps.
+void read_evaluation(ConfigNode& train, TrainConfig& config) {
+  ConfigNode of_lm =
+      train.only_if(!config.distills && config.objective() == Objective::kTokens,
+                    "is given with another objective (the held-out loss is there for objective: lm alone); remove it");
+  std::optional<ConfigNode> node = of_lm.optional_section("evaluate");
+  train.also_called("evaluate", {"eval", "evaluation", "eval_dataset", "eval_strategy"});
+  if (!node) return;
+  HeldOutConfig evaluate;
+  evaluate.dataset = read_dataset(*node);
+  evaluate.every = whole(*node, "every", 500, 1, 1 << 28);
+  node->also_called("every", {"eval_steps"});
+  const auto kind = [](const DatasetConfig& dataset) {
+    return !dataset.messages_field.empty() ? "messages" : !dataset.tokens_field.empty() ? "tokens" : "text";
+  };
+  if (std::string_view(kind(evaluate.dataset)) != kind(config.dataset)) {
+    node->reject("dataset",
+                 "names {}, and the training's data set {} (the two losses could not be compared); hold records of one "
+                 "kind out",
+                 kind(evaluate.dataset), kind(config.dataset));
+  }
+  config.evaluate = std::move(evaluate);
+}
+
 // What is known and not computed yet is refused with what there is instead.
 void refuse_what_is_not_there(ConfigNode& node) {
   if (const std::int64_t stage = node.integer("zero", 0, 0, 3); stage > 0) {
@@ -264,6 +288,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.trainer.recompute = section.boolean("gradient_checkpointing", false);
   config.save_every = whole(section, "save_every", 500, 1, 1 << 28);
   config.keep = whole(section, "keep", 2, 1, 1 << 20);
+  read_evaluation(section, config);
   section.also_called("save_every", {"save_steps"});
   section.also_called("keep", {"save_total_limit"});
   node.also_called("assistant_only_loss", {"score", "train_on_inputs", "completion_only_loss"});

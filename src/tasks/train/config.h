@@ -21,6 +21,12 @@ struct TeacherSource {
   std::string results, task;  // one of them
 };
 
+// Records whose loss is computed beside the training, and after how many steps each time.
+struct HeldOutConfig {
+  DatasetConfig dataset;
+  std::uint64_t every = 500;
+};
+
 struct TrainConfig {
   std::string name = "student";
   ModelSection model;
@@ -37,6 +43,7 @@ struct TrainConfig {
   LrSchedule schedule = LrSchedule::kLinear;
   double warmup = 0;  // below 1: a part of all steps; else steps
   std::uint64_t save_every = 500, keep = 2;
+  std::optional<HeldOutConfig> evaluate;
   std::string length_place;  // file:line:column and key
 
   Objective objective() const { return trainer.preference.objective; }

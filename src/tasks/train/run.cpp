@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "magister/core/error.h"
@@ -67,7 +68,9 @@ class Training {
   void run() {
     if (!compare_with_reference()) return;
     if (work_.read_margins) data_.set_margins(work_.read_margins());
+    if (work_.read_held_out) held_out_.emplace(work_.read_held_out());
     resume();
+    if (!evaluate()) return;
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
       // Texts are not kept in states: those that several updates learn from are written by the weights before the first of them.
@@ -77,6 +80,7 @@ class Training {
         save();
         return;
       }
+      if (!evaluate()) return;
     }
     save();
     if (!run_.group.is_leader()) return;
@@ -124,7 +128,12 @@ class Training {
     MAGISTER_CHECK(curves_.step <= steps_ && (curves_.step % iterations() == 0 || curves_.step == steps_),
                    ExitCode::kData, "{}: is of step {}, and there are {} steps; remove this file", printable(path),
                    curves_.step, steps_);
+    const std::uint64_t due = evaluations_due();
+    MAGISTER_CHECK(curves_.evaluations.size() == due || (is_due() && curves_.evaluations.size() + 1 == due),
+                   ExitCode::kData, "{}: holds {} held-out losses, and {} are due after step {}; remove this file",
+                   printable(path), curves_.evaluations.size(), due, curves_.step);
     saved_ = curves_.step;
+    saved_evaluations_ = curves_.evaluations.size();
     if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
   }
 
@@ -134,6 +143,37 @@ class Training {
     Samples prompts;
     for (const Samples& batch : batches) prompts.insert(prompts.end(), batch.begin(), batch.end());
     return policy_->prepare(curves_.step, prompts);
+  }
+
+  std::uint64_t evaluations_due() const {
+    return held_out_ ? num_evaluations(curves_.step, work_.config.evaluate->every, steps_) : 0;
+  }
+  // Of the step that was done last.
+  bool is_due() const {
+    return held_out_ && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == steps_);
+  }
+
+  // The held-out loss, where it is due. False: the job was asked to stop, and a state without it was saved.
+  bool evaluate() {
+    if (curves_.evaluations.size() == evaluations_due()) return true;
+    const PhaseTimes::Span span(run_.times, "evaluate");
+    const auto number = static_cast<std::int64_t>(curves_.step);
+    const auto alive = [&] {
+      run_.work.watchdog.enter("evaluate", number);
+      run_.work.tickets.beat();
+    };
+    alive();
+    const std::optional<double> loss = held_out_->loss(trainer_, [this] { return stop_agreed(); }, alive);
+    if (!loss) {
+      save();
+      return false;
+    }
+    curves_.evaluations.push_back(static_cast<float>(*loss));
+    if (!speaks()) return true;
+    log_info("{}: step {}/{}, eval_loss {:.4f} of {} tokens, perplexity {:.2f}", work_.config.name, curves_.step,
+             steps_, *loss, held_out_->num_labels(), std::exp(*loss));
+    work_.context.log.event("evaluation", {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", *loss}});
+    return true;
   }
 
   // False: the job was asked to stop before the update.
@@ -227,12 +267,13 @@ class Training {
   }
 
   void save() {
-    if (curves_.step == saved_) return;
+    if (curves_.step == saved_ && (curves_.step == 0 || curves_.evaluations.size() == saved_evaluations_)) return;
     const PhaseTimes::Span span(run_.times, "save");
     run_.work.watchdog.enter("save", static_cast<std::int64_t>(curves_.step));
     if (speaks()) save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
     world_.wait_for_all();
     saved_ = curves_.step;
+    saved_evaluations_ = curves_.evaluations.size();
   }
 
   const ModelRun& run_;
@@ -243,8 +284,9 @@ class Training {
   std::uint64_t steps_;  // updates
   Trainer trainer_;
   TrainingCurves curves_;
-  std::optional<PolicySteps> policy_;     // of GRPO
-  std::uint64_t saved_ = 0, tokens_ = 0;  // tokens: since the last line
+  std::optional<PolicySteps> policy_;  // of GRPO
+  std::optional<HeldOut> held_out_;
+  std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens: since the last line
   Clock::time_point last_line_ = Clock::now();
 };
 

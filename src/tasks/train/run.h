@@ -11,6 +11,7 @@
 #include "magister/train/parameters.h"
 #include "magister/train/teacher_rows.h"
 #include "tasks/train/config.h"
+#include "tasks/train/evaluation.h"
 #include "tasks/train/rollouts.h"
 
 namespace magister {
@@ -28,6 +29,8 @@ struct TrainingWork {
   TokenId pad_token_id = -1;  // of a reward model
   NewHead new_head{};
   TextRules texts{};  // of GRPO
+  // Reads the records of train.evaluate; empty: there are none. Collective over the world.
+  std::function<HeldOut()> read_held_out{};
 };
 
 // Goes on from the newest state, until all steps are done or the job stops; then a state is saved. When all are done the working file's

@@ -55,6 +55,12 @@ class TrainJob final : public TaskJob {
     if (config_.objective() == Objective::kReward)
       work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
     if (prompts_) work.texts = prompts_->text_rules(context_.world, dataset_, log_folder());
+    if (held_out_) {
+      work.read_held_out = [this] {
+        return HeldOut(context_.world, *held_out_, config_, checkpoint_.config().vocab_size,
+                       [this](const Record& record) { return encode_text(record, config_.evaluate->dataset); });
+      };
+    }
     if (!config_.dataset.margin_field.empty()) work.read_margins = [this] { return margins(); };
     run_training(run, work, plan);
   }
@@ -79,7 +85,9 @@ class TrainJob final : public TaskJob {
   ModelOrigin origin() const;
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
+  void open_held_out();
   std::vector<SampleTokens> encode(const Record& record);
+  SampleTokens encode_text(const Record& record, const DatasetConfig& dataset);
   std::vector<double> margins() const;
   std::uint64_t steps(const PlanNumbers& plan) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
@@ -97,6 +105,7 @@ class TrainJob final : public TaskJob {
   const Dataset& dataset_;
   std::optional<PairEncoder> pairs_;
   std::optional<PromptEncoder> prompts_;  // of GRPO
+  std::optional<Dataset> held_out_;       // of train.evaluate
 };
 
 TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
@@ -145,6 +154,20 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
   } else {
     open_texts();
   }
+  if (config_.evaluate) open_held_out();
+}
+
+void TrainJob::open_held_out() {
+  held_out_.emplace(Dataset::open(context_.world, config_.evaluate->dataset));
+  MAGISTER_CHECK(held_out_->records().size() > 0, ExitCode::kData,
+                 "{}: train.evaluate.dataset has no records (there is no held-out loss); check the data set, or remove "
+                 "train.evaluate",
+                 config_.name);
+  if (context_.world.rank() != 0 || held_out_->sha256() != dataset_.sha256()) return;
+  log_warning(
+      "{}: train.evaluate.dataset is what is learnt from (its loss says nothing about other records); name "
+      "records that are held out",
+      config_.name);
 }
 
 void TrainJob::open_texts() {
@@ -208,6 +231,9 @@ Attributes TrainJob::identity() {
     }
     return attributes;
   }
+  if (held_out_) {
+    return {{"evaluate_dataset_sha256", held_out_->sha256()}, {"evaluate_dataset_format", held_out_->formats()}};
+  }
   if (config_.of_pairs())
     return {{"objective", std::string(config_.objective() == Objective::kDpo ? "dpo" : "reward")}};
   if (!config_.distills) return {};
@@ -223,6 +249,9 @@ std::string TrainJob::state_identity() const {
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
+  if (!held_out_) return sha256_hex(all);
+  for (const char* const name : {"evaluate_dataset_sha256", "evaluate_dataset_format"})
+    all += ResultsFile::read_text(running, name) + "\n";
   return sha256_hex(all);
 }
 
@@ -236,16 +265,22 @@ std::vector<SampleTokens> TrainJob::encode(const Record& record) {
     for (std::size_t t = 0; t + 1 < learnt.size(); ++t) learnt[t + 1] = sample.valid[t];
     return {{std::move(sample.ids), std::move(learnt)}};
   }
+  return {encode_text(record, config_.dataset)};
+}
+
+// A text, a chat or ids, of the data set that is learnt or held out.
+SampleTokens TrainJob::encode_text(const Record& record, const DatasetConfig& dataset) {
+  if (!dataset.tokens_field.empty()) return {record.tokens};
   if (!chat_) {
     std::vector<TokenId> ids;
     tokenizer_->encode(record.text, EncodeOptions{}, ids);
-    if (ids.empty() || ids.back() != eos_) ids.push_back(eos_);
-    return {{std::move(ids)}};
+    if (eos_ >= 0 && (ids.empty() || ids.back() != eos_)) ids.push_back(eos_);
+    return {std::move(ids)};
   }
-  const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, config_.dataset);
-  if (!config_.assistant_only) return {{chat_->encode(chat, false, record.where)}};
+  const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, dataset);
+  if (!config_.assistant_only) return {chat_->encode(chat, false, record.where)};
   ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where, false);
-  return {{std::move(marked.ids), std::move(marked.assistant)}};
+  return {std::move(marked.ids), std::move(marked.assistant)};
 }
 
 // Every rank reads its part of the records. Collective over the world.
@@ -312,7 +347,9 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   }
   // Of this the states take most: weights and two moments each.
   const std::uint64_t weights = 4 * static_cast<std::uint64_t>(trained().num_parameters());
-  results.packed_bytes = train_results_bytes(steps(plan)) + weights + 3 * weights * (config_.keep + 1);
+  const std::uint64_t evaluations =
+      config_.evaluate ? num_evaluations(steps(plan), config_.evaluate->every, steps(plan)) : 0;
+  results.packed_bytes = train_results_bytes(steps(plan), evaluations) + weights + 3 * weights * (config_.keep + 1);
   return results;
 }
 
@@ -427,7 +464,10 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
   } else {
     write_model_folder(folder(), origin(), layout_, weights, pad_token());
   }
-  write_train_results(path, root, rows, config_.objective());
+  std::vector<EvaluationRow> evaluations;
+  for (std::uint64_t i = 0; i < curves.evaluations.size(); ++i)
+    evaluations.push_back({step_of_evaluation(i, config_.evaluate->every, curves.step), curves.evaluations[i]});
+  write_train_results(path, root, rows, config_.objective(), evaluations);
   return true;
 }
 
