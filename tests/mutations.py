@@ -74,7 +74,7 @@ MUTATIONS = [
              "tests/end_to_end/teacher_encodings_test.py TeacherEncodings.test_draws_are_unbiased"),
     # Held-out losses.
     Mutation("held-out-labels-of-all", "src/tasks/train/evaluation.cpp", "if (t > offset_[sample] && learnt_[t] != 0)", "if (t > offset_[sample])", "tests/end_to_end/held_out_test.py"),
-    Mutation("held-out-data-not-in-identity", "src/tasks/train/task.cpp", '    return {{"evaluate_dataset_sha256", held_out_->sha256()}, {"evaluate_dataset_format", held_out_->formats()}};',
+    Mutation("held-out-data-not-in-identity", "src/tasks/train/job_open.cpp", '    return {{"evaluate_dataset_sha256", held_out_->sha256()}, {"evaluate_dataset_format", held_out_->formats()}};',
              '    return {{"evaluate_dataset_sha256", std::string("x")}, {"evaluate_dataset_format", held_out_->formats()}};', "tests/end_to_end/held_out_test.py"),
     Mutation("shifted-rows-taken", ROWS, "const bool fits =\n        t + 1 < L &&", "const bool fits =\n        true ||", "tests/train/teacher_rows_test.py"),
     Mutation("crc-not-looked-at", "src/io/results/checked_units.cpp", "      stored == found, ExitCode::kData,", "      true || stored == found, ExitCode::kData,", "tests/train/teacher_rows_test.py"),
@@ -85,7 +85,7 @@ MUTATIONS = [
              DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("distill-temperature-ignored", "src/tasks/train/config.cpp", "options.temperature = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("lm-weight-ignored", "src/tasks/train/config.cpp", "options.lm_weight = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
-    Mutation("rows-without-score-learnt", "src/tasks/train/task.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
+    Mutation("rows-without-score-learnt", "src/tasks/train/job_open.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
     Mutation("stand-in-stays", "src/app/run_command.cpp", "if (runners[i]->awaits_earlier()) {", "if (false) {", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
     # Products, attention, norms.
     Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
@@ -128,7 +128,7 @@ MUTATIONS = [
     Mutation("lora-begins-with-b", "src/train/lora.cpp", "at::Tensor a_RK = view(flat, pair.a);", "at::Tensor a_RK = view(flat, pair.b);", LORA + "test_steps_are_peft_s"),
     Mutation("lora-draws-alike", "src/train/lora.cpp", "^ 0x4c6f5241) + pair.a)", "^ 0x4c6f5241))", LORA + "test_steps_are_peft_s"),
     Mutation("base-counted-as-trained", "src/train/trainer.cpp", "learnt = factors > 0 ? factors : weights;", "learnt = weights;", LORA + "test_plan_counts_the_adapter_s_memory"),
-    Mutation("adapter-on-an-adapter", "src/tasks/train/task.cpp", "checkpoint_.section().adapter.empty(),", "true || checkpoint_.section().adapter.empty(),", LORA + "test_what_is_refused"),
+    Mutation("adapter-on-an-adapter", "src/tasks/train/job_open.cpp", "checkpoint_.section().adapter.empty(),", "true || checkpoint_.section().adapter.empty(),", LORA + "test_what_is_refused"),
     # Training.
     Mutation("trunk-window-off-by-one", "src/train/trunk.cpp", "(distance < window)", "(distance <= window)", "tests/train/oracle_test.py mistral_window"),
     Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, batch_.token_ids_T,", ".index_copy_(0, batch_.token_ids_T,", "tests/train/oracle_test.py llama_tied"),

@@ -67,12 +67,14 @@ std::string read_whole_file(const fs::path& path, std::uint64_t most_bytes, std:
   const std::string shown = printable(path.string());
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
-  MAGISTER_CHECK(error || size <= most_bytes, ExitCode::kData,
+  MAGISTER_CHECK(!error, ExitCode::kInputOutput, "{}: cannot be read: {} ({}); check the path and its permissions",
+                 shown, error.message(), why);
+  MAGISTER_CHECK(size <= most_bytes, ExitCode::kData,
                  "{}: has {} bytes, more than {} ({}); name another file or fetch it again", shown, size, most_bytes,
                  why);
   std::ifstream file(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
-  MAGISTER_CHECK(!error && file.is_open() && !file.bad(), ExitCode::kInputOutput,
+  MAGISTER_CHECK(file.is_open() && !file.bad(), ExitCode::kInputOutput,
                  "{}: cannot be read ({}); check the path and its permissions", shown, why);
   return text;
 }

@@ -258,8 +258,12 @@ std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelCon
   const auto threads = static_cast<std::uint64_t>(num_threads);
   // One a thread, what waits on each level of the tree, and the sum over ranks.
   const std::uint64_t gradients = std::min(own_micro_batches, threads + std::bit_width(own_micro_batches)) + 1;
+  // The head's gradient and the embeddings' are gathered over a micro-batch before they are added, one after the other.
+  const std::uint64_t table =
+      factors > 0 ? 0
+                  : 4 * static_cast<std::uint64_t>(config.vocab_size) * static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t pass = trunk_bytes(config, tokens, longest, recompute) +
-                             head_loss_bytes(tokens, config.hidden_size, config.vocab_size, 1);
+                             head_loss_bytes(tokens, config.hidden_size, config.vocab_size, 1) + table;
   return {{"weights", weights + factors},
           {"gradients", gradients * learnt},
           {"optimizer", 2 * learnt},

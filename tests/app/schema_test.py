@@ -95,8 +95,8 @@ BAD = [
     ("tasks.7.train.adapter.rank", 0), ("tasks.7.train.adapter.alpha", 0), ("tasks.7.train.adapter.targets", []), ("tasks.7.train.adapter.r", 8),
     ("tasks.11.dpo.loss_type", "kto"), ("tasks.11.dpo.beta", -1), ("tasks.11.dpo.label_smoothing", 0.5), ("tasks.11.dpo.truncation_mode", "middle"), ("tasks.11.dpo.betas", 1),
     ("tasks.11.dataset.chosen", []), ("tasks.12.reward.center_rewards_coefficient", -1), ("tasks.12.dataset.margins", "m"),
-    ("tasks.13.grpo.num_generations", 1), ("tasks.13.grpo.epsilon", -0.1), ("tasks.13.grpo.loss_type", "ppo"), ("tasks.13.grpo.beta", -1), ("tasks.13.grpo.scale_rewards", "all"),
-    ("tasks.13.grpo.num_iterations", 0), ("tasks.13.grpo.reward.verifier", "exakt"), ("tasks.13.grpo.reward.pattern", []), ("tasks.13.grpo.log_completions", "all"), ("tasks.13.grpo.max_completion_length", 9),
+    ("tasks.16.grpo.num_generations", 1), ("tasks.16.grpo.epsilon", -0.1), ("tasks.16.grpo.loss_type", "ppo"), ("tasks.16.grpo.beta", -1), ("tasks.16.grpo.scale_rewards", "all"),
+    ("tasks.16.grpo.num_iterations", 0), ("tasks.16.grpo.reward.verifier", "exakt"), ("tasks.16.grpo.reward.pattern", []), ("tasks.16.grpo.log_completions", "all"), ("tasks.16.grpo.max_completion_length", 9),
     ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
 ]
 

@@ -307,7 +307,7 @@ class TokenArrays(Formats):
     def test_refused(self):
         ids = numpy.arange(12, dtype="i4")
         good = self.write_arrays("good.h5", t=ids.reshape(3, 4), flat=ids, n=numpy.array([4, 0, 3]), at=numpy.array([0, 5, 12]), f=ids.astype("f4"),
-                                 cube=ids.reshape(2, 2, 3), long=numpy.array([4, 5, 1]), back=numpy.array([0, 5, 3]), far=numpy.array([0, 5, 13]),
+                                 cube=ids.reshape(2, 2, 3), long=numpy.array([4, 5, 1]), back=numpy.array([0, 5, 3]), twist=numpy.array([0, 7, 5, 12]), starts=numpy.array([0, 5]), late=numpy.array([5, 12]), far=numpy.array([0, 5, 13]),
                                  below=numpy.array([-1, 5, 12]), short=numpy.array([1, 2]), square=ids.reshape(4, 3), empty=numpy.zeros(0, "i8"),
                                  huge=numpy.array([0, 1 << 63], "u8"), words=numpy.array([b"a", b"b", b"c"]), negative=-ids.reshape(3, 4))
         for code, settings, words in (
@@ -315,8 +315,10 @@ class TokenArrays(Formats):
                 (65, dict(tokens="cube"), "one or two dimensions"), (65, dict(tokens="words"), "no array of whole numbers"),
                 (78, dict(tokens="flat"), "flat [12] is given without dataset.offsets"), (78, dict(tokens="t", offsets="at"), "t [3, 4] is given with dataset.offsets"),
                 (65, dict(tokens="t", lengths="short"), "short [2] does not suit t [3, 4]"), (65, dict(tokens="t", lengths="square"), "square [4, 3] is no plain list"),
-                (65, dict(tokens="t", lengths="long"), "row 1: its ids go from 0 to 5 by long"), (65, dict(tokens="flat", offsets="back"), "go from 5 to 3 by back"),
-                (65, dict(tokens="flat", offsets="far"), "go from 5 to 13 by far"), (65, dict(tokens="flat", offsets="below"), "go from -1 to 5 by below"),
+                (65, dict(tokens="t", lengths="long"), "row 1: its ids go from 0 to 5 by long"), (65, dict(tokens="flat", offsets="back"), "back goes from 0 to 3 and flat has 12 ids"),
+                (65, dict(tokens="flat", offsets="far"), "go from 5 to 13 by far"), (65, dict(tokens="flat", offsets="below"), "below goes from -1 to 12"),
+                (65, dict(tokens="flat", offsets="twist"), "go from 7 to 5 by twist"), (65, dict(tokens="flat", offsets="starts"), "starts goes from 0 to 5"),
+                (65, dict(tokens="flat", offsets="late"), "late goes from 5 to 12"),
                 (65, dict(tokens="flat", offsets="empty"), "empty [0] is empty"), (65, dict(tokens="flat", offsets="huge"), "by huge"),
                 (65, dict(tokens="flat", offsets="f"), "dataset.offsets names one"), (65, dict(tokens="t", lengths="no"), "dataset.lengths names an array"),
                 (65, dict(tokens="negative"), "row 0: entry 1 of \"negative\" is -1"), (65, dict(tokens="t", key="id"), "there is no field \"id\"")):
@@ -333,6 +335,11 @@ class TokenArrays(Formats):
             virtual = h5py.VirtualLayout(shape=(3, 4), dtype="i4")
             virtual[:] = h5py.VirtualSource(good, "t", shape=(3, 4))
             file.create_virtual_dataset("virtual", virtual)
+            file.create_dataset("part", (8, 12), "i4", chunks=(4, 12))[:4] = 1  # a writer that was killed
+            file.create_dataset("never", (1 << 40, 2), "i4")
+            file.create_dataset("packed", data=ids.reshape(3, 4), compression="lzf")
+        for name, words in (("part", "part [8, 12] is not written to its end"), ("never", "is not written to its end"), ("packed", "packed by the filter 32000 (lzf)")):
+            self.assert_refused(str(other), 65, words, tokens=name)
         for name in ("out", "soft"):
             self.assert_refused(str(other), 65, f"no {name} in this file itself", tokens=name)
         for name in ("beside", "virtual"):

@@ -230,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "phi3",
                 R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1]},
                     "original_max_position_embeddings": 64})",
-                {"2 short and 2 long", "6 numbers"}},
+                {"2 short and 2 long", "6 rotated dimensions"}},
         Refusal{"phi3_longrope_of_zero",
                 "phi3",
                 R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 0], "long_factor": [1, 1, 1]},

@@ -68,6 +68,23 @@ TEST_F(Config, RotaryBaseThatIsNotSaidIsItsClassesOwn) {
   }
 }
 
+// transformers takes YaRN where a config says nothing, also for an empty rope_scaling, and the outer number of positions.
+TEST_F(Config, GptOssRopeThatIsNotSaid) {
+  json source = base_config("gpt_oss");
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) source.erase(key);
+  for (const char* part : {"nothing", "rope_scaling"}) {
+    if (part == std::string("rope_scaling")) source[part] = json::object();
+    source.erase("original_max_position_embeddings");
+    EXPECT_EQ(describe(source).rope.kind, RopeConfig::Kind::kYarn) << part;
+    EXPECT_EQ(describe(source).rope.original_max_position_embeddings, 4096) << part;
+    source["original_max_position_embeddings"] = 64;
+    EXPECT_EQ(describe(source).rope.original_max_position_embeddings, 64) << part;
+  }
+  source.erase("rope_scaling");
+  source["rope_parameters"] = json::object();
+  EXPECT_EQ(describe(source).rope.kind, RopeConfig::Kind::kDefault);
+}
+
 TEST_F(Config, MistralWindow) {
   json source = base_config("mistral");
   EXPECT_EQ(describe(source).sliding_window, 4096);  // transformers' default

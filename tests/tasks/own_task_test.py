@@ -63,7 +63,7 @@ class OwnTask(unittest.TestCase):
         damaged.write_bytes(content)
         checked = self.tool("check", damaged)
         self.assertEqual(checked.returncode, 65)
-        self.assertIn("unit 0: the length -1 is none", checked.stdout)
+        self.assertIn("unit 0: the length -1 is not a length", checked.stdout)
 
     def test_merged(self):
         parts = []

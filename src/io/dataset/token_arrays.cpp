@@ -1,6 +1,7 @@
 // Token ids in an HDF5 file of another program as a data set: rows of an array [records, length], whole or cut to a length each, or one
 // list of all ids and where each record begins in it. A record is {NAME: [...]}, of the array's name.
 // Limits: one call of HDF5 a record, some microseconds where chunks are not compressed. Nothing outside the file is followed.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "io/dataset/line_reader.h"
@@ -11,8 +12,9 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kMostIds = 1 << 26;  // of a record; its JSON then has about as many bytes as a line may
-constexpr std::uint64_t kPlaces = 4096;      // lengths or offsets that are read at once
+constexpr std::uint64_t kMostIds = 1 << 26;     // of a record; its JSON then has about as many bytes as a line may
+constexpr std::uint64_t kPlaces = 4096;         // lengths or offsets that are read at once
+constexpr std::uint64_t kMostKept = 256 << 20;  // bytes of chunks in memory, of an array
 
 H5File opened(const std::string& path) {
   silence_hdf5();
@@ -45,6 +47,9 @@ class Array {
                    printable(path), name_, key);
     extent_.resize(static_cast<std::size_t>(rank));
     MAGISTER_READ_HDF5(H5Sget_simple_extent_dims(space.get(), extent_.data(), nullptr), path);
+    require_filters(made);
+    require_written(made, space.get());
+    keep_chunks(file, name, made, H5Tget_size(type.get()));
   }
 
   const std::vector<hsize_t>& extent() const { return extent_; }
@@ -66,6 +71,63 @@ class Array {
   }
 
  private:
+  // What a writer that was killed has left out would be read as zeros, which are ids. (The status that HDF5 keeps of a data set compares
+  // compressed bytes with plain ones.)
+  void require_written(const H5Properties& made, const hid_t space) const {
+    if (std::any_of(extent_.begin(), extent_.end(), [](hsize_t length) { return length == 0; })) return;
+    double pieces = 1;
+    hsize_t found = H5Dget_storage_size(data_.get()) > 0 ? 1 : 0;
+    if (const std::vector<hsize_t> chunk = chunk_of(made); !chunk.empty()) {
+      for (std::size_t i = 0; i < chunk.size(); ++i) pieces *= static_cast<double>((extent_[i] - 1) / chunk[i] + 1);
+      MAGISTER_READ_HDF5(H5Dget_num_chunks(data_.get(), space, &found), path_);
+    }
+    MAGISTER_CHECK(static_cast<double>(found) >= pieces, ExitCode::kData,
+                   "{}: {} is not written to its end (what is missing would be read as zeros); write the file again",
+                   printable(path_), shape());
+  }
+
+  // Shape of the chunks; nothing where there are none.
+  std::vector<hsize_t> chunk_of(const H5Properties& made) const {
+    std::vector<hsize_t> chunk;
+    if (H5Pget_layout(made.get()) != H5D_CHUNKED) return chunk;
+    chunk.resize(extent_.size());
+    MAGISTER_READ_HDF5(H5Pget_chunk(made.get(), static_cast<int>(chunk.size()), chunk.data()), path_);
+    return chunk;
+  }
+
+  void require_filters(const H5Properties& made) const {
+    const int count = MAGISTER_READ_HDF5(H5Pget_nfilters(made.get()), path_);
+    for (int i = 0; i < count; ++i) {
+      unsigned flags = 0, config = 0;
+      std::size_t num_values = 0;
+      char text[64] = "";
+      const H5Z_filter_t id = H5Pget_filter2(made.get(), static_cast<unsigned>(i), &flags, &num_values, nullptr,
+                                             sizeof text, text, &config);
+      MAGISTER_CHECK(id >= 0 && H5Zfilter_avail(id) > 0, ExitCode::kData,
+                     "{}: {} is packed by the filter {} ({}), which is not here (HDF5's own gzip, shuffle and szip are "
+                     "read); store it with gzip",
+                     printable(path_), name_, id, printable(text, 60));
+    }
+  }
+
+  // HDF5 keeps 1 MB of chunks, and a row of larger ones would be decompressed again for each record in them. A row of chunks is kept, up to
+  // kMostKept.
+  void keep_chunks(const H5File& file, const std::string& name, const H5Properties& made, std::size_t number_bytes) {
+    const std::vector<hsize_t> chunk = chunk_of(made);
+    if (chunk.empty()) return;
+    std::uint64_t bytes = number_bytes, across = 1;
+    for (const hsize_t length : chunk) bytes = bytes > kMostKept ? bytes : bytes * length;
+    if (extent_.size() == 2) across = (extent_[1] + chunk[1] - 1) / chunk[1];
+    const std::uint64_t kept = bytes > kMostKept ? kMostKept : std::min(kMostKept, bytes * std::min(across, kMostKept));
+    const H5Properties access(MAGISTER_READ_HDF5(H5Pcreate(H5P_DATASET_ACCESS), path_));
+    MAGISTER_READ_HDF5(
+        H5Pset_chunk_cache(access.get(), 12'421, std::max<std::uint64_t>(kept, 1 << 20), H5D_CHUNK_CACHE_W0_DEFAULT),
+        path_);
+    data_ = H5Dataset(H5Dopen2(file.get(), name.c_str(), access.get()));
+    MAGISTER_CHECK(data_.get() >= 0, ExitCode::kData, "{}: {} cannot be opened again: {} (it was there); try again",
+                   printable(path_), name_, hdf5_reason());
+  }
+
   // Every part of the name is a hard link: others may lead to another file, which is not hashed.
   void require_link(const H5File& file, const std::string& name, const char* key) const {
     for (std::size_t at = name.find_first_not_of('/'); at < name.size(); ++at) {
@@ -112,6 +174,7 @@ class TokenArrays final : public RecordFormat {
                    "{}: {} is empty (the end of the last record is missing); name another", path_,
                    offsets_ ? offsets_->shape() : "");
     count_ = offsets_ ? offsets_->extent()[0] - 1 : ids_.extent()[0];
+    if (offsets_) require_all_ids();
   }
 
   const char* unit() const override { return "row"; }
@@ -140,6 +203,15 @@ class TokenArrays final : public RecordFormat {
   }
 
  private:
+  // Lists of where records begin, without the end of the last, are common, too.
+  void require_all_ids() const {
+    const std::int64_t first = offsets_->read(0, 1)[0], last = offsets_->read(count_, 1)[0];
+    MAGISTER_CHECK(first == 0 && last >= 0 && static_cast<std::uint64_t>(last) >= ids_.extent()[0], ExitCode::kData,
+                   "{}: {} goes from {} to {} and {} has {} ids (the others would be left out without a word); let it "
+                   "begin with 0 and end with their number",
+                   path_, offsets_->name(), first, last, ids_.name(), ids_.extent()[0]);
+  }
+
   static void check_asked(const DataFile& file, const DatasetConfig& config) {
     MAGISTER_CHECK(!config.tokens_field.empty(), ExitCode::kConfig,
                    "{}: an HDF5 file of another program is read for token ids alone, and dataset.tokens is not given "
@@ -178,7 +250,8 @@ class TokenArrays final : public RecordFormat {
 // What every results file has.
 bool is_results(const std::string& path) {
   const H5File file = opened(path);
-  return H5Lexists(file.get(), "samples", H5P_DEFAULT) > 0 && H5Lexists(file.get(), "samples/offset", H5P_DEFAULT) > 0;
+  return H5Aexists(file.get(), "format") > 0 && H5Lexists(file.get(), "samples", H5P_DEFAULT) > 0 &&
+         H5Lexists(file.get(), "samples/offset", H5P_DEFAULT) > 0;
 }
 
 }  // namespace

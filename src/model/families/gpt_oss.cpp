@@ -24,10 +24,10 @@ void set_layers(ModelConfig& config) {
 }
 
 // What transformers takes where a config has no rotary embedding.
-void set_absent_rope(RopeConfig& rope) {
+void set_absent_rope(RopeConfig& rope, std::int64_t original) {
   rope.kind = RopeConfig::Kind::kYarn;
   rope.factor = 32.0;
-  rope.original_max_position_embeddings = 4096;
+  rope.original_max_position_embeddings = original;
   rope.truncates = false;
   rope.attention_factor = 0.1 * std::log(rope.factor) + 1.0;
 }
@@ -38,7 +38,9 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   if (absent("rms_norm_eps")) config.rms_norm_eps = 1e-5;
   if (absent("num_key_value_heads")) config.num_key_value_heads = 8;
   if (absent("head_dim")) config.head_dim = 64;
-  if (!source.has("rope_scaling") && !source.has("rope_parameters")) set_absent_rope(config.rope);
+  // An empty rope_scaling counts as none, an empty rope_parameters as plain.
+  if (!source.has("rope_parameters") && (!source.has("rope_scaling") || source.is_empty("rope_scaling")))
+    set_absent_rope(config.rope, source.integer_or("original_max_position_embeddings", 4096, 1, INT32_MAX));
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", true);
   source.refuse_two("num_experts_per_tok", "experts_per_token");  // published configs have both
   read_experts(source, config, "intermediate_size", 128, 4);

@@ -93,6 +93,11 @@ bool HfConfig::has(const std::string& key) const {
   return found != root_->end() && !found->is_null();
 }
 
+bool HfConfig::is_empty(const std::string& key) const {
+  const auto found = root_->find(key);
+  return found != root_->end() && found->is_object() && found->empty();
+}
+
 bool HfConfig::is_null(const std::string& key) const {
   const auto found = root_->find(key);
   return found != root_->end() && found->is_null();

@@ -25,8 +25,9 @@ class HfConfig {
   ~HfConfig();
   HfConfig(HfConfig&&) noexcept;
 
-  bool has(const std::string& key) const;      // present and not null
-  bool is_null(const std::string& key) const;  // present and null: for the few keys whose default is not "none"
+  bool has(const std::string& key) const;       // present and not null
+  bool is_empty(const std::string& key) const;  // an object without members
+  bool is_null(const std::string& key) const;   // present and null: for the few keys whose default is not "none"
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) const;  // required
   std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
   double number_or(const std::string& key, double fallback, double least, double most) const;

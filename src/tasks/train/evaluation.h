@@ -32,6 +32,8 @@ class HeldOut {
   std::optional<double> loss(Trainer& trainer, const std::function<bool()>& stop,
                              const std::function<void()>& alive) const;
   std::uint64_t num_labels() const { return num_labels_; }
+  // On every rank.
+  std::uint64_t num_bytes() const { return 5 * ids_.size() + 8 * offset_.size(); }
 
  private:
   std::uint64_t labels_of(std::uint64_t sample) const;

@@ -68,21 +68,21 @@ class Training {
   void run() {
     if (!compare_with_reference()) return;
     if (work_.read_margins) data_.set_margins(work_.read_margins());
-    if (work_.read_held_out) held_out_.emplace(work_.read_held_out());
     resume();
-    if (!evaluate()) return;
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
       // Texts are not kept in states: those that several updates learn from are written by the weights before the first of them.
       const bool at_border = curves_.step % iterations() == 0;
-      if (at_border && curves_.step / every != saved_ / every) save();
+      if (at_border && curves_.step / every != saved_ / every) save();  // a held-out loss may take long
+      if (!evaluate()) return;
       if ((at_border && stop_agreed()) || !step()) {
         save();
         return;
       }
-      if (!evaluate()) return;
     }
     save();
+    if (!evaluate()) return;
+    save();  // with the last held-out loss
     if (!run_.group.is_leader()) return;
     UnitWriter writer(run_.file, run_.work.tickets);
     while (const auto index = run_.work.tickets.claim()) writer.submit(run_.file.unit(*index), {});
@@ -146,11 +146,11 @@ class Training {
   }
 
   std::uint64_t evaluations_due() const {
-    return held_out_ ? num_evaluations(curves_.step, work_.config.evaluate->every, steps_) : 0;
+    return work_.held_out != nullptr ? num_evaluations(curves_.step, work_.config.evaluate->every, steps_) : 0;
   }
   // Of the step that was done last.
   bool is_due() const {
-    return held_out_ && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == steps_);
+    return work_.held_out != nullptr && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == steps_);
   }
 
   // The held-out loss, where it is due. False: the job was asked to stop, and a state without it was saved.
@@ -163,7 +163,7 @@ class Training {
       run_.work.tickets.beat();
     };
     alive();
-    const std::optional<double> loss = held_out_->loss(trainer_, [this] { return stop_agreed(); }, alive);
+    const std::optional<double> loss = work_.held_out->loss(trainer_, [this] { return stop_agreed(); }, alive);
     if (!loss) {
       save();
       return false;
@@ -171,7 +171,7 @@ class Training {
     curves_.evaluations.push_back(static_cast<float>(*loss));
     if (!speaks()) return true;
     log_info("{}: step {}/{}, eval_loss {:.4f} of {} tokens, perplexity {:.2f}", work_.config.name, curves_.step,
-             steps_, *loss, held_out_->num_labels(), std::exp(*loss));
+             steps_, *loss, work_.held_out->num_labels(), std::exp(*loss));
     work_.context.log.event("evaluation", {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", *loss}});
     return true;
   }
@@ -284,8 +284,7 @@ class Training {
   std::uint64_t steps_;  // updates
   Trainer trainer_;
   TrainingCurves curves_;
-  std::optional<PolicySteps> policy_;  // of GRPO
-  std::optional<HeldOut> held_out_;
+  std::optional<PolicySteps> policy_;                             // of GRPO
   std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens: since the last line
   Clock::time_point last_line_ = Clock::now();
 };

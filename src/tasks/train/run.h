@@ -28,9 +28,8 @@ struct TrainingWork {
   std::function<std::vector<double>()> read_margins{};
   TokenId pad_token_id = -1;  // of a reward model
   NewHead new_head{};
-  TextRules texts{};  // of GRPO
-  // Reads the records of train.evaluate; empty: there are none. Collective over the world.
-  std::function<HeldOut()> read_held_out{};
+  TextRules texts{};                  // of GRPO
+  const HeldOut* held_out = nullptr;  // the records of train.evaluate; null: there are none
 };
 
 // Goes on from the newest state, until all steps are done or the job stops; then a state is saved. When all are done the working file's

@@ -1,0 +1,78 @@
+// TrainJob: a training in one run. Opening - checkpoint, data, teacher, held-out records - is in job_open.cpp, what is planned and made in
+// job.cpp, the loop in run.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/run/task.h"
+#include "magister/train/lora.h"
+#include "magister/train/parameters.h"
+#include "magister/train/teacher_rows.h"
+#include "tasks/train/config.h"
+#include "tasks/train/evaluation.h"
+#include "tasks/train/model_folder.h"
+#include "tasks/train/pairs.h"
+#include "tasks/train/prompts.h"
+#include "tasks/train/texts.h"
+
+namespace magister {
+
+// The results file of a distillation's teacher.
+std::string teacher_path(const TeacherSource& teacher, const RunContext& context);
+
+class TrainJob final : public TaskJob {
+ public:
+  TrainJob(const TrainConfig& config, const TaskInputs& inputs);
+
+  bool inputs_exist() const override { return !config_.distills || teacher_ != nullptr; }
+  Attributes identity() override;
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
+  void put_aside() override;
+  void work(const ModelRun& run, const PlanNumbers& plan) override;
+  bool packs() const override { return true; }
+  void check_complete() const override;
+  bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
+            const Attributes& root) override;
+
+ private:
+  // That no reward is read from: the model's, else its end token, as TRL has it; -1: neither.
+  TokenId pad_token();
+  // runs/<name>/<task>
+  std::string folder() const;
+  std::string states() const { return folder() + ".checkpoints"; }
+  std::string log_folder() const { return folder() + ".rollouts"; }
+  std::string state_identity() const;
+  ModelOrigin origin() const;
+  void open_texts();
+  void open_teacher(const TaskInputs& inputs);
+  void open_held_out();
+  std::vector<SampleTokens> encode(const Record& record);
+  std::vector<double> margins() const;
+  std::uint64_t steps(const PlanNumbers& plan) const;
+  const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
+
+  const TrainConfig& config_;
+  const RunContext& context_;
+  Checkpoint& checkpoint_;
+  const OpenModel& model_;
+  ParameterLayout layout_;
+  std::unique_ptr<TeacherFile> teacher_;  // of a distillation, once it is there
+  std::optional<LoraLayout> lora_;        // what is trained instead
+  const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
+  const Dataset& dataset_;
+  std::optional<TextEncoder> texts_;  // of lm
+  std::optional<PairEncoder> pairs_;
+  std::optional<PromptEncoder> prompts_;  // of GRPO
+  std::optional<Dataset> held_out_;       // of train.evaluate
+  std::optional<HeldOut> held_out_records_;
+};
+
+}  // namespace magister

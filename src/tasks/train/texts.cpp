@@ -1,0 +1,40 @@
+// See texts.h.
+#include "tasks/train/texts.h"
+
+#include <utility>
+#include <vector>
+
+#include "magister/core/error.h"
+
+namespace magister {
+
+TextEncoder::TextEncoder(Checkpoint& checkpoint, const TrainConfig& config) : config_(config) {
+  if (!config_.dataset.tokens_field.empty()) return;
+  tokenizer_ = &checkpoint.tokenizer();
+  if (!config_.dataset.messages_field.empty()) {
+    chat_.emplace(checkpoint, config_.dataset);
+  } else if (config_.append_eos) {
+    const std::vector<TokenId>& ends = checkpoint.end_tokens();
+    MAGISTER_CHECK(!ends.empty(), ExitCode::kConfig,
+                   "{}: train.append_eos is true, but the model names no end token (nothing says where texts end); set "
+                   "it to false",
+                   config_.name);
+    eos_ = ends.front();
+  }
+}
+
+SampleTokens TextEncoder::encode(const Record& record, const DatasetConfig& dataset) const {
+  if (tokenizer_ == nullptr) return {record.tokens};
+  if (!chat_) {
+    std::vector<TokenId> ids;
+    tokenizer_->encode(record.text, EncodeOptions{}, ids);
+    if (eos_ >= 0 && (ids.empty() || ids.back() != eos_)) ids.push_back(eos_);
+    return {std::move(ids)};
+  }
+  const ChatPrompts::Chat chat = ChatPrompts::chat_of(record, dataset);
+  if (!config_.assistant_only) return {chat_->encode(chat, false, record.where)};
+  ChatPrompts::MarkedTokens marked = chat_->encode_marked(chat, record.where, false);
+  return {std::move(marked.ids), std::move(marked.assistant)};
+}
+
+}  // namespace magister
