@@ -21,6 +21,18 @@ void read_random_start(ConfigNode& section, const std::string& config, std::uint
   if (model.path.empty()) model.path = ".";
 }
 
+// Where model.task names one: its folder, and what it starts from.
+void find_task(const ExperimentConfig& experiment, ModelSection& model) {
+  if (model.task.empty()) return;
+  for (const auto& [name, start] : experiment.trained) {
+    if (name != model.task) continue;
+    model.begins_as = start.task.empty() ? start.path : start.begins_as;
+    model.begins_random = start.task.empty() ? start.random : start.begins_random;
+    model.reward_head = start.reward_head;
+  }
+  model.path = experiment.folder() + "/" + model.task;
+}
+
 // Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
 void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
   model.task = section.optional_text("task").value_or("");
@@ -32,14 +44,23 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
   model.path = find_model(named.text("path"));
   section.one_of({"path", "task", "config"});
   read_random_start(other, config, experiment.seed, model);
-  for (const auto& [name, start] : experiment.trained) {
-    if (name != model.task) continue;
-    model.begins_as = start.task.empty() ? start.path : start.begins_as;
-    model.begins_random = start.task.empty() ? start.random : start.begins_random;
-    model.reward_head = start.reward_head;
-  }
-  if (!model.task.empty()) model.path = experiment.folder() + "/" + model.task;
+  find_task(experiment, model);
 }
+
+}  // namespace
+
+ModelSection read_model_source(ConfigNode& section, const ExperimentConfig& experiment) {
+  ModelSection model;
+  model.task = section.optional_text("task").value_or("");
+  ConfigNode named = section.only_if(
+      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  model.path = find_model(named.text("path"));
+  section.one_of({"path", "task"});
+  find_task(experiment, model);
+  return model;
+}
+
+namespace {
 
 // experiment: of a task's own section.
 ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) {

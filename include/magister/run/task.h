@@ -69,6 +69,8 @@ class TaskJob {
   virtual SampleRules rules() = 0;
   // Whether open_results() would find them.
   virtual bool inputs_exist() const { return true; }
+  // Whether it has opened something in place of what an earlier task makes; when that has run, the job is made anew.
+  virtual bool awaits_earlier() const { return false; }
   virtual TaskResults results(const PlanNumbers& plan) const = 0;
   // Pages of keys and values that the work takes of each shard; 0: it keeps none.
   virtual std::uint64_t cache_pages(std::uint64_t longest_sample) const { return 0; }
