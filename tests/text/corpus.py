@@ -1,7 +1,12 @@
 """Lines for comparing tokenizers: words of many scripts, random code points, hard cases, and real text from files."""
+import collections
 import gettext
+import gzip
+import itertools
 import pathlib
 import random
+import sys
+import unicodedata
 
 WORDS = ("the of and to in is that for it as was with be by on not he his but at are this have from or had an they which you "
          "were her all she there would their we him been has when who will more no if out so said what up its about into than "
@@ -33,6 +38,61 @@ def made(count, seed):
 def runs(length):
     """One character, or two, again and again."""
     return [c * length for c in ("a", " ", "1", "\n", "ab ", "é", "世", "\u0301", "▁", ".")]
+
+
+def catalogue(path):
+    with open(path, "rb") as file:
+        try: return [text for text in gettext.GNUTranslations(file)._catalog.values() if isinstance(text, str)]
+        except (OSError, LookupError, ValueError): return []  # a charset or a plural rule that Python does not know
+
+
+def manual(path):
+    with gzip.open(path, "rt", encoding="utf-8", errors="ignore") as file: return file.read().split("\n")
+
+
+def source(path): return path.read_text(encoding="utf-8", errors="ignore").split("\n")
+
+
+def every_character():
+    """All that Unicode assigns, 24 to a line in their order, and one line each of a letter that carries the marks of a block."""
+    points = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Co", "Cs")]
+    marks = [c for c in points if unicodedata.combining(c)]
+    for begin in range(0, len(points), 24): yield "".join(points[begin:begin + 24])
+    for begin in range(0, len(marks), 6): yield "e" + "".join(marks[begin:begin + 6]) + " " + "".join("क" + c for c in marks[begin:begin + 6])
+
+
+SUFFIXES = ("py", "c", "h", "cpp", "hpp", "js", "ts", "go", "pl", "php", "cs", "sh", "f90", "css", "html", "sql", "cmake", "cu", "md", "json")
+
+
+def installed():
+    """What installed packages have, by group: a language's catalogues, a language's manuals, a programming language."""
+    groups = collections.defaultdict(list)
+    for path in sorted(pathlib.Path("/usr").rglob("LC_MESSAGES/*.mo")): groups["catalogue " + path.parent.parent.name.split(".")[0]].append((catalogue, path))
+    for path in sorted(pathlib.Path("/usr/share/man").glob("*/man*/*.gz")): groups["manual " + path.parent.parent.name].append((manual, path))
+    for folder in (pathlib.Path("/usr"), pathlib.Path(sys.prefix)):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix[1:] in SUFFIXES and path.is_file() and path.stat().st_size < 10**6: groups["code " + path.suffix[1:]].append((source, path))
+    for name, files in groups.items(): random.Random(name).shuffle(files)
+    return groups
+
+
+def wide(limit, seed=13):
+    """`limit` lines, each once: in turn one of every group of `installed()`, 8 with random code points, and 25 with what Unicode
+    assigns; then runs of 100,000 and the hard cases. Prints what there is."""
+    groups = {name: itertools.chain.from_iterable(read(path) for read, path in files) for name, files in installed().items()}
+    kinds = collections.Counter(name.split(" ")[0] for name in groups)
+    characters = list(every_character())
+    for i in range(25): groups[f"characters {i}"] = iter(characters[i::25])
+    for i in range(8): groups[f"random {i}"] = made(limit // 100, seed + i)
+    lines = {}
+    while groups and len(lines) < limit:
+        for name, group in list(groups.items()):
+            line = next((line for line in group if line and len(line) < 4000 and line not in lines), None)
+            if line is None: del groups[name]
+            elif len(lines) < limit: lines[line] = name
+    counts = collections.Counter(name.split(" ")[0] for name in lines.values())
+    print(", ".join(f"{count} lines of {name}" + (f" ({kinds[name]} groups)" if kinds[name] else "") for name, count in counts.items()))
+    return [*lines, *HARD, *runs(100000)]
 
 
 def real(folders, limit):

@@ -3,7 +3,8 @@
 RoBERTa, CLIP ...), and every normalizer, pre-tokenizer, decoder and post-processor by itself. Ids, and texts decoded back, must be
 equal on every line.
 
-usage: families_test.py [--lines N] [--corpus FOLDER ...] [--only NAME]    without arguments: what CI runs
+usage: families_test.py [--lines N] [--corpus FOLDER ...] [--wide N] [--only NAME]    without arguments: what CI runs
+--wide N: N lines of what installed packages have, instead (tests/README.md has the table of 100,000).
 """
 import argparse
 import json
@@ -223,9 +224,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lines", type=int, default=250)
     parser.add_argument("--corpus", nargs="*", default=[])
+    parser.add_argument("--wide", type=int, default=0)
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    lines = [*corpus.made(arguments.lines, 7), *corpus.HARD, *corpus.runs(2000), *corpus.real(arguments.corpus, 10**6)]
+    lines = corpus.wide(arguments.wide) if arguments.wide else [*corpus.made(arguments.lines, 7), *corpus.HARD, *corpus.runs(2000), *corpus.real(arguments.corpus, 10**6)]
     print(f"{len(lines)} lines, {sum(len(line.encode()) for line in lines)} bytes")
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
