@@ -2,7 +2,8 @@
 """Speed of encoding beside the Python package `tokenizers`, one thread each, in turn in one run: prose and code in lines of a few hundred
 bytes. Megabytes per second of processor time, the best of what three turns measure; the ratio is of these.
 
-usage: tokenizer_speed.py [--megabytes N]      with MAGISTER_BUILD_DIR and MAGISTER_SOURCE_DIR set, as for tests
+usage: tokenizer_speed.py [--megabytes N | --wide LINES]      with MAGISTER_BUILD_DIR and MAGISTER_SOURCE_DIR set, as for tests
+--wide: lines of every language and script that installed packages have (tests/text/corpus.py), hardly a word twice.
 Needs build/tests/text/text_probe. Prints a table in Markdown; nothing in CI depends on it.
 """
 import argparse
@@ -18,6 +19,7 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 SOURCE = pathlib.Path(os.environ["MAGISTER_SOURCE_DIR"])
 sys.path.insert(0, str(SOURCE / "tests/text"))
 
+import corpus  # noqa: E402
 import families_test  # noqa: E402
 import oracle_test  # noqa: E402
 
@@ -52,7 +54,9 @@ def theirs(tokenizer, lines):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=float, default=2)
-    lines = text_lines(parser.parse_args().megabytes)
+    parser.add_argument("--wide", type=int, default=0)
+    arguments = parser.parse_args()
+    lines = [line.replace("\n", " ") for line in corpus.wide(arguments.wide)[:arguments.wide]] if arguments.wide else text_lines(arguments.megabytes)
     cases = {"byte-level, Llama 3's pattern": lambda: oracle_test.trained(oracle_test.LLAMA3, None, True, True),
              "byte-level, GPT-2's pattern": families_test.roberta, "Llama 2": families_test.llama_2, "Mistral": families_test.mistral, "Gemma": families_test.gemma,
              "T5 (Unigram, charsmap)": families_test.FAMILIES["t5"], "BERT": families_test.bert}
