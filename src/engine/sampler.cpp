@@ -9,6 +9,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
+#include "magister/engine/guide.h"
 #include "magister/engine/logits_processor.h"
 #include "magister/model/cpu/cpu_kernels.h"
 
@@ -49,21 +50,12 @@ std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingPa
 
 void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids,
                           std::vector<float>& logprobs) {
-  const auto count = static_cast<std::size_t>(k);
-  MAGISTER_ASSERT(k >= 1 && count <= logits_V.size());
-  const std::size_t first = ids.size();
-  ids.resize(first + count);
-  const std::span<TokenId> best(ids.begin() + static_cast<std::ptrdiff_t>(first), count);
-  const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
-  std::size_t held = 0;  // an insertion sort of k places: almost every later token fails the first comparison
-  for (std::size_t i = 0; i < logits_V.size(); ++i) {
-    if (held == count && !(logits_V[i] > logit(best[count - 1]))) continue;
-    std::size_t place = held < count ? held++ : count - 1;
-    for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place) best[place] = best[place - 1];
-    best[place] = static_cast<TokenId>(i);
-  }
+  const std::vector<TokenId> best = best_tokens(logits_V, k);
   const double normaliser = log_sum_exp(logits_V);
-  for (const TokenId id : best) logprobs.push_back(static_cast<float>(logit(id) - normaliser));
+  for (const TokenId id : best) {
+    ids.push_back(id);
+    logprobs.push_back(static_cast<float>(logits_V[static_cast<std::size_t>(id)] - normaliser));
+  }
 }
 
 double keyed_uniform(const DrawKey& key) {

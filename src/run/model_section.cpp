@@ -21,6 +21,18 @@ void read_random_start(ConfigNode& section, const std::string& config, std::uint
   if (model.path.empty()) model.path = ".";
 }
 
+// Where model.task names an earlier task: its folder, and what stands in until it has run.
+void take_trained(const ExperimentConfig& experiment, ModelSection& model) {
+  if (model.task.empty()) return;
+  for (const auto& [name, start] : experiment.trained) {
+    if (name != model.task) continue;
+    model.begins_as = start.task.empty() ? start.path : start.begins_as;
+    model.begins_random = start.task.empty() ? start.random : start.begins_random;
+    model.reward_head = start.reward_head;
+  }
+  model.path = experiment.folder() + "/" + model.task;
+}
+
 // Of a task's own section: the model that an earlier task trains, a path, or a config without weights.
 void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelSection& model) {
   model.task = section.optional_text("task").value_or("");
@@ -32,13 +44,7 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
   model.path = find_model(named.text("path"));
   section.one_of({"path", "task", "config"});
   read_random_start(other, config, experiment.seed, model);
-  for (const auto& [name, start] : experiment.trained) {
-    if (name != model.task) continue;
-    model.begins_as = start.task.empty() ? start.path : start.begins_as;
-    model.begins_random = start.task.empty() ? start.random : start.begins_random;
-    model.reward_head = start.reward_head;
-  }
-  if (!model.task.empty()) model.path = experiment.folder() + "/" + model.task;
+  take_trained(experiment, model);
 }
 
 // experiment: of a task's own section.
@@ -87,6 +93,19 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
 }  // namespace
 
 ModelSection read_shared_model(ConfigNode section) { return read_model(std::move(section), nullptr); }
+
+ModelSection read_value_model(ConfigNode section, const ExperimentConfig& experiment) {
+  ModelSection model;
+  model.dtype = "f32";
+  model.task = section.optional_text("task").value_or("");
+  ConfigNode named = section.only_if(
+      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  model.path = find_model(named.text("path"));
+  section.one_of({"path", "task"});
+  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
+  take_trained(experiment, model);
+  return model;
+}
 
 ModelSection ModelSection::stand_in() const {
   ModelSection section = *this;

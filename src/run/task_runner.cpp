@@ -345,7 +345,7 @@ PlanReport TaskRunner::plan() {
   } else {
     job_->open_results();
     // Whose results a file of this name holds is not known without the model.
-    if (model_stands_in_ || !plan_from_file(report)) plan_samples(report);
+    if (model_stands_in_ || job_->model_stands_in() || !plan_from_file(report)) plan_samples(report);
     longest = report.longest_sample;
   }
   if (model_stands_in_) {
