@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "magister/core/error.h"
-#include "magister/engine/logits_processor.h"
 #include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
@@ -61,22 +60,6 @@ double guide_offset(const GuideParams& params, std::span<const float> values_L) 
       break;
   }
   return params.multiplier * values_L[0];
-}
-
-std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t count) {
-  const auto most = static_cast<std::size_t>(count);
-  MAGISTER_ASSERT(count >= 1 && most <= logits_V.size());
-  std::vector<TokenId> best;
-  best.reserve(most);
-  const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
-  for (std::size_t i = 0; i < logits_V.size(); ++i) {  // an insertion sort: almost every later token fails here
-    if (logits_V[i] == kExcluded || (best.size() == most && !(logits_V[i] > logit(best.back())))) continue;
-    if (best.size() < most) best.push_back(-1);
-    std::size_t place = best.size() - 1;
-    for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place) best[place] = best[place - 1];
-    best[place] = static_cast<TokenId>(i);
-  }
-  return best;
 }
 
 // With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z).

@@ -9,7 +9,6 @@
 
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
-#include "magister/engine/guide.h"
 #include "magister/engine/logits_processor.h"
 #include "magister/model/cpu/cpu_kernels.h"
 
@@ -47,6 +46,22 @@ std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingPa
 }
 
 }  // namespace
+
+std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t count) {
+  const auto most = static_cast<std::size_t>(count);
+  MAGISTER_ASSERT(count >= 1 && most <= logits_V.size());
+  std::vector<TokenId> best;
+  best.reserve(most);
+  const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
+  for (std::size_t i = 0; i < logits_V.size(); ++i) {  // an insertion sort: almost every later token fails here
+    if (logits_V[i] == kExcluded || (best.size() == most && !(logits_V[i] > logit(best.back())))) continue;
+    if (best.size() < most) best.push_back(-1);
+    std::size_t place = best.size() - 1;
+    for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place) best[place] = best[place - 1];
+    best[place] = static_cast<TokenId>(i);
+  }
+  return best;
+}
 
 void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids,
                           std::vector<float>& logprobs) {

@@ -41,7 +41,8 @@ GOOD = {
          "temperature": 0.5, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1.5, "logit_bias": [{"token": "a", "bias": -1}, {"id": 3, "bias": 2.5}],
          "top_logprobs": 20, "stop": ["x", "y"], "stop_tokens": [1, 2], "ignore_eos": False, "max_sequences": 1, "token_budget": 1, "share_prefixes": True},
         {"task": "generate", "name": "h", "dataset": {"path": "x.h5", "tokens": "t", "offsets": "o"}, "stop": "x", "stop_tokens": 1},
-        {"task": "generate", "name": "i", "dataset": {"path": "x"}, "constraint": {"choice": ["a", "b"]}},
+        {"task": "generate", "name": "i", "dataset": {"path": "x"}, "constraint": {"choice": ["a", "b"]},
+         "guide": {"model": {"path": "v"}, "multiplier": 2.5, "candidates": 5, "form": "bernoulli"}},
         {"task": "judge", "name": "j", "dataset": {"path": "x", "key": "k", "limit": 2}, "answers": "g", "mode": "choice", "method": "decode",
          "max_new_tokens": 5, "read": "word", "combine": "majority", "prompt": {"named": "letters"}, "fields": {"question": "q", "options": "o"},
          "label": "l", "classes": 4, "low_mass": 0.25, "chat_template": "off", "max_prompt_length": 9, "max_sequences": 1, "token_budget": 1, "share_prefixes": False},
@@ -98,6 +99,8 @@ BAD = [
     ("tasks.16.grpo.num_generations", 1), ("tasks.16.grpo.epsilon", -0.1), ("tasks.16.grpo.loss_type", "ppo"), ("tasks.16.grpo.beta", -1), ("tasks.16.grpo.scale_rewards", "all"),
     ("tasks.16.grpo.num_iterations", 0), ("tasks.16.grpo.reward.verifier", "exakt"), ("tasks.16.grpo.reward.pattern", []), ("tasks.16.grpo.log_completions", "all"), ("tasks.16.grpo.max_completion_length", 9),
     ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
+    ("tasks.4.guide.model", REMOVED), ("tasks.4.guide.model", {}), ("tasks.4.guide.model", {"path": "v", "task": "s"}), ("tasks.4.guide.multiplier", -1),
+    ("tasks.4.guide.candidates", 0), ("tasks.4.guide.form", "odds"), ("tasks.4.guide.eta", 1),
 ]
 
 

@@ -73,6 +73,12 @@ class Configs(unittest.TestCase):
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
                 for one in ("json_schema=a.json", "regex=a", "choice=a", "grammar=a.ebnf"):
                     found.update(self.resolved("judge.yaml", f"tasks.0.constraint.{one}"))
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "guide.yaml"
+                for guide in ({"path": "x"}, {"task": "v"}):
+                    tasks = [{"task": "generate", "dataset": {"path": "x"}, "guide": {"model": guide}}, {"task": "train", "name": "v", "objective": "reward", "dataset": {"path": "x"}}]
+                    path.write_text(json.dumps({"name": "g", "model": {"path": "m"}, "tasks": tasks[::-1]}))
+                    guided = self.resolved(os.path.relpath(path, ROOT / "configs"))
+                    found.update({f"tasks.0.{key[8:]}": value for key, value in guided.items() if key.startswith("tasks.1.guide.")})
                 biases = self.resolved("constrained.yaml").items()
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
             if kind == "score":  # a rule instead of a model

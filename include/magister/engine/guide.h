@@ -35,10 +35,6 @@ struct GuidedToken {
   double offset = 0;
 };
 
-// The `count` tokens with the highest logits, best first, of equal ones the lower id first, without excluded ones: fewer where the row has
-// fewer. Local, pure.
-std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t count);
-
 // KL(guided || reference) of one row, nats, 0 or more: the reference is the softmax of logits_V over the whole vocabulary, the guided
 // distribution is proportional to it times exp(offset) on these tokens and 0 elsewhere. Local, pure.
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens);
