@@ -50,9 +50,10 @@ bool trains(const Task& task, TaskKinds kinds) {
                      [&](const TaskKind& kind) { return kind.trains && task.kind() == kind.name; });
 }
 
-// Why `model: {task: wanted}` of tasks[index] names no task that trains a model before it.
-void reject_model_task(ConfigNode node, const std::string& wanted, const std::vector<std::unique_ptr<Task>>& tasks,
-                       std::size_t index, TaskKinds kinds) {
+// Why `model: {task: ...}` of tasks[index] names no task that trains a model before it.
+void reject_model_task(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index,
+                       TaskKinds kinds) {
+  const std::string& wanted = tasks[index]->model_section().task;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (i < index && trains(*tasks[i], kinds)) names.push_back(tasks[i]->name());
@@ -91,11 +92,10 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     nodes.push_back(node);
   }
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
-    const auto is_unknown = [](const ModelSection& model) { return !model.task.empty() && model.begins_as.empty(); };
-    const ModelSection &own = tasks_[i]->model_section(), *guide = tasks_[i]->guide_model();
-    if (is_unknown(own)) reject_model_task(nodes[i].section("model"), own.task, tasks_, i, kinds);
-    if (guide != nullptr && is_unknown(*guide))
-      reject_model_task(nodes[i].section("guide").section("model"), guide->task, tasks_, i, kinds);
+    const ModelSection& model = tasks_[i]->model_section();
+    if (model.task.empty() || !model.begins_as.empty()) continue;
+    ConfigNode section = nodes[i].section("model");
+    reject_model_task(section, tasks_, i, kinds);
   }
 }
 

@@ -52,6 +52,16 @@ void add_results_digests(const RunContext& context, const std::string& of, const
   attributes.emplace_back(of + "_run_sha256" + suffix, run);
 }
 
+ModelSection model_by_now(const ModelSection& section, const RunContext& context, bool& stands_in) {
+  stands_in = !section.task.empty() && !is_made(context, section.path);
+  if (stands_in) return section.stand_in();
+  MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
+                 "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "
+                 "the folder); put it back, or train again with --fresh",
+                 printable(section.path, 4096), section.task);
+  return section;
+}
+
 bool is_made(const RunContext& context, const std::string& path) {
   using Earlier = RunContext::Earlier;
   return context.earlier == Earlier::kMade || (context.earlier == Earlier::kOnDisk && fs::exists(path));

@@ -21,8 +21,8 @@ void read_random_start(ConfigNode& section, const std::string& config, std::uint
   if (model.path.empty()) model.path = ".";
 }
 
-// Where model.task names an earlier task: its folder, and what stands in until it has run.
-void take_trained(const ExperimentConfig& experiment, ModelSection& model) {
+// Where model.task names one: its folder, and what it starts from.
+void find_task(const ExperimentConfig& experiment, ModelSection& model) {
   if (model.task.empty()) return;
   for (const auto& [name, start] : experiment.trained) {
     if (name != model.task) continue;
@@ -44,8 +44,33 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
   model.path = find_model(named.text("path"));
   section.one_of({"path", "task", "config"});
   read_random_start(other, config, experiment.seed, model);
-  take_trained(experiment, model);
+  find_task(experiment, model);
 }
+
+}  // namespace
+
+ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& experiment) {
+  ModelSection model;
+  model.task = section.optional_text("task").value_or("");
+  ConfigNode named = section.only_if(
+      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
+  model.path = find_model(named.text("path"));
+  section.one_of({"path", "task"});
+  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
+  find_task(experiment, model);
+  if (model.task.empty() || (!model.begins_as.empty() && model.reward_head)) return model;
+  std::vector<std::string> names;
+  for (const auto& [name, start] : experiment.trained)
+    if (start.reward_head) names.push_back(name);
+  const std::string nearest = nearest_name(model.task, names);
+  section.reject("task", "no train task of objective reward before this one is named {} (its weights are needed); {}",
+                 printable(model.task),
+                 nearest.empty() ? "put that task before this one, or name a folder with path"
+                                 : fmt::format("did you mean {}?", printable(nearest)));
+  return model;
+}
+
+namespace {
 
 // experiment: of a task's own section.
 ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) {
@@ -93,19 +118,6 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment) 
 }  // namespace
 
 ModelSection read_shared_model(ConfigNode section) { return read_model(std::move(section), nullptr); }
-
-ModelSection read_value_model(ConfigNode section, const ExperimentConfig& experiment) {
-  ModelSection model;
-  model.dtype = "f32";
-  model.task = section.optional_text("task").value_or("");
-  ConfigNode named = section.only_if(
-      model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
-  model.path = find_model(named.text("path"));
-  section.one_of({"path", "task"});
-  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
-  take_trained(experiment, model);
-  return model;
-}
 
 ModelSection ModelSection::stand_in() const {
   ModelSection section = *this;

@@ -106,24 +106,12 @@ void check_head(const Task& task, const Checkpoint& checkpoint) {
        task.name(), printable(checkpoint.path(), 4096), config.labels.size(), task.kind());
 }
 
-// A model that an earlier task trains, or until then what that task starts from.
-ModelSection model_of(const Task& task, const RunContext& context, bool& stands_in) {
-  const ModelSection& section = task.model_section();
-  stands_in = !section.task.empty() && !is_made(context, section.path);
-  if (stands_in) return section.stand_in();
-  MAGISTER_CHECK(section.task.empty() || fs::exists(section.path), ExitCode::kInputOutput,
-                 "{}: the model of task {} is not there, and its results are complete (somebody removed or renamed "
-                 "the folder); put it back, or train again with --fresh",
-                 printable(section.path, 4096), section.task);
-  return section;
-}
-
 }  // namespace
 
 TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> plan_ranks)
     : task_(task),
       context_(std::move(context)),
-      checkpoint_(model_of(task, context_, model_stands_in_)),
+      checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
       // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
       layout_(sized_layout(context_.world, layout_of(task, context_), checkpoint_, task.pass_shape({}),
                            plan_ranks.value_or(context_.world.size()))),
@@ -345,7 +333,7 @@ PlanReport TaskRunner::plan() {
   } else {
     job_->open_results();
     // Whose results a file of this name holds is not known without the model.
-    if (model_stands_in_ || job_->model_stands_in() || !plan_from_file(report)) plan_samples(report);
+    if (awaits_earlier() || !plan_from_file(report)) plan_samples(report);
     longest = report.longest_sample;
   }
   if (model_stands_in_) {

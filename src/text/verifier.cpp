@@ -4,9 +4,12 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "text/math_answer.h"
 
 namespace magister {
@@ -34,11 +37,14 @@ Code compiled(const std::string& pattern, std::string& fault) {
 
 }  // namespace
 
-std::string pattern_fault(const std::string& pattern) {
-  std::string fault;
-  compiled(pattern, fault);
-  return fault;
+PatternFacts look_at_pattern(const std::string& pattern) {
+  PatternFacts facts;
+  const Code code = compiled(pattern, facts.fault);
+  if (facts.fault.empty()) pcre2_pattern_info(code.get(), PCRE2_INFO_CAPTURECOUNT, &facts.num_groups);
+  return facts;
 }
+
+bool is_blank(std::string_view text) { return stripped(text).empty(); }
 
 struct Verifier::Regex {
   Regex(const std::string& pattern, const std::string& where);
@@ -48,7 +54,24 @@ struct Verifier::Regex {
   Code code{nullptr, pcre2_code_free};
   std::uint32_t num_groups = 0;
   std::string where;
+
+ private:
+  void give_up(std::size_t num_bytes, std::size_t at, int error) const;
+  mutable std::atomic<bool> gave_up_ = false;
 };
+
+void Verifier::Regex::give_up(std::size_t num_bytes, std::size_t at, int error) const {
+  const bool is_limit =
+      error == PCRE2_ERROR_MATCHLIMIT || error == PCRE2_ERROR_DEPTHLIMIT || error == PCRE2_ERROR_HEAPLIMIT;
+  MAGISTER_CHECK(is_limit, ExitCode::kInternal,
+                 "{} fails on a text of {} bytes at byte {} (PCRE2 error {}); simplify the pattern", where, num_bytes,
+                 at, error);
+  if (gave_up_.exchange(true)) return;
+  log_warning(
+      "{} gives up on a text of {} bytes at byte {} (PCRE2 error {}: too many ways to match; it counts as no match, as "
+      "will others like it without a word); write it with fewer nested repeats",
+      where, num_bytes, at, error);
+}
 
 Verifier::Regex::Regex(const std::string& pattern, const std::string& where) : where(where) {
   std::string fault;
@@ -65,10 +88,10 @@ std::optional<std::string> Verifier::Regex::find(std::string_view text, bool las
     const int count =
         pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0, data.get(), nullptr);
     if (count == PCRE2_ERROR_NOMATCH) break;
-    MAGISTER_CHECK(count > 0, ExitCode::kData,
-                   "{} gives up on a text of {} bytes at byte {} (PCRE2 error {}: too many ways to match); write it "
-                   "with fewer nested repeats",
-                   where, text.size(), at, count);
+    if (count < 0) {
+      give_up(text.size(), at, count);
+      return std::nullopt;
+    }
     const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
     found.reset();
     for (std::uint32_t group = num_groups == 0 ? 0 : 1; group <= num_groups && !found; ++group) {
@@ -134,6 +157,37 @@ std::string auto_reference(std::string_view answer) {
   return std::string(mark == std::string_view::npos ? answer : answer.substr(mark + 5));
 }
 
+// The end of a fraction whose numerator ends at `at`: of "/4" in "3/4", and not of a date's.
+std::size_t fraction_end(std::string_view text, std::size_t at) {
+  if (at + 1 >= text.size() || text[at] != '/') return at;
+  const std::size_t end = std::min(text.find_first_not_of("0123456789", at + 1), text.size());
+  return end == at + 1 || (end < text.size() && text[end] == '/') ? at : end;
+}
+
+std::optional<std::string> auto_number(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789", kSigns = "$0123456789.,";
+  if (const std::optional<std::string> marked = marked_number(text)) {
+    const std::size_t end = text.find("#### " + *marked) + 5 + marked->size();
+    return *marked + std::string(text.substr(end, fraction_end(text, end) - end));
+  }
+  const std::size_t last = text.find_last_of(kDigits);
+  if (last == std::string_view::npos) return std::nullopt;
+  const std::size_t end = std::min(text.find_first_not_of(kSigns, last), text.size());
+  const auto begin_of = [&](std::size_t in) {
+    const std::size_t before = text.find_last_not_of(kSigns, in);
+    std::size_t begin = before == std::string_view::npos ? 0 : before + 1;
+    const std::size_t marks = text.find_first_not_of(".,", begin) - begin;
+    if (marks > 1 || text[begin] == ',') begin += marks;  // "...7" is 7, ".7" is not
+    return begin > 0 && text[begin - 1] == '-' ? begin - 1 : begin;
+  };
+  std::size_t begin = begin_of(last);
+  if (begin >= 2 && text[begin - 1] == '/' && kDigits.find(text[begin - 2]) != std::string_view::npos) {
+    const std::size_t numerator = begin_of(begin - 2);
+    if (fraction_end(text, begin - 1) == last + 1 && (numerator == 0 || text[numerator - 1] != '/')) begin = numerator;
+  }
+  return std::string(text.substr(begin, end - begin));
+}
+
 std::optional<std::string> math_answer(std::string_view text, MathRule rule) {
   switch (rule) {
     case MathRule::kGsm8kStrict:
@@ -148,8 +202,7 @@ std::optional<std::string> math_answer(std::string_view text, MathRule rule) {
       break;
   }
   std::optional<std::string> found = last_boxed(text);
-  if (!found) found = marked_number(text);
-  return found ? found : last_number(text);
+  return found ? found : auto_number(text);
 }
 
 bool same_math(std::string_view found, std::string_view answer, MathRule rule) {

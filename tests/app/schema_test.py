@@ -60,7 +60,7 @@ GOOD = {
         {"task": "train", "name": "p", "model": {"path": "m"}, "objective": "dpo", "dataset": {"path": "x", "prompt": "q", "chosen": "a", "rejected": "b", "key": "k"},
          "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}},
         {"task": "train", "name": "r", "model": {"path": "m"}, "objective": "reward", "dataset": {"path": "x", "margin": "m"}, "reward": {"center_rewards_coefficient": 0.01}},
-        {"task": "score", "name": "v", "dataset": {"path": "x"}, "answers": "g", "score": {"verifier": "regex", "pattern": "a", "match": "last", "answer": "b"}},
+        {"task": "score", "name": "v", "dataset": {"path": "x"}, "answers": "g", "score": {"verifier": "regex", "pattern": "(a)", "match": "last", "answer": "b"}},
         {"task": "score", "name": "w", "dataset": {"path": "x"}, "score": {"verifier": "math", "rule": "boxed", "completion": "c"}},
         {"task": "evaluate", "name": "e", "scores": ["v", "w"], "evaluate": {"pass_at": [1, 2], "majority_at": 1, "majority_ties": "share", "threshold": 0.25}},
         {"task": "train", "name": "o", "model": {"path": "m"}, "objective": "grpo", "dataset": {"path": "x", "text": "q"},

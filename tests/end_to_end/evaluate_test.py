@@ -250,7 +250,21 @@ class Evaluate(unittest.TestCase):
             self.assertRegex(done.stderr, r"data\.jsonl:4")
             faults += 1
         self.write(self.records)
-        print(f"{faults} faults refused")
+        folder, text = self.world.results("bad").parent, self.world.text
+        for name in ("warm", "hot", "warm-scores", "hot-scores"):
+            (folder / f"{name}.h5").write_bytes(self.world.results("one").with_name(f"{name}.h5").read_bytes())
+        with h5py.File(folder / "hot-scores.h5", "r+") as file:  # as of a reward model
+            file.attrs["labels"] = numpy.bytes_('["reward"]')
+        for name in ("evaluation.h5", "evaluation.json"):
+            (folder / name).unlink(missing_ok=True)
+        try:
+            self.world.text = text.replace(", threshold: 0.5", "")
+            done = self.world.run("bad", 0)
+            self.assertEqual(done.returncode, 78, done.stderr)
+            self.assertIn("evaluate.threshold is not given, and hot-scores is scored by a model", done.stderr)
+        finally:
+            self.world.text = text
+        print(f"{faults + 1} faults refused")
 
 
 if __name__ == "__main__":

@@ -256,7 +256,7 @@ class Grpo(unittest.TestCase):
         if not folder.exists():
             score_test.make_classifier(folder, self.model / "tokenizer.json", *score_test.MODELS["reward"])
         judge = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-        text, self.world.text = self.world.text, re.sub("{{verifier.*?}}", "{{model: " + str(folder) + "}}", self.world.text)
+        text, self.world.text = self.world.text, re.sub("{{verifier.*?}}", "{{model: {{path: " + str(folder) + "}}}}", self.world.text)
         try:
             self.train("scored", 3, T + "steps=3")
             one = self.content("scored")
@@ -274,10 +274,44 @@ class Grpo(unittest.TestCase):
             save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
             self.finish("scored", 0, T + "steps=3")
             self.assertEqual(self.content("scored"), one)
-            self.refused("both", 78, "a text has one reward", overrides=(G + "reward.answer=id",))
-            self.refused("language", 78, "has 0 labels", overrides=(G + f"reward.model={self.model}",))
+            self.refused("both", 78, "a text has one reward", overrides=(G + "reward.verifier=exact",))
+            self.refused("answer", 78, "is given without a verifier", overrides=(G + "reward.answer=id",))
+            self.refused("language", 78, "has 0 labels", overrides=(G + f"reward.model.path={self.model}",))
+            self.refused("nobody", 78, "no train task of objective reward before this one is named nobody", overrides=(G + "reward.model.task=nobody",))
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 63}))
+            self.refused("short", 78, "train.max_length is 64, but the reward model", "was made for 63 positions", overrides=())
+            (folder / "config.json").write_text(json.dumps(config))
         finally:
             self.world.text = text
+
+    def test_a_reward_model_of_an_earlier_task(self):
+        """Bradley-Terry first, then the policy by its rewards, in one experiment."""
+        pairs = self.folder / "pairs.jsonl"
+        pairs.write_text("".join(json.dumps({"id": str(i), "prompt": text, "chosen": f" a{i}", "rejected": " 7" * (i + 1)}) + "\n" for i, text in enumerate(PROMPTS)))
+        reward = f"""  - task: train
+    name: rewards
+    objective: reward
+    dataset: {{{{path: {pairs}, key: id}}}}
+    train: {{{{steps: 3, global_batch: 4, max_length: 64, optimizer: {{{{lr: 1.0e-2}}}}}}}}
+"""
+        head, own = EXPERIMENT.split("  - task: train", 1)
+        own = "  - task: train" + re.sub("{{verifier.*?}}", "{{model: {{task: rewards}}}}", own)
+        self.world.text = head + reward + own
+        try:
+            done = self.world.run("both-tasks", 2, "tasks.1.train.steps=2")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            judge = transformers.AutoModelForSequenceClassification.from_pretrained(self.world.results("both-tasks").parent / "rewards").eval()
+            texts = [text for step in self.rollouts("both-tasks").values() for text in step]
+            with torch.no_grad():
+                want = [judge(torch.tensor([self.tokenizer.encode(PROMPTS[int(text["key"][1:])] + text["text"]).ids])).logits[0, 0].item() for text in texts]
+            numpy.testing.assert_allclose([text["reward"] for text in texts], want, atol=2e-5)
+            self.world.text = head + own.replace("task: rewards", "task: rewords")
+            self.refused("alone", 78, "no train task of objective reward before this one is named rewords")
+            self.world.text = head + reward.replace("objective: reward", "objective: dpo") + own
+            self.refused("policy", 78, "no train task of objective reward before this one is named rewards")
+        finally:
+            self.world.text = EXPERIMENT
 
     def finish(self, name, ranks, *arguments):
         """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
@@ -330,8 +364,8 @@ class Grpo(unittest.TestCase):
                 (("num_generations: ", "known: dapo, grpo, bnpo, dr_grpo", "name global_batch", "known: none, exact, math, regex", "no token is left for a prompt", "num_iterations: "),
                  (G + "num_generations=1", G + "loss_type=ppo", T + "batch_tokens=64", G + "reward.verifier=exakt", G + "max_new_tokens=64", G + "num_iterations=0")),
                 (("set micro_batch", "no reward", "without `verifier: regex`"), (G + "loss_type=bnpo", G + "reward.verifier=none")),
-                (("set objective: grpo",), ("tasks.0.objective=lm",)), (("reward.pattern",), (G + "reward.pattern=(",)), (("has a group",), (G + "reward.pattern=(a)",)),
-                (("has no group",), (G + "reward.answer=id",)))):
+                (("set objective: grpo",), ("tasks.0.objective=lm",)), (("reward.pattern",), (G + "reward.pattern=(",)), (("pattern has no group",), (G + "reward.match=last",)),
+                (("pattern has no group",), (G + "reward.answer=id",)), (("with another verifier",), (G + "reward.rule=boxed",)))):
             with self.subTest(overrides=overrides):
                 self.refused(f"config-{number}", 78, *words, overrides=overrides)
         good = {"id": "a", "text": "plan", "answer": "4"}
@@ -339,7 +373,7 @@ class Grpo(unittest.TestCase):
         self.world.text = self.world.text.replace(', pattern: "[0-9a-e]"', "")
         try:
             for number, (words, record, overrides) in enumerate((
-                    ('no field "answer"', {"id": "b", "text": "unit"}, exact), ('"answer" is empty', {**good, "answer": ""}, exact), ('"answer" is null', {**good, "answer": None}, exact),
+                    ('no field "answer"', {"id": "b", "text": "unit"}, exact), ('answer is empty', {**good, "answer": " \n"}, exact), ('answer is empty', {**good, "answer": ["4", ""]}, exact), ('answer is an empty list', {**good, "answer": []}, exact), ('answer is null', {**good, "answer": None}, exact),
                     ('"text" is no text', {**good, "text": 4}, exact), ("tokens", {**good, "text": ""}, exact), ("train.max_length less grpo.max_new_tokens", {**good, "text": "plan unit " * 60}, exact))):
                 with self.subTest(words=words):
                     self.write([good, record])

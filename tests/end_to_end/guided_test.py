@@ -259,7 +259,7 @@ class Guided(unittest.TestCase):
         write("wroth")
         refused = self.start([tiny_world.PROGRAM, "plan", str(path)])
         self.assertEqual(refused.returncode, 78)
-        self.assertRegex(refused.stderr, r"chain\.yaml:\d+:\d+: tasks\.1\.guide\.model\.task: no train task .* did you mean worth\?")
+        self.assertRegex(refused.stderr, r"chain\.yaml:\d+:\d+: tasks\.1\.guide\.model\.task: no train task of objective reward .* did you mean worth\?")
 
     def test_bad_input_is_refused(self):
         other = self.folder / "other"

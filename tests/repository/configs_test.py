@@ -82,7 +82,7 @@ class Configs(unittest.TestCase):
                 biases = self.resolved("constrained.yaml").items()
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
             if kind == "score":  # a rule instead of a model
-                for document in ({"verifier": "math"}, {"verifier": "regex", "pattern": "x"}):
+                for document in ({"verifier": "math"}, {"verifier": "regex", "pattern": "(x)"}):
                     for more in ({}, {"answers": "x"}):
                         path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "verifier.yaml"
                         path.write_text(json.dumps({"name": "v", "tasks": [{"task": "score", "dataset": {"path": "x"}, "score": document, **more}]}))
@@ -100,15 +100,19 @@ class Configs(unittest.TestCase):
                     path.write_text(json.dumps(document))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
                 for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"}),
-                                             (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}), {"text": "q"}),
-                                             (dict(objective="grpo", grpo={"reward": {"model": "x"}}), {"text": "q"})):
+                                             (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)"}}), {"text": "q"}),
+                                             (dict(objective="grpo", grpo={"reward": {"verifier": "math"}}), {"text": "q"}),
+                                             (dict(objective="grpo", grpo={"reward": {"model": {"path": "x"}}}), {"text": "q"}), (dict(objective="grpo", grpo={"reward": {"model": {"task": "r"}}}), {"text": "q"})):
                     whole = yaml.safe_load((ROOT / "configs/dpo.yaml").read_text())
                     task = whole["tasks"][0]
                     del task["dpo"], task["train"]
                     task.update(document)
                     task["dataset"].update(extra_keys)
+                    earlier = [dict(task="train", name="r", objective="reward", dataset={"path": "x"})] if "task" in document.get("grpo", {}).get("reward", {}).get("model", {}) else []
+                    whole["tasks"] = earlier + whole["tasks"]
                     path.write_text(json.dumps(whole))
-                    found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
+                    resolved = self.resolved(os.path.relpath(path, ROOT / "configs")).items()
+                    found = {**{key.replace(f"tasks.{len(earlier)}.", "tasks.0."): value for key, value in resolved if key.startswith(f"tasks.{len(earlier)}.")}, **found}
             keys = {re.sub(rf"^tasks\.{index}\.", "", key): value for key, value in found.items() if key.startswith(f"tasks.{index}.")}
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith((*shared, "train.evaluate.dataset.", "train.evaluate.slice"))}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}

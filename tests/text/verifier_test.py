@@ -175,7 +175,9 @@ def compare_with_lm_eval(plain):
 AUTO_CASES = [("so it is \\boxed{\\frac{1}{2}}", "1/2", 1), ("\\boxed{0.5}", "\\frac12", 1), ("The total is $1,234.50.", "1234.5", 1), ("He pays 18 dollars", "#### 18", 1), ("#### 7\nQ: next\n#### 9", "7", 1),
               ("that is 18.00.", "18", 1), ("(1,2)", "12", 0), ("\\boxed{(1,2)}", "(1,2)", 1), ("\\boxed{(1, 2)}", "(12)", 0), ("\\boxed{1,000}", "1000", 1), ("\\boxed{1,2}", "12", 0),
               ("30^\\circ is \\boxed{30^\\circ}", "30", 1), ("\\boxed{5\\text{ cm}}", "5", 1), ("\\boxed{10\\%}", "10", 1), ("none here", "5", 0), ("", "", 0), ("5", "", 0), ("\\boxed{}", "", 1), ("-7", "7", 0),
-              ("it is -3", "-3", 1), ("x = \\boxed{x=5}", "5", 1), ("\\boxed{.5}", "0.50", 1), ("\\boxed{\\sqrt3}", "We get \\boxed{\\sqrt{3}}.", 1), ("100", "1e2", 0), ("\\boxed{2\\frac", "2", 1)]
+              ("it is -3", "-3", 1), ("x = \\boxed{x=5}", "5", 1), ("\\boxed{.5}", "0.50", 1), ("\\boxed{\\sqrt3}", "We get \\boxed{\\sqrt{3}}.", 1), ("100", "1e2", 0), ("\\boxed{2\\frac", "2", 1),
+              ("I think 7...", "7", 1), ("It is 7 , or so ... right?", "7", 1), ("The number is 7, ok.. ,,", "7", 1), ("...7", "7", 1), ("so .5", "0.5", 1), ("it is 3/4.", "3/4", 1), ("It is 3/4 of them", "\\frac{3}{4}", 1),
+              ("#### 3/4", "#### 3/4", 1), ("-3/4", "\\frac34", 0), ("-3/4", "-3/4", 1), ("on 11/23/2026", "23/2026", 0), ("on 11/23/2026", "2026", 1), ("and/5", "5", 1), ("7/", "7", 1), ("....", "5", 0), ("....", "", 0)]
 
 
 def check_own_rules():
@@ -209,7 +211,12 @@ def check_exact_and_regex(pairs):
                 wanted = None if value in ("\0none", "") else value
                 assert found == wanted and score == float(wanted is not None and wanted == answer.strip()), (pattern, last, completion, answer, score, found, wanted)
     faults = ask([{"kind": REGEX, "pattern": p, "completion": "a" * 40, "answer": ""} for p in ("(", "", "[z-a]", "(a+)+$b", "\\p{Nope}")])
-    assert "does not compile" in faults[0] and "is empty" in faults[1] and "does not compile" in faults[2] and "does not compile" in faults[4], faults
+    assert "does not compile" in faults[0] and "is empty" in faults[1] and faults[3][0] == 0.0 and "does not compile" in faults[2] and "does not compile" in faults[4], faults
+    # Too many ways to match: no match, where it was an error of the whole job.
+    prose = "the answer of all of these many words is " * 3 + "x = 5"
+    for last in (False, True):
+        score, found, _ = ask([{"kind": REGEX, "pattern": "(?:[a-z ]+)+=([0-9])", "last": last, "completion": prose, "answer": "5"}])[0]
+        assert (score, found) == (0.0, None), (score, found)
     print(f"exact: 1500 equal; regex: {len(patterns)} patterns x 2 x 1500 equal")
 
 

@@ -69,8 +69,8 @@ class TaskJob {
   virtual SampleRules rules() = 0;
   // Whether open_results() would find them.
   virtual bool inputs_exist() const { return true; }
-  // Whether something stands in for a second model that an earlier task makes: as for the first one, it is to be opened again then.
-  virtual bool model_stands_in() const { return false; }
+  // Whether it has opened something in place of what an earlier task makes; when that has run, the job is made anew.
+  virtual bool awaits_earlier() const { return false; }
   virtual TaskResults results(const PlanNumbers& plan) const = 0;
   // Pages of keys and values that the work takes of each shard; 0: it keeps none.
   virtual std::uint64_t cache_pages(std::uint64_t longest_sample) const { return 0; }
@@ -110,8 +110,6 @@ class Task {
   const std::string& name() const { return name_; }  // names the results file
 
   const ModelSection& model_section() const { return model_; }
-  // Of its key guide.model: a second model that it asks beside its own; null: none.
-  virtual const ModelSection* guide_model() const { return nullptr; }
   const DatasetConfig& dataset() const { return dataset_; }  // of its own keys
   // Throws Error(kConfig) for an earlier task that is not there. Local.
   virtual TaskData data(const RunContext& context) const { return {dataset_}; }

@@ -29,7 +29,7 @@ class TaskRunner {
   ~TaskRunner() = default;
 
   // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
-  bool awaits_earlier() const { return model_stands_in_ || data_.stands_in || job_->model_stands_in(); }
+  bool awaits_earlier() const { return model_stands_in_ || data_.stands_in || job_->awaits_earlier(); }
   // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
   ExitCode run();
   // Everything but compute. Writes nothing. Complete on rank 0. Collective over context.world.

@@ -2,6 +2,7 @@
 // The rules are lm-evaluation-harness 0.4.13's where one is named so (tests/text/verifier_test.py holds them to its own functions).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,9 +21,10 @@ enum class VerifierKind {
 };
 
 enum class MathRule {
-  // Ours, of lm-eval's parts: of the completion kBoxed, else kGsm8kStrict, else kGsm8kFlexible; of the answer what its last box holds, else what
-  // stands behind its last "#### ", else all of it. What is a number loses $, commas before three digits, zeros behind the point and what ends
-  // a sentence; then both are compared as MATH has it (strip_string).
+  // Ours, of lm-eval's parts: of the completion kBoxed, else kGsm8kStrict, else the last number that has a digit (lm-eval takes "..." for one),
+  // these two with the /4 of 3/4; of the answer what its last box holds, else what stands behind its last "#### ", else all of it. What is a
+  // number loses $, commas before three digits, zeros behind the point and what ends a sentence; then both are compared as MATH has it
+  // (strip_string).
   kAuto,
   // lm-eval's GSM8K: the first "#### NUMBER" (strict-match) or the last number (flexible-extract) of the completion, and the answer behind its
   // last "#### "; commas, $ and one dot at the end are dropped. A completion without a number is wrong even where the answer is "[invalid]".
@@ -42,8 +44,15 @@ struct VerifierOptions {
   std::string where = "the pattern";  // names the pattern in messages: file:line:column and key
 };
 
-// Why a pattern of kRegex cannot be used, as "<problem> (<why>); <what to do>"; empty: it can.
-std::string pattern_fault(const std::string& pattern);
+struct PatternFacts {
+  std::string fault;  // why it cannot be used, as "<problem> (<why>); <what to do>"; empty: it can
+  std::uint32_t num_groups = 0;
+};
+// Of a pattern of kRegex.
+PatternFacts look_at_pattern(const std::string& pattern);
+
+// Whether nothing is left without what Python's str.strip() takes away.
+bool is_blank(std::string_view text);
 
 // Immutable; several threads may ask at once. Texts are UTF-8; bytes that are none match no pattern.
 class Verifier {
@@ -53,7 +62,8 @@ class Verifier {
   ~Verifier();
   Verifier(Verifier&&) noexcept;
 
-  // 1.0: right, 0.0: wrong. Throws Error(kData) where PCRE2 gives up on a text (its limit of 10^7 steps).
+  // 1.0: right, 0.0: wrong. A text on which PCRE2 gives up (its limit of 10^7 steps) has no match, on every machine the same; the first one is
+  // a warning.
   double score(std::string_view completion, std::string_view answer) const;
   // What the completion gives as its answer; nothing where none was found, or where the pattern has no group.
   std::optional<std::string> extract(std::string_view completion) const;

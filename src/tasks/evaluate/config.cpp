@@ -40,6 +40,7 @@ EvaluateConfig read_evaluate_config(ConfigNode& node) {
   config.ties = of_majority.choice("majority_ties", {"wrong", "share"}, "wrong") == "share" ? MajorityTies::kShare
                                                                                             : MajorityTies::kWrong;
   config.threshold = section.number("threshold", 0.5, -1e30, 1e30);
+  config.has_threshold = section.has("threshold");
   section.also_called("pass_at", {"k", "pass_at_k", "pass@k"});
   section.also_called("majority_at", {"maj_at", "maj_k", "maj@k", "cons_at"});
   node.also_called("scores", {"answers", "score", "methods"});

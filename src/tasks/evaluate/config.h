@@ -19,6 +19,7 @@ struct EvaluateConfig {
   std::string pass_place, majority_place;  // file:line:column and key
   MajorityTies ties = MajorityTies::kWrong;
   double threshold = 0.5;  // a score of at least this is right
+  bool has_threshold = false;
 };
 
 EvaluateConfig read_evaluate_config(ConfigNode& node);

@@ -34,6 +34,7 @@ MethodScores::MethodScores(const std::string& name, const std::string& path, con
   texts_ = file_.num_samples() / slice.size();
   classes_ = file_.find("/score/answer_class") != nullptr;
   if (classes_) file_.column("/score/answer_class", ColumnType::kI32);
+  of_model_ = file_.attribute("labels") != nullptr;
   tokens_ = file_.find("/score/num_tokens") != nullptr;
   if (tokens_) file_.column("/score/num_tokens", ColumnType::kU32);
 }

@@ -24,6 +24,7 @@ class MethodScores {
   const std::string& name() const { return name_; }
   std::uint64_t texts_a_record() const { return texts_; }
   bool has_classes() const { return classes_; }
+  bool of_model() const { return of_model_; }
   // Of records [begin, end), counted from the slice's first. Throws Error(kData) for classes that are none.
   std::vector<RecordScores> read(IndexRange records) const;
 
@@ -31,7 +32,7 @@ class MethodScores {
   std::string name_;
   ResultsReader file_;
   std::uint64_t texts_ = 1;
-  bool classes_ = false, tokens_ = false;
+  bool classes_ = false, tokens_ = false, of_model_ = false;
 };
 
 }  // namespace magister

@@ -100,6 +100,11 @@ void EvaluateJob::check_counts(const MethodScores& method) const {
   check(config_.pass_at, config_.pass_place);
   check(config_.majority_at, config_.majority_place);
   MAGISTER_CHECK(
+      !method.of_model() || config_.has_threshold, ExitCode::kConfig,
+      "{}: evaluate.threshold is not given, and {} is scored by a model (0.5 of its numbers means nothing in "
+      "particular); say from which number on a text is right",
+      config_.name, method.name());
+  MAGISTER_CHECK(
       config_.majority_at.empty() || method.has_classes(), ExitCode::kConfig,
       "{} is given, and {} is scored by a model (which texts give the same answer is not known); score with a "
       "verifier, or remove it",

@@ -19,8 +19,9 @@ GuideForm form_of(const std::string& name) {
 }
 
 ModelSection opened_section(const ModelSection& section, const RunContext& context, bool& stands_in) {
-  stands_in = !section.task.empty() && !is_made(context, section.path);
-  return stands_in ? section.stand_in() : section;
+  ModelSection opened = model_by_now(section, context, stands_in);
+  opened.dtype = "f32";
+  return opened;
 }
 
 }  // namespace
@@ -29,7 +30,8 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
   std::optional<ConfigNode> section = node.optional_section("guide");
   if (!section) return std::nullopt;
   GuideConfig config;
-  config.model = read_value_model(section->section("model"), experiment);
+  ConfigNode model = section->section("model");
+  config.model = read_reward_model(model, experiment);
   config.params.multiplier = section->number("multiplier", 4.0, 0.0, 1e6);
   config.params.candidates = section->integer("candidates", 20, 1, 1 << 24);
   config.params.form = form_of(section->choice("form", {std::begin(kForms), std::end(kForms)}, kForms[0]));

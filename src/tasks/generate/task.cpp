@@ -19,7 +19,7 @@ class GenerateJob final : public TaskJob {
   GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   Attributes identity() override;
-  bool model_stands_in() const override { return value_ && value_->stands_in(); }
+  bool awaits_earlier() const override { return value_ && value_->stands_in(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
@@ -195,7 +195,6 @@ class Generate final : public Task {
 
   // A value model's passes are not there for GPUs yet.
   bool uses_gpus() const override { return !config_.guide; }
-  const ModelSection* guide_model() const override { return config_.guide ? &config_.guide->model : nullptr; }
   PassShape pass_shape(const PassLimits& device) const override {
     return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }

@@ -22,15 +22,18 @@ std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t n
   return columns;
 }
 
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool tokens) {
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes,
+                                         bool tokens) {
   using Extent = ColumnSpec::Extent;
   std::vector<ColumnSpec> columns =
       sample_columns(num_samples, 0, key_bytes, "no tokens are kept: a rule reads texts", "none");
   columns.push_back({"/score/value", ColumnType::kF32, num_samples, 0, "1: the completion gives the answer, 0: not", "",
                      Extent::kSamples});
-  columns.push_back({"/score/answer_class", ColumnType::kI32, num_samples, 0,
-                     "number of the record's first completion whose answer counts as the same; -1: none was found", "",
-                     Extent::kSamples});
+  if (classes) {
+    columns.push_back({"/score/answer_class", ColumnType::kI32, num_samples, 0,
+                       "number of the record's first completion whose answer counts as the same; -1: none was found",
+                       "", Extent::kSamples});
+  }
   if (tokens)
     columns.push_back(
         {"/score/num_tokens", ColumnType::kU32, num_samples, 0, "of the completion", "tokens", Extent::kSamples});

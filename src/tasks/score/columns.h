@@ -14,8 +14,8 @@ namespace magister {
 std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                       std::size_t num_labels);
 
-// Of a verifier: `tokens` where the texts are a generate task's.
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool tokens);
+// Of a verifier: classes where it extracts answers, tokens where the texts are a generate task's.
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens);
 
 extern const ResultsSchema kScoreSchema;
 

@@ -1,8 +1,6 @@
 // The keys of `task: score`, in the order in which the resolved experiment shows them.
 #include "tasks/score/config.h"
 
-#include <algorithm>
-
 #include "magister/core/error.h"
 
 namespace magister {
@@ -11,40 +9,13 @@ namespace {
 
 constexpr const char* kOfModels = "is given beside `score.verifier` (a rule computes without a model); remove it";
 
-std::size_t chosen(ConfigNode& node, const char* key, const std::vector<std::string>& names) {
-  const std::string name = node.choice(key, names, names.front());
-  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-}
-
 void read_verifier(ConfigNode section, bool of_answers, ScoreVerifier& verifier) {
   const std::string kind = section.choice("verifier", {"exact", "math", "regex"}, "exact");
-  verifier.options.kind = kind == "math"    ? VerifierKind::kMath
-                          : kind == "regex" ? VerifierKind::kRegex
-                                            : VerifierKind::kExact;
-  const bool regex = kind == "regex";
-  ConfigNode of_math =
-      section.only_if(kind == "math", "is given with another verifier; set verifier: math, or remove it");
-  verifier.options.rule = static_cast<MathRule>(
-      chosen(of_math, "rule", {"auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed"}));
-  ConfigNode of_regex = section.only_if(regex, "is given with another verifier; set verifier: regex, or remove it");
-  const std::optional<std::string> pattern = of_regex.optional_text("pattern");
-  verifier.options.pattern = pattern.value_or("");
-  verifier.options.where = section.place("pattern");
-  verifier.options.last_match = chosen(of_regex, "match", {"first", "last"}) == 1;
-  if (regex && !pattern) {
-    section.reject("pattern", "the key is missing (no answer could be found); add it with a regular expression");
-  } else if (const std::string fault = regex ? pattern_fault(*pattern) : ""; !fault.empty()) {
-    section.reject("pattern", "{}", fault);
-  }
-  verifier.answer_field = section.text("answer", "answer");
+  verifier.rule = read_verifier_config(section, kind);
   ConfigNode of_records = section.only_if(
       !of_answers, "is given beside `answers` (the completions are a generate task's); remove one of them");
   verifier.completion_field = of_records.text("completion", "completion");
-  section.also_called("verifier", {"reward", "reward_function", "metric", "scorer"});
-  section.also_called("answer", {"reference", "target", "ground_truth", "solution", "label"});
   section.also_called("completion", {"prediction", "response", "output", "text"});
-  section.also_called("pattern", {"regex", "regex_pattern"});
-  section.also_called("match", {"group_select"});
 }
 
 }  // namespace

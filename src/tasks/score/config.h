@@ -10,7 +10,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
 #include "magister/run/task_kinds.h"
-#include "magister/text/verifier.h"
+#include "magister/run/verifier_config.h"
 
 namespace magister {
 
@@ -19,8 +19,7 @@ enum class ScoreFunction { kNone, kSigmoid, kSoftmax };
 
 // A rule instead of a model: which one, and where a record holds what it compares.
 struct ScoreVerifier {
-  VerifierOptions options;
-  std::string answer_field = "answer";
+  VerifierConfig rule;
   std::string completion_field = "completion";  // where no generate task wrote the completions
 };
 

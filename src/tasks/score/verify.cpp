@@ -21,27 +21,6 @@ namespace {
 using nlohmann::ordered_json;
 constexpr std::uint64_t kUnitTexts = 1024;  // what one commit covers
 
-// A text, or a number as JSON writes it.
-std::string field_text(const ordered_json& value, const std::string& field, const Record& record) {
-  if (value.is_string()) return value.get<std::string>();
-  MAGISTER_CHECK(value.is_number(), ExitCode::kData,
-                 "{}: {} is {} (a text or a number is compared); fix this line or name another field", record.where,
-                 printable(field), value.type_name());
-  return value.dump();
-}
-
-// The answers that are right: one, or a list of which any will do.
-std::vector<std::string> references_of(const Record& record, const std::string& field) {
-  const ordered_json value = record_field(record.text, field, record.where);
-  if (!value.is_array()) return {field_text(value, field, record)};
-  MAGISTER_CHECK(!value.empty(), ExitCode::kData,
-                 "{}: {} is an empty list (no completion could be right); give an answer, or leave the record out",
-                 record.where, printable(field));
-  std::vector<std::string> all;
-  for (const ordered_json& one : value) all.push_back(field_text(one, field, record));
-  return all;
-}
-
 struct Scores {
   std::vector<float> value;
   std::vector<std::int32_t> answer_class;
@@ -57,7 +36,7 @@ ColumnBytes column(const char* path, const std::vector<T>& values) {
 class VerifierJob final : public TaskJob {
  public:
   VerifierJob(const ScoreConfig& config, const TaskInputs& inputs)
-      : config_(config), inputs_(inputs), verifier_(config.verifier->options) {
+      : config_(config), inputs_(inputs), verifier_(config.verifier->rule.options) {
     if (generated()) require_results(inputs_.context, config_.name, "answers", config_.answers, "generate");
   }
 
@@ -75,7 +54,7 @@ class VerifierJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
-    results.columns = verifier_columns(plan.num_samples, plan.key_bytes, generated());
+    results.columns = verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), generated());
     results.default_plot_column = "/score/value";
     return results;
   }
@@ -87,6 +66,8 @@ class VerifierJob final : public TaskJob {
   // How many completions a record has.
   std::uint64_t group() const { return answers_ ? answers_->texts_a_record() : 1; }
   std::vector<std::string> completions_of(const Record& record) const;
+  // classes: of the record's completions so far.
+  void add_class(const std::string& completion, std::vector<std::optional<std::string>>& classes, Scores& scores) const;
   void add_scores(const Record& record, Scores& scores) const;
   std::vector<ColumnBytes> columns_of(const Unit& unit) const;
 
@@ -114,25 +95,28 @@ SampleRules VerifierJob::rules() {
   rules.unit_tokens = ~std::uint64_t{0} >> 1;
   rules.may_cut = false;
   rules.encode = [this](const Record& record) {
-    references_of(record, config_.verifier->answer_field);
+    right_answers(record, config_.verifier->rule.answer_field);
     return std::vector<SampleTokens>(completions_of(record).size(), SampleTokens(std::vector<TokenId>{}));
   };
   return rules;
 }
 
+void VerifierJob::add_class(const std::string& completion, std::vector<std::optional<std::string>>& classes,
+                            Scores& scores) const {
+  classes.push_back(verifier_.answer_class(completion));
+  const auto same = std::find(classes.begin(), classes.end(), classes.back());
+  scores.answer_class.push_back(classes.back() ? static_cast<std::int32_t>(same - classes.begin()) : -1);
+}
+
 void VerifierJob::add_scores(const Record& record, Scores& scores) const {
-  const std::vector<std::string> references = references_of(record, config_.verifier->answer_field);
+  const std::vector<std::string> answers = right_answers(record, config_.verifier->rule.answer_field);
   std::vector<std::optional<std::string>> classes;
+  std::uint64_t number = 0;
   for (const std::string& completion : completions_of(record)) {
-    const bool right = std::any_of(references.begin(), references.end(), [&](const std::string& reference) {
-      return verifier_.score(completion, reference) == 1.0;
-    });
-    scores.value.push_back(right ? 1.0F : 0.0F);
-    classes.push_back(verifier_.answer_class(completion));
-    const auto same = std::find(classes.begin(), classes.end(), classes.back());
-    scores.answer_class.push_back(classes.back() ? static_cast<std::int32_t>(same - classes.begin()) : -1);
-    if (generated())
-      scores.num_tokens.push_back(static_cast<std::uint32_t>(answers_->num_tokens(record, classes.size() - 1)));
+    scores.value.push_back(static_cast<float>(verified(verifier_, completion, answers)));
+    if (verifier_.extracts()) add_class(completion, classes, scores);
+    if (generated()) scores.num_tokens.push_back(static_cast<std::uint32_t>(answers_->num_tokens(record, number)));
+    ++number;
   }
 }
 
@@ -150,7 +134,7 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
                  config_.name, unit.index, unit.samples.size(), scores.value.size());
   std::vector<ColumnBytes> columns;
   columns.push_back(column("/score/value", scores.value));
-  columns.push_back(column("/score/answer_class", scores.answer_class));
+  if (verifier_.extracts()) columns.push_back(column("/score/answer_class", scores.answer_class));
   if (generated()) columns.push_back(column("/score/num_tokens", scores.num_tokens));
   return columns;
 }

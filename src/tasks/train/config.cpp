@@ -160,9 +160,17 @@ void count_in_prompts(ConfigNode& task, ConfigNode& section, TrainConfig& config
   if (grpo.reward.has_answers()) config.dataset.whole_record = true;
 }
 
+// Hugging Face's Trainer; DPOConfig and GRPOConfig of TRL; its RewardConfig.
+double default_lr(const TrainConfig& config) {
+  const Objective objective = config.objective();
+  return objective == Objective::kDpo || objective == Objective::kGrpo ? 1e-6
+         : objective == Objective::kReward                             ? 1e-4
+                                                                       : 5e-5;
+}
+
 void read_optimizer(ConfigNode node, TrainConfig& config) {
   OptimizerOptions& optimizer = config.trainer.optimizer;
-  optimizer.lr = node.number("lr", 5e-5, 0, 10);
+  optimizer.lr = node.number("lr", default_lr(config), 0, 10);
   if (optimizer.lr <= 0) node.reject("lr", "0 (nothing would be learnt); choose for example 5.0e-5");
   const std::string schedule = node.choice("schedule", {"linear", "cosine", "constant"}, "linear");
   config.schedule = schedule == "linear"   ? LrSchedule::kLinear
@@ -270,7 +278,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   read_distillation(node, config);
   read_dpo(node, config);
   read_reward(node, config);
-  config.grpo = read_grpo(node, config.of_prompts(), config.trainer.policy);
+  config.grpo = read_grpo(node, config.of_prompts(), experiment, config.trainer.policy);
   node.one_of({"dataset", "teacher"});
   ConfigNode of_chats =
       of_lm.only_if(!config.dataset.messages_field.empty() && !config.of_prompts(),

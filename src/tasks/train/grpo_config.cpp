@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "magister/io/checkpoint/model_path.h"
+#include "magister/core/error.h"
 
 namespace magister {
 namespace {
@@ -47,44 +47,42 @@ void read_loss(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy) {
   config.num_iterations = count_of(node, "num_iterations", 1, 1, 1024);
 }
 
-void read_reward(ConfigNode node, bool applies, RewardConfig& reward) {
+// A folder, or what an earlier task of objective reward writes.
+void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, RewardConfig& reward) {
+  ConfigNode alone =
+      node.only_if(reward.verifier.empty(), "is given beside a verifier (a text has one reward); remove one of them");
+  std::optional<ConfigNode> section = alone.optional_section("model");
+  if (!section) return;
+  reward.model = read_reward_model(*section, experiment);
+}
+
+void read_reward(ConfigNode node, bool applies, const ExperimentConfig& experiment, RewardConfig& reward) {
   const std::string verifier = node.choice("verifier", {"none", "exact", "math", "regex"}, "none");
   reward.verifier = verifier == "none" ? "" : verifier;
-  reward.answer_field = node.optional_text("answer").value_or("");
-  if (reward.answer_field.empty() && (verifier == "exact" || verifier == "math")) reward.answer_field = "answer";
-  ConfigNode of_regex = node.only_if(
-      verifier == "regex", "is given without `verifier: regex` (only that searches for it); set it, or remove it");
-  reward.pattern = of_regex.optional_text("pattern").value_or("");
-  if (verifier == "regex" && reward.pattern.empty())
-    node.reject("pattern", "no expression (nothing says which texts are right); write for example pattern: \"[0-9]+\"");
-  reward.model = find_model(node.optional_text("model").value_or(""));
-  if (!reward.model.empty() && (!reward.verifier.empty() || !reward.answer_field.empty()))
-    node.reject("model", "a reward model beside a verifier or an answer (a text has one reward); remove one of them");
+  reward.rule = read_verifier_config(node, verifier);
+  read_reward_model(node, experiment, reward);
   if (node.has("judge")) {
     node.reject(
         "judge",
         "a judge's verdicts as rewards are not there yet (its model would have to answer between two steps); remove "
         "it, and name a verifier");
   }
-  if (applies && reward.verifier.empty() && reward.model.empty() && !node.has("judge"))
+  if (applies && reward.verifier.empty() && !reward.model && !node.has("judge"))
     node.reject("",
                 "no reward (nothing says which texts are better); name a verifier - exact, math or regex - or a model");
-  reward.pattern_place = node.place("pattern");
-  node.also_called("model", {"reward_model", "reward_model_path", "path"});
-  node.also_called("answer", {"ground_truth", "solution", "label"});
-  node.also_called("verifier", {"reward_funcs", "reward_function", "function"});
+  node.also_called("model", {"reward_model", "reward_model_path"});
 }
 
 }  // namespace
 
-GrpoConfig read_grpo(ConfigNode& task, bool applies, PolicyOptions& policy) {
+GrpoConfig read_grpo(ConfigNode& task, bool applies, const ExperimentConfig& experiment, PolicyOptions& policy) {
   GrpoConfig config;
   ConfigNode of_grpo = task.only_if(applies, "is given with another objective; set objective: grpo, or remove it");
   ConfigNode node = of_grpo.section("grpo");
   read_texts(node, config, policy);
   read_loss(node, config, policy);
   config.log_completions = node.boolean("log_completions", false);
-  read_reward(node.section("reward"), applies, config.reward);
+  read_reward(node.section("reward"), applies, experiment, config.reward);
   node.also_called("num_generations", {"n", "group_size", "num_return_sequences"});
   node.also_called("max_new_tokens", {"max_completion_length", "max_tokens", "max_completion_tokens"});
   node.also_called("epsilon", {"epsilon_low", "clip_range", "cliprange"});

@@ -2,21 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "magister/core/config.h"
 #include "magister/engine/sampler.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/verifier_config.h"
 #include "magister/train/policy_loss.h"
 
 namespace magister {
 
 // How good a text is.
 struct RewardConfig {
-  std::string verifier;                // exact | math | regex: 1 or 0
-  std::string pattern, pattern_place;  // of regex
-  std::string model;                   // instead: a folder of a reward model
-  std::string answer_field;            // what a record's texts are compared with; empty: nothing
-  bool has_answers() const { return !answer_field.empty(); }
+  std::string verifier;               // exact | math | regex: 1 or 0
+  VerifierConfig rule;                // of the verifier
+  std::optional<ModelSection> model;  // instead: a reward model
+  bool has_answers() const { return !rule.answer_field.empty(); }
 };
 
 struct GrpoConfig {
@@ -30,6 +32,6 @@ struct GrpoConfig {
 };
 
 // policy: what the trainer has to know. Reads every key whether grpo applies or not.
-GrpoConfig read_grpo(ConfigNode& task, bool applies, PolicyOptions& policy);
+GrpoConfig read_grpo(ConfigNode& task, bool applies, const ExperimentConfig& experiment, PolicyOptions& policy);
 
 }  // namespace magister

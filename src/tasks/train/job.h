@@ -31,6 +31,9 @@ class TrainJob final : public TaskJob {
 
   bool inputs_exist() const override { return !config_.distills || teacher_ != nullptr; }
   Attributes identity() override;
+  bool awaits_earlier() const override {
+    return prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in();
+  }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
@@ -50,6 +53,7 @@ class TrainJob final : public TaskJob {
   std::string states() const { return folder() + ".checkpoints"; }
   std::string log_folder() const { return folder() + ".rollouts"; }
   std::string state_identity() const;
+  Attributes added_identity();
   ModelOrigin origin() const;
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
@@ -68,7 +72,8 @@ class TrainJob final : public TaskJob {
   std::optional<LoraLayout> lora_;        // what is trained instead
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   const Dataset& dataset_;
-  std::optional<TextEncoder> texts_;  // of lm
+  std::vector<std::string> own_identity_;  // names of what identity() adds
+  std::optional<TextEncoder> texts_;       // of lm
   std::optional<PairEncoder> pairs_;
   std::optional<PromptEncoder> prompts_;  // of GRPO
   std::optional<Dataset> held_out_;       // of train.evaluate

@@ -102,7 +102,7 @@ void TrainJob::open_texts() {
   }
   if (config_.of_prompts()) {
     tokenizer_ = &checkpoint_.tokenizer();
-    prompts_.emplace(checkpoint_, config_);
+    prompts_.emplace(checkpoint_, config_, context_);
     return;
   }
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &checkpoint_.tokenizer();
@@ -135,6 +135,13 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
 
 // The file itself is the data set, whose sha256 stands in the identity of every task.
 Attributes TrainJob::identity() {
+  Attributes attributes = added_identity();
+  own_identity_.clear();
+  for (const auto& [name, value] : attributes) own_identity_.push_back(name);
+  return attributes;
+}
+
+Attributes TrainJob::added_identity() {
   if (prompts_) {
     Attributes attributes = {{"objective", std::string("grpo")}};
     if (prompts_->reward_model() != nullptr) {
@@ -155,16 +162,14 @@ Attributes TrainJob::identity() {
           {"teacher_encoding", teacher_->encoding()}};
 }
 
-// What a state must share with this run: the identity of the working file, which holds the plan, too.
+// What a state must share with this run: the identity of the working file, which holds the plan, too, and all that identity() adds.
 std::string TrainJob::state_identity() const {
   const std::string running = folder() + ".running.h5.partial";
   std::string all;
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
-  if (!held_out_) return sha256_hex(all);
-  for (const char* const name : {"evaluate_dataset_sha256", "evaluate_dataset_format"})
-    all += ResultsFile::read_text(running, name) + "\n";
+  for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";
   return sha256_hex(all);
 }
 

@@ -5,8 +5,8 @@
 #include "magister/run/generator_shard.h"
 
 namespace magister {
-PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config)
-    : checkpoint_(checkpoint), config_(config), reward_(config.grpo.reward, config.dataset) {
+PromptEncoder::PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context)
+    : checkpoint_(checkpoint), config_(config), reward_(config, context) {
   checkpoint_.tokenizer();
   checkpoint_.end_tokens();
   const ModelConfig& model = checkpoint_.config();
@@ -31,8 +31,8 @@ TextRules PromptEncoder::text_rules(const Communicator& world, const Dataset& re
   TextRules rules;
   rules.tokenizer = &checkpoint_.tokenizer();
   rules.end_tokens = checkpoint_.end_tokens();
-  rules.rewards = [this](const std::vector<RolloutText>& texts, int num_threads) {
-    return reward_.rewards(texts, checkpoint_.tokenizer(), num_threads);
+  rules.reward = [this](const RolloutText& text, int num_threads) {
+    return reward_.reward(text, checkpoint_.tokenizer(), num_threads);
   };
   if (config_.grpo.log_completions) rules.log_folder = log_folder;
   return rules;

@@ -16,9 +16,9 @@ namespace magister {
 
 class PromptEncoder {
  public:
-  // Both are kept by reference; tokenizer and end tokens become a part of the checkpoint's identity. Throws Error(kConfig) for what the model cannot do,
+  // All are kept by reference; tokenizer and end tokens become a part of the checkpoint's identity. Throws Error(kConfig) for what the model cannot do,
   // and for a reward that cannot be computed.
-  PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config);
+  PromptEncoder(Checkpoint& checkpoint, const TrainConfig& config, const RunContext& context);
 
   // Throws Error(kData) with the record's place, also for an answer that is missing.
   std::vector<TokenId> encode(const Record& record) const;

@@ -5,9 +5,12 @@
 #include <c10/core/InferenceMode.h>
 
 #include <cmath>
+#include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/log.h"
 #include "magister/run/classifier_logits.h"
+#include "magister/run/earlier_tasks.h"
 #include "tasks/train/rewards.h"
 
 namespace magister {
@@ -16,9 +19,9 @@ namespace {
 constexpr const char* kMessages = "messages";
 constexpr const char* kTools = "tools";
 
-ModelSection section_of(const std::string& path) {
-  ModelSection section;
-  section.path = path;
+// As its files have it, in f32; before the task that trains it has run, what that task starts from.
+ModelSection section_of(const ModelSection& model, const RunContext& context, bool& stands_in) {
+  ModelSection section = model_by_now(model, context, stands_in);
   section.dtype = "f32";
   return section;
 }
@@ -36,14 +39,22 @@ std::string RewardModel::prompt_of(const Record& record) const {
   return nlohmann::ordered_json{{kMessages, chat.messages}, {kTools, chat.tools}}.dump();
 }
 
-RewardModel::RewardModel(const std::string& path, const DatasetConfig& dataset)
-    : dataset_(dataset), checkpoint_(section_of(path)) {
-  MAGISTER_CHECK(checkpoint_.config().labels.size() == 1, ExitCode::kConfig,
-                 "grpo.reward.model: {} has {} labels (a reward is one number); name a reward model "
+RewardModel::RewardModel(const TrainConfig& config, const RunContext& context)
+    : dataset_(config.dataset), checkpoint_(section_of(*config.grpo.reward.model, context, stands_in_)) {
+  const ModelConfig& model = checkpoint_.config();
+  MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
+                 "{}: grpo.reward.model: {} has {} labels (a reward is one number); name a reward model "
                  "(...ForSequenceClassification with one label)",
-                 printable(path, 4096), checkpoint_.config().labels.size());
+                 config.name, printable(checkpoint_.path(), 4096), model.labels.size());
+  MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
+                     config.batches.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
+                 ExitCode::kConfig,
+                 "{} is {}, but the reward model {} was made for {} positions (nothing says what longer texts are "
+                 "worth); choose at most {}, or name another reward model",
+                 config.length_place, config.batches.max_length, printable(checkpoint_.path(), 4096),
+                 model.max_position_embeddings, model.max_position_embeddings);
   tokenizer_ = &checkpoint_.tokenizer();
-  if (!dataset.messages_field.empty()) chat_.emplace(checkpoint_, dataset);
+  if (!dataset_.messages_field.empty()) chat_.emplace(checkpoint_, dataset_);
 }
 
 Attributes RewardModel::identity(const Communicator& world, const StopPoll& poll) const {
@@ -63,6 +74,20 @@ std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const std::s
   return chat_->encode(chat, false, "a text of the model");
 }
 
+// A head reads the first token or the last, and what is judged stands at the end: what lies between the first token and the model's last
+// positions goes. Only where its own tokens are more than the policy's, which train.max_length bounds.
+void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) {
+  const std::int64_t most = checkpoint_.config().max_position_embeddings;
+  const auto size = static_cast<std::int64_t>(ids.size());
+  if (most <= 0 || size <= most) return;
+  ids.erase(ids.begin() + 1, ids.begin() + 1 + (size - most));
+  if (std::exchange(has_cut_, true)) return;
+  log_warning(
+      "{}: a text and its prompt have {} tokens of the reward model {}, which was made for {} (the prompt is cut "
+      "behind its first token, as others will be without a word); lower train.max_length to reward whole texts",
+      where, size, printable(checkpoint_.path(), 4096), most);
+}
+
 double RewardModel::reward(const std::string& prompt, const std::string& text, const std::string& where,
                            int num_threads) {
   const c10::InferenceMode no_gradients;
@@ -72,13 +97,12 @@ double RewardModel::reward(const std::string& prompt, const std::string& text, c
     model_.emplace(checkpoint_.description(), checkpoint_.file(), *group_, *pool_, at::kFloat);
     model_->self_test();
   }
-  const std::vector<TokenId> ids = tokens(prompt, text);
-  const std::int64_t most = checkpoint_.config().max_position_embeddings;
-  MAGISTER_CHECK(!ids.empty() && (most <= 0 || static_cast<std::int64_t>(ids.size()) <= most), ExitCode::kData,
-                 "{}: a text and its prompt have {} tokens of the reward model {}, which was made for 1 to {} (nothing "
-                 "says what it "
-                 "is worth); lower grpo.max_new_tokens, or name another reward model",
-                 where, ids.size(), printable(checkpoint_.path(), 4096), most);
+  std::vector<TokenId> ids = tokens(prompt, text);
+  MAGISTER_CHECK(!ids.empty(), ExitCode::kData,
+                 "{}: a text and its prompt have no token of the reward model {} (nothing says what it is worth); look "
+                 "at its tokenizer",
+                 where, printable(checkpoint_.path(), 4096));
+  cut(ids, where);
   const double reward = classifier_logits(*model_, {ids})[0][0].item<double>();
   MAGISTER_CHECK(
       std::isfinite(reward), ExitCode::kData,

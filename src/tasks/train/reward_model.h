@@ -12,34 +12,43 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/run_context.h"
+#include "tasks/train/config.h"
 
 namespace magister {
 
 class RewardModel {
  public:
-  // Opens and checks the folder at `path`; the weights are read with the first text. dataset is kept by reference: whether records are texts or
-  // chats. Throws Error(kConfig) for a model with other labels than one, or without a chat template where records are chats. Local.
-  RewardModel(const std::string& path, const DatasetConfig& dataset);
+  // Opens and checks config.grpo.reward.model; the weights are read with the first text. config's data set, whose records are texts or chats, is
+  // kept by reference. Throws Error(kConfig) for a model with other labels than one, with fewer positions than train.max_length, or without a
+  // chat template where records are chats. Local.
+  RewardModel(const TrainConfig& config, const RunContext& context);
 
   // model_sha256, tokenizer_sha256 and so on, under names that begin with reward_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // Whether what the reward model's task starts from was opened in its place.
+  bool stands_in() const { return stands_in_; }
   std::uint64_t weight_bytes() const { return 4 * checkpoint_.config().num_parameters(); }
   // What reward() asks for: the record's text, or its chat. Throws Error(kData) with its place.
   std::string prompt_of(const Record& record) const;
-  // prompt: of prompt_of(). With the text behind it: what task `score` says of both together. Throws Error(kData) for a text that is longer
-  // than the model's positions, or that it has no finite reward for; where: the record, for messages. Local.
+  // prompt: of prompt_of(). With the text behind it: what task `score` says of both together. A text that is
+  // longer than the model's positions is cut in its prompt. Throws Error(kData) where there is no finite reward; where: the record, for
+  // messages. Local.
   double reward(const std::string& prompt, const std::string& text, const std::string& where, int num_threads);
 
  private:
   std::vector<TokenId> tokens(const std::string& prompt, const std::string& text) const;
+  void cut(std::vector<TokenId>& ids, const std::string& where);
 
   const DatasetConfig& dataset_;
+  bool stands_in_ = false;
   Checkpoint checkpoint_;
   const Tokenizer* tokenizer_ = nullptr;
   std::optional<ChatPrompts> chat_;
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ThreadPool> pool_;
   std::optional<Transformer> model_;
+  bool has_cut_ = false;
 };
 
 }  // namespace magister

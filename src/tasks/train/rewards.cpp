@@ -17,70 +17,51 @@ std::string prompt_text(const Record& record, const DatasetConfig& dataset) {
   return value.get<std::string>();
 }
 
-RewardFunction::RewardFunction(const RewardConfig& config, const DatasetConfig& dataset) : config_(config) {
-  if (!config.model.empty()) {
-    model_ = std::make_unique<RewardModel>(config.model, dataset);
-    return;
+RewardFunction::RewardFunction(const TrainConfig& config, const RunContext& context) : config_(config.grpo.reward) {
+  if (config_.model) {
+    model_ = std::make_unique<RewardModel>(config, context);
+  } else {
+    verifier_.emplace(config_.rule.options);
   }
-  VerifierOptions options;
-  options.kind = config.verifier == "math"    ? VerifierKind::kMath
-                 : config.verifier == "regex" ? VerifierKind::kRegex
-                                              : VerifierKind::kExact;
-  options.pattern = config.pattern;
-  options.where = config.pattern_place;
-  verifier_.emplace(options);
-  MAGISTER_CHECK(config.verifier != "regex" || verifier_->extracts() == config.has_answers(), ExitCode::kConfig,
-                 "{} {} (a group is compared with the record's answer, and without one any match is right); {}",
-                 config.pattern_place,
-                 config.has_answers() ? "has no group, and grpo.reward.answer names a field"
-                                      : "has a group, and nothing to compare it with",
-                 config.has_answers() ? "put what is to equal the answer into (...), or remove grpo.reward.answer"
-                                      : "name the field of the answers with grpo.reward.answer, or write (?:...)");
 }
 
-std::string RewardFunction::needed(const Record& record) const {
-  if (model_) return model_->prompt_of(record);
-  if (!config_.has_answers()) return "";
-  const nlohmann::ordered_json value = record_field(record.text, config_.answer_field, record.where);
-  MAGISTER_CHECK(value.is_string() || value.is_number(), ExitCode::kData,
-                 "{}: \"{}\" is {} (an answer to compare with is a text or a number); fix this record", record.where,
-                 printable(config_.answer_field), printable(value.dump(), 60));
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  MAGISTER_CHECK(!text.empty(), ExitCode::kData,
-                 "{}: \"{}\" is empty (no text of the model could be right); fix or remove this record", record.where,
-                 printable(config_.answer_field));
-  return text;
+std::vector<std::string> RewardFunction::needed(const Record& record) const {
+  if (model_) return {model_->prompt_of(record)};
+  return right_answers(record, config_.rule.answer_field);
 }
 
 void RewardFunction::read_records(const Communicator& world, const Dataset& records) {
   if (!config_.has_answers() && !model_) return;
   const IndexRange all = records.records(), own = micro_batches_of(all.size(), world.rank(), world.size());
-  std::vector<std::uint64_t> lengths;
+  std::vector<std::uint64_t> counts, lengths;
   std::vector<char> bytes;
   records.for_each({all.begin + own.begin, all.begin + own.end}, [&](Record&& record) {
-    const std::string text = needed(record);
-    lengths.push_back(text.size());
-    bytes.insert(bytes.end(), text.begin(), text.end());
+    const std::vector<std::string> texts = needed(record);
+    counts.push_back(texts.size());
+    for (const std::string& text : texts) {
+      lengths.push_back(text.size());
+      bytes.insert(bytes.end(), text.begin(), text.end());
+    }
   });
   const std::vector<char> all_bytes = gathered(world, bytes);
+  const std::vector<std::uint64_t> all_lengths = gathered(world, lengths);
   needed_.clear();
   auto at = all_bytes.begin();
-  for (const std::uint64_t length : gathered(world, lengths)) {
-    needed_.emplace_back(at, at + static_cast<std::ptrdiff_t>(length));
-    at += static_cast<std::ptrdiff_t>(length);
+  auto length = all_lengths.begin();
+  for (const std::uint64_t count : gathered(world, counts)) {
+    std::vector<std::string>& texts = needed_.emplace_back();
+    for (std::uint64_t i = 0; i < count; ++i, ++length) {
+      const auto end = at + static_cast<std::ptrdiff_t>(*length);
+      texts.emplace_back(at, end);
+      at = end;
+    }
   }
 }
 
-std::vector<double> RewardFunction::rewards(const std::vector<RolloutText>& texts, const Tokenizer& tokenizer,
-                                            int num_threads) {
-  std::vector<double> rewards;
-  for (const RolloutText& text : texts) {
-    const std::string written = tokenizer.decode(text.tokens, true);
-    const std::string needed = needed_.empty() ? "" : needed_.at(text.prompt);
-    rewards.push_back(model_ ? model_->reward(needed, written, text.where, num_threads)
-                             : verifier_->score(written, needed));
-  }
-  return rewards;
+double RewardFunction::reward(const RolloutText& text, const Tokenizer& tokenizer, int num_threads) {
+  const std::string written = tokenizer.decode(text.tokens, true);
+  if (model_) return model_->reward(needed_.at(text.prompt).at(0), written, text.where, num_threads);
+  return verified(*verifier_, written, needed_.empty() ? std::vector<std::string>() : needed_.at(text.prompt));
 }
 
 }  // namespace magister

@@ -8,7 +8,9 @@
 
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
+#include "magister/run/run_context.h"
 #include "magister/text/verifier.h"
+#include "tasks/train/config.h"
 #include "tasks/train/reward_model.h"
 #include "tasks/train/rollouts.h"
 
@@ -19,22 +21,22 @@ std::string prompt_text(const Record& record, const DatasetConfig& dataset);
 
 class RewardFunction {
  public:
-  // Both are kept by reference. Throws Error(kConfig) for an expression or a model that cannot be used.
-  RewardFunction(const RewardConfig& config, const DatasetConfig& dataset);
+  // Both are kept by reference. Throws Error(kConfig) for a model that cannot be used.
+  RewardFunction(const TrainConfig& config, const RunContext& context);
 
-  // What rewards of a record's texts need of it: its answer, its prompt for another model, or nothing. Throws Error(kData) with its place.
-  std::string needed(const Record& record) const;
+  // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
+  std::vector<std::string> needed(const Record& record) const;
   const RewardModel* model() const { return model_.get(); }  // null: a verifier
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
-  // One of each text, finite. Local.
-  std::vector<double> rewards(const std::vector<RolloutText>& texts, const Tokenizer& tokenizer, int num_threads);
+  // Of one text, finite. Local.
+  double reward(const RolloutText& text, const Tokenizer& tokenizer, int num_threads);
 
  private:
   const RewardConfig& config_;
   std::optional<Verifier> verifier_;
   std::unique_ptr<RewardModel> model_;
-  std::vector<std::string> needed_;  // by prompt
+  std::vector<std::vector<std::string>> needed_;  // by prompt
 };
 
 }  // namespace magister

@@ -50,12 +50,8 @@ RolloutWriter::RolloutWriter(const ModelRun& run, const Communicator& world, con
 std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step, const Samples& prompts) {
   const IndexRange own = micro_batches_of(prompts.size() * config_.grpo.num_generations, world_.rank(), world_.size());
   std::vector<RolloutText> texts = write_own(step, prompts, own);
-  const bool stopped = texts.size() < own.size();
+  const bool stopped = texts.size() < own.size() || !reward(step, texts);
   if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
-  for (RolloutText& text : texts) text.where = record_words(run_.file, text.prompt);
-  const std::vector<double> rewards =
-      texts.empty() ? std::vector<double>() : rules_.rewards(texts, pool_.num_threads());
-  for (std::size_t i = 0; i < texts.size(); ++i) texts[i].reward = rewards[i];
   std::vector<RolloutText> all = gathered_texts(texts, prompts);
   std::vector<double> of_all;
   for (const RolloutText& text : all) of_all.push_back(text.reward);
@@ -106,6 +102,18 @@ std::vector<RolloutText> RolloutWriter::write_own(std::uint64_t step, const Samp
     }
   }
   return written;
+}
+
+// False: the job was asked to stop.
+bool RolloutWriter::reward(std::uint64_t step, std::vector<RolloutText>& texts) {
+  for (RolloutText& text : texts) {
+    if (run_.stop_wanted()) return false;
+    run_.work.watchdog.enter("reward texts", static_cast<std::int64_t>(step));
+    run_.work.tickets.beat();
+    text.where = record_words(run_.file, text.prompt);
+    text.reward = rules_.reward(text, pool_.num_threads());
+  }
+  return true;
 }
 
 std::vector<RolloutText> RolloutWriter::gathered_texts(const std::vector<RolloutText>& own,

@@ -31,8 +31,8 @@ struct RolloutText {
 struct TextRules {
   const Tokenizer* tokenizer = nullptr;
   std::vector<TokenId> end_tokens;
-  // Of every text, finite. Local, one thread.
-  std::function<std::vector<double>(const std::vector<RolloutText>&, int num_threads)> rewards;
+  // Of a text, finite. Local, one thread.
+  std::function<double(const RolloutText&, int num_threads)> reward;
   std::string log_folder;  // for grpo.log_completions; empty: nothing is logged
 };
 
@@ -50,6 +50,7 @@ class RolloutWriter {
   std::optional<std::vector<RolloutText>> write(std::uint64_t step, const Samples& prompts);
 
  private:
+  bool reward(std::uint64_t step, std::vector<RolloutText>& texts);
   std::vector<RolloutText> write_own(std::uint64_t step, const Samples& prompts, IndexRange texts);
   std::vector<RolloutText> gathered_texts(const std::vector<RolloutText>& own, const Samples& prompts) const;
   void log(std::uint64_t step, const std::vector<RolloutText>& texts) const;

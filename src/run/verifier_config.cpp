@@ -1,0 +1,102 @@
+// In the order in which the resolved experiment shows the keys; see verifier_config.h.
+#include "magister/run/verifier_config.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "magister/core/error.h"
+#include "magister/run/chat_prompts.h"
+
+namespace magister {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::size_t chosen(ConfigNode& node, const char* key, const std::vector<std::string>& names) {
+  const std::string name = node.choice(key, names, names.front());
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+// A text, or a number as JSON writes it.
+std::string answer_text(const ordered_json& value, const std::string& field, const Record& record) {
+  MAGISTER_CHECK(value.is_string() || value.is_number(), ExitCode::kData,
+                 "{}: {} is {} (a text or a number is compared); fix this line or name another field", record.where,
+                 printable(field), value.type_name());
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  MAGISTER_CHECK(!is_blank(text), ExitCode::kData,
+                 "{}: {} is empty (writing nothing would be right); give an answer, or leave the record out",
+                 record.where, printable(field));
+  return text;
+}
+
+// Whether the pattern has a group; true also where it does not compile, which is then a fault of its own.
+bool read_pattern(ConfigNode& of_regex, bool applies, VerifierOptions& options) {
+  const std::optional<std::string> pattern = of_regex.optional_text("pattern");
+  options.pattern = pattern.value_or("");
+  options.where = of_regex.place("pattern");
+  if (!applies) return true;
+  if (!pattern) {
+    of_regex.reject("pattern",
+                    "the key is missing (nothing says what is searched for); add it with a regular expression, for "
+                    "example \"answer is ([0-9]+)\"");
+    return true;
+  }
+  const PatternFacts facts = look_at_pattern(options.pattern);
+  if (!facts.fault.empty()) of_regex.reject("pattern", "{}", facts.fault);
+  return !facts.fault.empty() || facts.num_groups > 0;
+}
+
+}  // namespace
+
+VerifierConfig read_verifier_config(ConfigNode& section, const std::string& kind) {
+  VerifierConfig config;
+  VerifierOptions& options = config.options;
+  options.kind = kind == "math" ? VerifierKind::kMath : kind == "regex" ? VerifierKind::kRegex : VerifierKind::kExact;
+  const bool regex = kind == "regex", any = regex || kind == "math" || kind == "exact";
+  ConfigNode of_math =
+      section.only_if(kind == "math", "is given with another verifier; set verifier: math, or remove it");
+  options.rule = static_cast<MathRule>(
+      chosen(of_math, "rule", {"auto", "gsm8k_strict", "gsm8k_flexible", "hendrycks_math", "boxed"}));
+  ConfigNode of_regex =
+      section.only_if(regex, "is given without `verifier: regex` (only that searches for it); set it, or remove it");
+  const bool has_group = read_pattern(of_regex, regex, options);
+  constexpr const char* kNoGroup =
+      "is given, and the pattern has no group (any match is right, and nothing is compared); put what is to equal the "
+      "answer into (...), or remove it";
+  ConfigNode of_groups = of_regex.only_if(!regex || has_group, kNoGroup);
+  options.last_match = chosen(of_groups, "match", {"first", "last"}) == 1;
+  ConfigNode of_answers =
+      section.only_if(any && has_group, !any ? "is given without a verifier (nothing would be compared with it); name "
+                                               "one - exact, math or regex - or remove it"
+                                             : kNoGroup);
+  config.answer_field = of_answers.text("answer", "answer");
+  if (!any || !has_group) config.answer_field.clear();
+  section.also_called("verifier", {"reward", "reward_function", "reward_funcs", "function", "metric", "scorer"});
+  section.also_called("answer", {"reference", "target", "ground_truth", "solution", "label"});
+  section.also_called("pattern", {"regex", "regex_pattern"});
+  section.also_called("match", {"group_select"});
+  return config;
+}
+
+std::vector<std::string> right_answers(const Record& record, const std::string& field) {
+  if (field.empty()) return {};
+  const ordered_json value = record_field(record.text, field, record.where);
+  if (!value.is_array()) return {answer_text(value, field, record)};
+  MAGISTER_CHECK(!value.empty(), ExitCode::kData,
+                 "{}: {} is an empty list (no completion could be right); give an answer, or leave the record out",
+                 record.where, printable(field));
+  std::vector<std::string> all;
+  std::transform(value.begin(), value.end(), std::back_inserter(all),
+                 [&](const ordered_json& one) { return answer_text(one, field, record); });
+  return all;
+}
+
+double verified(const Verifier& verifier, const std::string& completion, const std::vector<std::string>& answers) {
+  if (answers.empty()) return verifier.score(completion, "");
+  const bool right = std::any_of(answers.begin(), answers.end(),
+                                 [&](const std::string& answer) { return verifier.score(completion, answer) == 1.0; });
+  return right ? 1.0 : 0.0;
+}
+
+}  // namespace magister
