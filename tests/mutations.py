@@ -49,6 +49,16 @@ PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_t
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
 MUTATIONS = [
+    # The guide.
+    Mutation("guide-keeps-another-page", "src/engine/value_guide.cpp", "held.pages.push_back(held.candidates[place]);", "held.pages.push_back(held.candidates[0]);", "test_engine_guide Guided.*"),
+    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "cache_.copy_pages(copy_from, copy_to);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-cuts-nothing", "src/engine/logits_processor.cpp", "std::fill(logits_V.begin(), logits_V.end(), kExcluded);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-before-the-penalty", "src/engine/generator.cpp", "references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));",
+             "references.emplace_back(rows.rows[i].logits_V.begin(), rows.rows[i].logits_V.end());", "test_engine_guide Guided.*"),
+    Mutation("guide-kl-to-the-candidates", "src/engine/guide.cpp", "const double normaliser = log_of_row(logits_V);", "const double normaliser = 0;", "test_engine_guide Guided*"),
+    Mutation("histogram-without-its-sum", "src/engine/guide.cpp", "log_of_sum<double>(tilted) - log_of_sum<double>(plain)", "log_of_sum<double>(tilted)", "test_engine_guide GuideOffset.*"),
+    Mutation("guide-not-in-the-identity", "src/tasks/generate/guide.cpp", 'attributes.emplace_back("guide_" + name, value);', "(void)name, (void)value;",
+             "tests/end_to_end/guided_test.py Guided.test_same_bytes_for_ranks_kills_and_budgets"),
     # gpt-oss, RoBERTa, arrays of token ids.
     Mutation("sinks-left-out", LAYER, "if (weights_.sinks.defined()) {", "if (false) {", OSS),
     Mutation("sink-of-the-first-head", LAYER, "maximum[r] = sinks[single ? r : 0];", "maximum[r] = sinks[0];", "tests/end_to_end/families_test.py Families.test_greedy_ids_are_those_of_transformers"),

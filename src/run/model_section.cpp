@@ -2,6 +2,7 @@
 // experiment, so changing it changes every config_sha256.
 #include <filesystem>
 
+#include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/run/experiment_config.h"
 

@@ -225,7 +225,6 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"tasks.1.stop_token_ids=4", "did you mean stop_tokens?", ""},
       {"tasks.1.guided_json=a.json", "did you mean constraint?", ""},
       {"tasks.1.value_model=v", "did you mean guide?", ""},
-      {"tasks.1.guide.eta=v", "did you mean multiplier?", "candidates, form"},
       {"tasks.0.per_device_batch_size=4", "did you mean unit_tokens?", ""},
       {"tasks.0.batch_size=4", "did you mean unit_tokens?", ""},
       {"tasks.0.max_model_len=4", "did you mean max_length?", ""},

@@ -107,6 +107,7 @@ class Guided(unittest.TestCase):
         tasks = [{"name": name, "temperature": 0, "max_new_tokens": 9, "ignore_eos": True, "repetition_penalty": penalty,
                   "guide": self.guide(model, form=form, multiplier=m, candidates=candidates)} for name, (model, form, m, candidates, penalty) in cases.items()]
         paths = self.run_it("oracle", [*tasks, {"name": "plain", "temperature": 0, "max_new_tokens": 9, "ignore_eos": True}])
+        said = self.stderr
         plain = [ids for ids, *_ in self.texts(paths["plain"])]
         worst = 0
         for name, case in cases.items():
@@ -118,7 +119,10 @@ class Guided(unittest.TestCase):
             self.assertNotEqual([ids for ids, *_ in got], plain, f"{name} guides nothing")
         print(f"largest difference of a KL to transformers': {worst:.2e} nats")
         self.assertLess(worst, 5e-6)
-        reported = re.findall(r"reference: ([0-9.]+) nats a token, ([0-9.]+) a text", self.stderr)
+        more = self.run_it("more", [{"name": f"m{m}", "max_new_tokens": 1, "guide": self.guide(multiplier=m)} for m in (0.5, 1, 2, 4)])
+        firsts = numpy.array([[kl[0] for *_, kl in self.texts(path)] for path in more.values()])
+        self.assertTrue((numpy.diff(firsts, axis=0) > 0).all(), "on one row KL grows with the multiplier")
+        reported = re.findall(r"reference: ([0-9.]+) nats a token, ([0-9.]+) a text", said)
         self.assertEqual(len(reported), len(cases))
         mean = numpy.concatenate([kl for *_, kl in self.texts(paths["logit"])]).mean()
         self.assertAlmostEqual(float(reported[0][0]), mean, delta=1e-6)
