@@ -51,7 +51,7 @@ HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp"
 MUTATIONS = [
     # The guide.
     Mutation("guide-keeps-another-page", "src/engine/value_guide.cpp", "held.pages.push_back(held.candidates[place]);", "held.pages.push_back(held.candidates[0]);", "test_engine_guide Guided.*"),
-    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "cache_.copy_pages(copy_from, copy_to);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "pages.copy_page(copy_from[i], copy_to[i]);", "", "test_engine_guide Guided.*"),
     Mutation("guide-cuts-nothing", "src/engine/logits_processor.cpp", "std::fill(logits_V.begin(), logits_V.end(), kExcluded);", "", "test_engine_guide Guided.*"),
     Mutation("guide-before-the-penalty", "src/engine/generator.cpp", "references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));",
              "references.emplace_back(rows.rows[i].logits_V.begin(), rows.rows[i].logits_V.end());", "test_engine_guide Guided.*"),

@@ -102,6 +102,9 @@ SampledToken sample_token(std::span<float> logits_V, const DecodingState& state,
   std::vector<TokenId> ids;
   if (sorts) {
     ids = kept_tokens(logits_V, without_min_p);
+  } else if (!state.guided.empty()) {  // all others are excluded
+    for (const GuidedToken& token : state.guided) ids.push_back(token.id);
+    std::sort(ids.begin(), ids.end());
   } else {
     ids.resize(logits_V.size());
     std::iota(ids.begin(), ids.end(), 0);
