@@ -193,7 +193,7 @@ void ValueGuide::compute_candidates(std::span<Asked> asked) {
       table.push_back(held.candidates[i]);
     }
   }
-  // A layer a thread: with 20 candidates these are gigabytes a second.
+  // A layer a thread: on one, this was a tenth of a step of 32 texts with 20 candidates.
   model_.pool().run(static_cast<std::int64_t>(cache_.layers.size()), [&](std::int64_t layer, int) {
     KvPages& pages = cache_.layers[static_cast<std::size_t>(layer)];
     for (std::size_t i = 0; i < copy_from.size(); ++i) pages.copy_page(copy_from[i], copy_to[i]);
