@@ -166,6 +166,22 @@ class Schema(unittest.TestCase):
         resolved = yaml.load(done.stdout, Loader=Yaml12)
         self.assertEqual([error.message for error in self.validator.iter_errors(resolved)], [])
 
+    def test_groups(self):
+        """Repeated tasks: in them a value may be a variable, so only what the group itself says is checked by both."""
+        task = {"task": "train", "name": "t-{round}-{m.name}", "dataset": {"path": "x"}, "model": {"path": "{m.path}"}, "train": {"steps": "{round}"}}
+        inner = {"matrix": {"m": [{"name": "a", "path": "p"}, {"name": "b", "path": "q"}]}, "tasks": [task]}
+        good = {"name": "g", "tasks": [{"rounds": 2, "tasks": [inner]}]}
+        self.assertEqual([error.message for error in self.validator.iter_errors(good)], [])
+        done = self.program(good)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = yaml.load(done.stdout, Loader=Yaml12)["tasks"]
+        self.assertEqual([(one["name"], one["train"]["steps"], one["model"]["path"]) for one in found], [("t-1-a", 1, "p"), ("t-1-b", 1, "q"), ("t-2-a", 2, "p"), ("t-2-b", 2, "q")])
+        for group in ({"rounds": 0, "tasks": [task]}, {"rounds": 2}, {"rounds": 2, "matrix": {"m": [1]}, "tasks": [task]}, {"matrix": {}, "tasks": [task]}, {"matrix": {"m": []}, "tasks": [task]},
+                      {"rounds": 2, "tasks": [task], "name": "x"}, {"matrix": {"m": [[1]]}, "tasks": [task]}, {"rounds": 2, "tasks": []}):
+            with self.subTest(group=group):
+                self.assertFalse(self.validator.is_valid({"name": "g", "tasks": [group]}))
+                self.assertEqual(self.program({"name": "g", "tasks": [group]}).returncode, 78)
+
     def test_every_bad_key_is_bad_for_both(self):
         for path, value in BAD:
             with self.subTest(path=path, value="removed" if value is REMOVED else value):
@@ -208,7 +224,7 @@ class Schema(unittest.TestCase):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above
-                shared = kind == "teacher_logits" or key in {"task", "name", "slice", *sources} or key.startswith("dataset.")
+                shared = kind == "teacher_logits" or key in {"task", "name", "seed", "slice", *sources} or key.startswith("dataset.")
                 key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}

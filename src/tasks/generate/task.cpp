@@ -221,7 +221,7 @@ TaskKind generate_task() {
           [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Generate>(read_generate_config(node, experiment));
           },
-          &kGenerateSchema};
+          &kGenerateSchema, false, true};
 }
 
 }  // namespace magister
