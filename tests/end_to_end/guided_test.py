@@ -119,7 +119,7 @@ class Guided(unittest.TestCase):
             self.assertNotEqual([ids for ids, *_ in got], plain, f"{name} guides nothing")
         print(f"largest difference of a KL to transformers': {worst:.2e} nats")
         self.assertLess(worst, 5e-6)
-        more = self.run_it("more", [{"name": f"m{m}", "max_new_tokens": 1, "guide": self.guide(multiplier=m)} for m in (0.5, 1, 2, 4)])
+        more = self.run_it("more", [{"name": f"m{10 * m:.0f}", "max_new_tokens": 1, "guide": self.guide(multiplier=m)} for m in (0.5, 1, 2, 4)])
         firsts = numpy.array([[kl[0] for *_, kl in self.texts(path)] for path in more.values()])
         self.assertTrue((numpy.diff(firsts, axis=0) > 0).all(), "on one row KL grows with the multiplier")
         reported = re.findall(r"reference: ([0-9.]+) nats a token, ([0-9.]+) a text", said)
