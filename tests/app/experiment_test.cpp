@@ -234,7 +234,6 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
       {"model.tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
       {"tasks.0.limit=4", "did you mean tasks.0.dataset.limit?", ""},
-      {"tasks.1.seed=4", "did you mean seed at the top of the file?", ""},
       {"output_dir=x", "did you mean output.directory?", ""},
   };
   for (const auto& [override, answer, known] : cases) {
