@@ -49,6 +49,16 @@ PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_t
 HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
 MUTATIONS = [
+    # The guide.
+    Mutation("guide-keeps-another-page", "src/engine/value_guide.cpp", "held.pages.push_back(held.candidates[place]);", "held.pages.push_back(held.candidates[0]);", "test_engine_guide Guided.*"),
+    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "pages.copy_page(copy_from[i], copy_to[i]);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-cuts-nothing", "src/engine/logits_processor.cpp", "std::fill(logits_V.begin(), logits_V.end(), kExcluded);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-before-the-penalty", "src/engine/generator.cpp", "references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));",
+             "references.emplace_back(rows.rows[i].logits_V.begin(), rows.rows[i].logits_V.end());", "test_engine_guide Guided.*"),
+    Mutation("guide-kl-to-the-candidates", "src/engine/guide.cpp", "const double normaliser = log_of_row(logits_V);", "const double normaliser = 0;", "test_engine_guide Guided*"),
+    Mutation("histogram-without-its-sum", "src/engine/guide.cpp", "log_of_sum<double>(tilted) - log_of_sum<double>(plain)", "log_of_sum<double>(tilted)", "test_engine_guide GuideOffset.*"),
+    Mutation("guide-not-in-the-identity", "src/tasks/generate/guide.cpp", 'attributes.emplace_back("guide_" + name, value);', "(void)name, (void)value;",
+             "tests/end_to_end/guided_test.py Guided.test_same_bytes_for_ranks_kills_and_budgets"),
     # gpt-oss, RoBERTa, arrays of token ids.
     Mutation("sinks-left-out", LAYER, "if (weights_.sinks.defined()) {", "if (false) {", OSS),
     Mutation("sink-of-the-first-head", LAYER, "maximum[r] = sinks[single ? r : 0];", "maximum[r] = sinks[0];", "tests/end_to_end/families_test.py Families.test_greedy_ids_are_those_of_transformers"),
@@ -86,7 +96,14 @@ MUTATIONS = [
     Mutation("distill-temperature-ignored", "src/tasks/train/config.cpp", "options.temperature = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("lm-weight-ignored", "src/tasks/train/config.cpp", "options.lm_weight = section.number(", "section.number(", DISTILL + "test_every_loss_and_tail_against_torch"),
     Mutation("rows-without-score-learnt", "src/tasks/train/job_open.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
-    Mutation("stand-in-stays", "src/app/run_command.cpp", "if (runners[i]->awaits_earlier()) {", "if (false) {", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
+    Mutation("stand-in-stays", "src/app/run_command.cpp", "(plan_ranks_ || !runner->awaits_earlier())", "(true)", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
+    Mutation("reward-model-stands-in", "src/tasks/train/job.h", "return prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in();", "return false;",
+             TEXTS + "test_a_reward_model_of_an_earlier_task"),
+    Mutation("round-counts-from-zero", "src/core/config_groups.cpp", "for (std::int64_t round = 1; round <= *count; ++round)", "for (std::int64_t round = 1; round < *count; ++round)", "test_core_config_groups"),
+    Mutation("matrix-value-is-a-text", "src/core/config_groups.cpp", "scalar.quoted = found->variable->quoted;", ";", "test_core_config_groups"),
+    Mutation("own-seed-stays", "src/run/task_kinds.cpp", "  experiment.seed = shared;", "  ;", "tests/end_to_end/groups_test.py Groups.test_same_bytes_as_written_out"),
+    Mutation("regex-gives-up-and-ends", "src/text/verifier.cpp", "if (gave_up_.exchange(true)) return;", "fail(ExitCode::kData, \"x (y); z\");", "tests/text/verifier_test.py"),
+    Mutation("fraction-left-out", "src/text/verifier.cpp", "begin = numerator;", ";", "tests/text/verifier_test.py"),
     # Products, attention, norms.
     Mutation("no-rope", LAYER, "kernels.rope(row + head * E, rope.cos[begin + r], rope.sin[begin + r], shape_.rotary_dim / 2);", ";", "test_model_decoder_layer"),
     Mutation("q-zeroed", LAYER, "    float* keys = row + shape_.heads * E;\n", "    float* keys = row + shape_.heads * E;\n    std::fill(row, keys, 0.0f);\n",

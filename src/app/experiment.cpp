@@ -26,6 +26,7 @@ Experiment Experiment::load(const Communicator& world, const std::string& path,
 Experiment::Experiment(const std::string& text, const std::string& source, const std::vector<std::string>& overrides,
                        TaskKinds kinds)
     : document_(std::make_unique<ConfigDocument>(text, source, overrides)) {
+  document_->expand_groups("tasks");
   ConfigNode root = document_->root();
   read(root, kinds);
   document_->finish();

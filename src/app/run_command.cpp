@@ -79,41 +79,61 @@ RunContext context_of(const Invocation& call, const Experiment& experiment, std:
   return context;
 }
 
+// An open task holds its tokenizer and the index of its records, some 100 MB with a large vocabulary. Those of a long experiment beyond these
+// are closed when they have been checked, and opened again in their turn.
+constexpr std::size_t kMostOpen = 8;
+
 // Every task is opened and checked whole before the first one computes.
-std::vector<std::unique_ptr<TaskRunner>> open_tasks(const Invocation& call, const Experiment& experiment, RunLog& log,
-                                                    bool fresh, std::optional<int> plan_ranks) {
-  using Earlier = RunContext::Earlier;
-  const Earlier earlier = plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited;
-  std::vector<std::unique_ptr<TaskRunner>> runners;
-  runners.reserve(experiment.tasks().size());
-  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    runners.push_back(std::make_unique<TaskRunner>(*experiment.tasks()[i],
-                                                   context_of(call, experiment, i, log, fresh, earlier), plan_ranks));
+class OpenTasks {
+ public:
+  // plan_ranks: of a plan, which takes what stands on disk.
+  OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
+            std::optional<int> plan_ranks)
+      : call_(call), experiment_(experiment), log_(log), fresh_(fresh), plan_ranks_(plan_ranks) {
+    for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+      auto runner = opened(i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited);
+      runners_.push_back(i < kMostOpen ? std::move(runner) : nullptr);
+    }
   }
-  return runners;
-}
+
+  // Once of each task, in order: those before it have run, or are only planned. Collective over the world.
+  std::unique_ptr<TaskRunner> take(std::size_t i) {
+    std::unique_ptr<TaskRunner> runner = std::move(runners_[i]);
+    if (runner != nullptr && (plan_ranks_ || !runner->awaits_earlier())) return runner;
+    runner.reset();
+    return opened(i, plan_ranks_ ? Earlier::kOnDisk : Earlier::kMade);
+  }
+
+ private:
+  using Earlier = RunContext::Earlier;
+  std::unique_ptr<TaskRunner> opened(std::size_t i, Earlier earlier) const {
+    return std::make_unique<TaskRunner>(*experiment_.tasks()[i],
+                                        context_of(call_, experiment_, i, log_, fresh_, earlier), plan_ranks_);
+  }
+
+  const Invocation& call_;
+  const Experiment& experiment_;
+  RunLog& log_;
+  const bool fresh_;
+  const std::optional<int> plan_ranks_;
+  std::vector<std::unique_ptr<TaskRunner>> runners_;  // null: closed again
+};
 
 ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh) {
-  std::vector<std::unique_ptr<TaskRunner>> runners = open_tasks(call, experiment, log, fresh, {});
-  for (std::size_t i = 0; i < runners.size(); ++i) {
+  OpenTasks tasks(call, experiment, log, fresh, {});
+  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
     leave_if_stopped(call.world, call.stop);
     const Task& task = *experiment.tasks()[i];
     const auto begin = Clock::now();
     log.event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", experiment.results_path(i)}});
     ExitCode code = ExitCode::kDone;
     try {
-      if (runners[i]->awaits_earlier()) {
-        runners[i].reset();
-        runners[i] =
-            std::make_unique<TaskRunner>(task, context_of(call, experiment, i, log, fresh, RunContext::Earlier::kMade));
-      }
-      code = runners[i]->run();
+      code = tasks.take(i)->run();
     } catch (const Error& error) {  // thrown by all ranks together where a task was asked to stop outside of its loop
       if (error.code() != ExitCode::kStopped) throw;
       code = ExitCode::kStopped;
       log_info("{}: stopped cleanly before its first unit; run the same command again", task.name());
     }
-    runners[i].reset();  // its tokenizer and indices are not needed any more
     log.event("task_end", {{"task", task.name()},
                            {"exit_code", static_cast<int>(code)},
                            {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
@@ -255,10 +275,10 @@ ExitCode plan_command(Invocation& call) {
   const int num_ranks = static_cast<int>(call.line.number("--ranks", world.size(), 1, 1'000'000));
   if (call.line.has("--config-only")) return plan_from_configs(world, experiment);
   RunLog silent;
-  const std::vector<std::unique_ptr<TaskRunner>> runners = open_tasks(call, experiment, silent, false, num_ranks);
+  OpenTasks tasks(call, experiment, silent, false, num_ranks);
   std::uint64_t needed_bytes = 0;
-  for (std::size_t i = 0; i < runners.size(); ++i) {
-    const PlanReport report = runners[i]->plan();
+  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+    const PlanReport report = tasks.take(i)->plan();
     const std::string path = experiment.results_path(i);
     if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
     needed_bytes += report.needed_bytes;

@@ -100,6 +100,10 @@ class SchemaWriter {
       item["allOf"].push_back({{"if", {{"required", {"task"}}, {"properties", {{"task", {{"const", kinds[i]}}}}}}},
                                {"then", {{"$ref", "#/$defs/" + definition}}}});
     }
+    definitions_["group"] = group();
+    item = {{"if", {{"anyOf", {{{"required", {"rounds"}}}, {{"required", {"matrix"}}}}}}},
+            {"then", {{"$ref", "#/$defs/group"}}},
+            {"else", item}};
     const Json top = map(experiment, "");
     for (const auto& [name, value] : top.items()) schema[name] = value;
     schema["properties"]["tasks"]["items"] = item;
@@ -108,6 +112,34 @@ class SchemaWriter {
   }
 
  private:
+  // Entries that are repeated; in them a value may be a variable's name in braces, so only the program checks them.
+  Json group() const {
+    const Json entries = {
+        {"type", "array"},
+        {"minItems", 1},
+        {"items", {{"type", "object"}}},
+        {"description", "what is repeated; a value may have {round}, {round-1} or a name of the matrix in it"}};
+    const Json scalar = {{"type", {"string", "number", "boolean"}}};
+    return {{"type", "object"},
+            {"additionalProperties", false},
+            {"oneOf", {{{"required", {"rounds", "tasks"}}}, {{"required", {"matrix", "tasks"}}}}},
+            {"properties",
+             {{"rounds",
+               {{"type", "integer"},
+                {"minimum", 1},
+                {"maximum", 10'000},
+                {"description", "the tasks below are repeated so often, one round after the other"}}},
+              {"matrix",
+               {{"type", "object"},
+                {"minProperties", 1},
+                {"additionalProperties",
+                 {{"type", "array"},
+                  {"minItems", 1},
+                  {"items", {{"anyOf", {scalar, {{"type", "object"}, {"additionalProperties", scalar}}}}}}}},
+                {"description", "the tasks below are repeated for every combination of these values"}}},
+              {"tasks", entries}}}};
+  }
+
   // The row of the key itself, or of the key of the same name that tasks share.
   std::string meaning(const std::string& path) const {
     std::vector<std::string> names = {path};

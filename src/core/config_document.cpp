@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/config_groups.h"
 #include "core/config_state.h"
 #include "magister/core/error.h"
 
@@ -92,6 +93,12 @@ ConfigDocument::ConfigDocument(std::string_view text, const std::string& source,
     finish();
   }
   for (std::size_t i = 0; i < overrides.size(); ++i) apply_override(*shared_, overrides[i], static_cast<int>(i) + 1);
+}
+
+void ConfigDocument::expand_groups(const std::string& list) {
+  if (magister::expand_groups(*shared_, list)) return;
+  shared_->tree->abandoned = true;  // nothing of it will be read
+  finish();
 }
 
 ConfigDocument::~ConfigDocument() = default;

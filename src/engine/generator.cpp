@@ -3,24 +3,33 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
 #include "engine/model_runner.h"
 #include "engine/row_sampler.h"
 #include "engine/scheduler.h"
+#include "engine/value_guide.h"
 #include "magister/core/error.h"
 
 namespace magister {
 
 struct Generator::Parts {
   Parts(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed)
-      : sampler(model, limits, sampling, seed),
+      : config(model.config()),
+        token_budget(limits.token_budget),
+        sampler(model, limits, sampling, seed),
         scheduler(limits, model.separates_prefill()),
         runner(model, limits.num_pages) {}
+  const ModelConfig& config;
+  std::int64_t token_budget;
   RowSampler sampler;
   Scheduler scheduler;
   ModelRunner runner;
+  std::optional<ValueGuide> guide;
 };
+
+struct Generator::Rows : RowSampler::Rows {};
 
 Generator::Generator(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling,
                      std::uint64_t seed, Stop stop)
@@ -33,9 +42,19 @@ Generator::Generator(Transformer& model, const GeneratorLimits& limits, const Sa
 }
 Generator::~Generator() = default;
 
+void Generator::guide(const GuideSetup& setup) {
+  MAGISTER_ASSERT(idle());
+  if (setup.params.multiplier == 0) return;
+  parts_->guide.emplace(setup, parts_->config, parts_->token_budget);
+}
+
 void Generator::add(GenerationRequest request, std::uint64_t count) {
   MAGISTER_CHECK(!request.prompt.empty(), ExitCode::kData,
                  "record {}: the prompt has no token (nothing can follow it); give it text", request.record);
+  if (parts_->guide) {
+    parts_->guide->check_fits(request.record,
+                              static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens);
+  }
   parts_->scheduler.add(std::move(request), count);
 }
 
@@ -65,6 +84,7 @@ void Generator::extend(Sequence& sequence) {
   done.logprobs = std::move(sequence.logprobs);
   done.top_ids = std::move(sequence.top_ids);
   done.top_logprobs = std::move(sequence.top_logprobs);
+  done.guide_kl = std::move(sequence.guide_kl);
   done.finish_reason = stops ? FinishReason::kStop : FinishReason::kLength;
   done.cached_tokens = sequence.cached;
   finished_.push_back(std::move(done));
@@ -80,6 +100,54 @@ void Generator::answer(Sequence& sequence, std::span<const float> logits_V) {
   done.cached_tokens = sequence.cached;
   finished_.push_back(std::move(done));
   parts_->scheduler.release(sequence);
+}
+
+// A token of each sequence, or the row that was asked for.
+void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
+  std::vector<std::size_t> guided;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const RowSampler::Row& row = rows.rows[i];
+    if (!row.is_finite()) refuse_not_finite(*asked[i]);
+    if (asked[i]->request.max_new_tokens == 0) {
+      answer(*asked[i], row.logits_V);
+      continue;
+    }
+    ++counts_.written_tokens;
+    if (parts_->guide) {
+      guided.push_back(i);
+      continue;
+    }
+    parts_->sampler.sample(*asked[i], row);
+    extend(*asked[i]);
+  }
+  if (!guided.empty()) write_guided(asked, rows, guided);
+}
+
+// The best tokens of each row as bias, penalty and constraint leave it are rescored, and sampling goes on among them.
+void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& rows,
+                             const std::vector<std::size_t>& which) {
+  const RowSampler& sampler = parts_->sampler;
+  ValueGuide& guide = *parts_->guide;
+  std::vector<ValueGuide::Asked> all;
+  std::vector<std::vector<float>> references;
+  for (const std::size_t i : which) {
+    ValueGuide::Asked& one = all.emplace_back(ValueGuide::Asked{asked[i], {}});
+    references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));
+    for (const TokenId id : best_tokens(references.back(), guide.params().candidates)) one.tokens.push_back({id, 0});
+  }
+  for (std::size_t first = 0; first < all.size();) {
+    const std::size_t count = guide.rescore(std::span(all).subspan(first));
+    for (std::size_t j = first; j < first + count; ++j) {
+      Sequence& sequence = *all[j].sequence;
+      sequence.guide_kl.push_back(static_cast<float>(guide_kl(references[j], all[j].tokens)));
+      sampler.sample(sequence, rows.rows[which[j]], all[j].tokens);
+      guide.keep(all[j]);
+      extend(sequence);
+      if (sequence.pages.empty()) guide.release(sequence);  // it has ended
+    }
+    first += count;
+  }
+  counts_.guide_tokens = guide.num_computed_tokens();
 }
 
 void Generator::step() {
@@ -105,18 +173,8 @@ void Generator::step() {
   if (!asked.empty()) {
     // Joined rows are copies: those of a shared prompt stay as they are for the next text.
     const bool joins = logits.size() > 1 || !computed_RV.defined();
-    const RowSampler::Rows rows = parts_->sampler.read(asked, joins ? at::cat(logits, 0) : logits.front());
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-      const RowSampler::Row& row = rows.rows[i];
-      if (!row.is_finite()) refuse_not_finite(*asked[i]);
-      if (asked[i]->request.max_new_tokens == 0) {
-        answer(*asked[i], row.logits_V);
-        continue;
-      }
-      parts_->sampler.sample(*asked[i], row);
-      ++counts_.written_tokens;
-      extend(*asked[i]);
-    }
+    const Rows rows{parts_->sampler.read(asked, joins ? at::cat(logits, 0) : logits.front())};
+    write(asked, rows);
   }
   scheduler.remove_finished();
 }

@@ -44,12 +44,26 @@ class AllowedTokens final : public LogitsProcessor {
   }
 };
 
+class GuidedTokens final : public LogitsProcessor {
+ public:
+  bool applies_to(const DecodingState& state) const override { return !state.guided.empty(); }
+  void apply(std::span<float> logits_V, const DecodingState& state) const override {
+    std::vector<float> guided;
+    guided.reserve(state.guided.size());
+    for (const auto& [id, offset] : state.guided)
+      guided.push_back(static_cast<float>(logits_V[static_cast<std::size_t>(id)] + offset));
+    std::fill(logits_V.begin(), logits_V.end(), kExcluded);
+    for (std::size_t i = 0; i < guided.size(); ++i) logits_V[static_cast<std::size_t>(state.guided[i].id)] = guided[i];
+  }
+};
+
 }  // namespace
 
 LogitsChain::LogitsChain(const SamplingParams& params) {
   if (!params.logit_bias.empty()) append(std::make_unique<LogitBias>(params.logit_bias));
   if (params.repetition_penalty != 1.0) append(std::make_unique<RepetitionPenalty>(params.repetition_penalty));
   append(std::make_unique<AllowedTokens>());
+  append(std::make_unique<GuidedTokens>());
 }
 
 bool LogitsChain::applies_to(const DecodingState& state) const {

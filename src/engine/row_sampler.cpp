@@ -68,19 +68,29 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
   return result;
 }
 
-void RowSampler::sample(Sequence& sequence, const Row& row) const {
+// Empty: all tokens are.
+std::span<const std::uint64_t> RowSampler::allowed(Sequence& sequence) const {
+  if (!sequence.constraint) return {};
+  const std::span<const std::uint64_t> allowed = sequence.constraint->allowed();
+  MAGISTER_CHECK(!allowed.empty(), ExitCode::kData,
+                 "record {}, text {}: after {} tokens no token continues the constraint "
+                 "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
+                 sequence.request.record, sequence.request.sample, sequence.logprobs.size());
+  return allowed;
+}
+
+std::vector<float> RowSampler::processed(Sequence& sequence, std::span<const float> logits_V) const {
+  std::vector<float> row_V(logits_V.begin(), logits_V.end());
+  chain_.apply(row_V, {sequence.tokens, allowed(sequence)});
+  return row_V;
+}
+
+void RowSampler::sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided) const {
   const GenerationRequest& request = sequence.request;
   if (top_logprobs_ > 0) {
     append_most_probable(row.logits_V, top_logprobs_, sequence.top_ids, sequence.top_logprobs);
   }
-  DecodingState state{sequence.tokens, {}};
-  if (sequence.constraint) {
-    state.allowed = sequence.constraint->allowed();
-    MAGISTER_CHECK(!state.allowed.empty(), ExitCode::kData,
-                   "record {}, text {}: after {} tokens no token continues the constraint "
-                   "(its grammar leads nowhere from there, or the vocabulary lacks the bytes); fix the constraint",
-                   request.record, request.sample, sequence.logprobs.size());
-  }
+  const DecodingState state{sequence.tokens, allowed(sequence), guided};
   const SampledToken token =
       row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_, key_of(sequence));
   if (sequence.constraint && !sequence.constraint->accept(token.id)) {

@@ -33,10 +33,15 @@ class RowSampler {
   };
   Rows read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const;
 
-  // The sequence's next token, appended with what is kept of its row. Throws Error(kData) where no token continues its constraint.
-  void sample(Sequence& sequence, const Row& row) const;
+  // The sequence's next token, appended with what is kept of its row. guided: empty, or of its candidates. Throws Error(kData) where no
+  // token continues its constraint.
+  void sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
+
+  // The row as bias, penalty and constraint make it: what a guide reads, and its reference. Throws likewise.
+  std::vector<float> processed(Sequence& sequence, std::span<const float> logits_V) const;
 
  private:
+  std::span<const std::uint64_t> allowed(Sequence& sequence) const;
   bool draws_on_device(const Sequence& sequence) const;
   DrawKey key_of(const Sequence& sequence) const;
 

@@ -47,23 +47,30 @@ std::vector<TokenId> kept_tokens(std::span<const float> logits, const SamplingPa
 
 }  // namespace
 
-void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids,
-                          std::vector<float>& logprobs) {
-  const auto count = static_cast<std::size_t>(k);
-  MAGISTER_ASSERT(k >= 1 && count <= logits_V.size());
-  const std::size_t first = ids.size();
-  ids.resize(first + count);
-  const std::span<TokenId> best(ids.begin() + static_cast<std::ptrdiff_t>(first), count);
+std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t count) {
+  const auto most = static_cast<std::size_t>(count);
+  MAGISTER_ASSERT(count >= 1 && most <= logits_V.size());
+  std::vector<TokenId> best;
+  best.reserve(most);
   const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
-  std::size_t held = 0;  // an insertion sort of k places: almost every later token fails the first comparison
-  for (std::size_t i = 0; i < logits_V.size(); ++i) {
-    if (held == count && !(logits_V[i] > logit(best[count - 1]))) continue;
-    std::size_t place = held < count ? held++ : count - 1;
+  for (std::size_t i = 0; i < logits_V.size(); ++i) {  // an insertion sort: almost every later token fails here
+    if (logits_V[i] == kExcluded || (best.size() == most && !(logits_V[i] > logit(best.back())))) continue;
+    if (best.size() < most) best.push_back(-1);
+    std::size_t place = best.size() - 1;
     for (; place > 0 && logits_V[i] > logit(best[place - 1]); --place) best[place] = best[place - 1];
     best[place] = static_cast<TokenId>(i);
   }
+  return best;
+}
+
+void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids,
+                          std::vector<float>& logprobs) {
+  const std::vector<TokenId> best = best_tokens(logits_V, k);
   const double normaliser = log_sum_exp(logits_V);
-  for (const TokenId id : best) logprobs.push_back(static_cast<float>(logit(id) - normaliser));
+  for (const TokenId id : best) {
+    ids.push_back(id);
+    logprobs.push_back(static_cast<float>(logits_V[static_cast<std::size_t>(id)] - normaliser));
+  }
 }
 
 double keyed_uniform(const DrawKey& key) {
@@ -95,6 +102,9 @@ SampledToken sample_token(std::span<float> logits_V, const DecodingState& state,
   std::vector<TokenId> ids;
   if (sorts) {
     ids = kept_tokens(logits_V, without_min_p);
+  } else if (!state.guided.empty()) {  // all others are excluded
+    for (const GuidedToken& token : state.guided) ids.push_back(token.id);
+    std::sort(ids.begin(), ids.end());
   } else {
     ids.resize(logits_V.size());
     std::iota(ids.begin(), ids.end(), 0);

@@ -2,6 +2,7 @@
 // experiment, so changing it changes every config_sha256.
 #include <filesystem>
 
+#include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/run/experiment_config.h"
 
@@ -49,14 +50,24 @@ void read_source(ConfigNode& section, const ExperimentConfig& experiment, ModelS
 
 }  // namespace
 
-ModelSection read_model_source(ConfigNode& section, const ExperimentConfig& experiment) {
+ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& experiment) {
   ModelSection model;
   model.task = section.optional_text("task").value_or("");
   ConfigNode named = section.only_if(
       model.task.empty(), "is given beside `task` (a model is a folder or what a task writes); remove one of them");
   model.path = find_model(named.text("path"));
   section.one_of({"path", "task"});
+  section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
   find_task(experiment, model);
+  if (model.task.empty() || (!model.begins_as.empty() && model.reward_head)) return model;
+  std::vector<std::string> names;
+  for (const auto& [name, start] : experiment.trained)
+    if (start.reward_head) names.push_back(name);
+  const std::string nearest = nearest_name(model.task, names);
+  section.reject("task", "no train task of objective reward before this one is named {} (its weights are needed); {}",
+                 printable(model.task),
+                 nearest.empty() ? "put that task before this one, or name a folder with path"
+                                 : fmt::format("did you mean {}?", printable(nearest)));
   return model;
 }
 

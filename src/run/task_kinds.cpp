@@ -17,10 +17,16 @@ std::vector<ResultsSchema> schemas_of(TaskKinds kinds) {
   return schemas;
 }
 
-std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, const ExperimentConfig& experiment) {
+std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentConfig& experiment) {
   const std::string name = node.choice("task", names_of(kinds));
   for (const TaskKind& kind : kinds) {
-    if (name == kind.name) return kind.read(node, experiment);
+    if (name != kind.name) continue;
+    const std::uint64_t shared = experiment.seed;
+    const auto own = kind.draws ? node.optional_integer("seed", 0) : std::nullopt;
+    if (own) experiment.seed = static_cast<std::uint64_t>(*own);
+    std::unique_ptr<Task> task = kind.read(node, experiment);
+    experiment.seed = shared;
+    return task;
   }
   node.abandon();
   return nullptr;

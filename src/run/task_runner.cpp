@@ -86,7 +86,7 @@ LayoutConfig layout_of(const Task& task, const RunContext& context) {
   layout.gpus_usable = task.uses_gpus();
   const bool left_idle = !layout.gpus_usable && !layout.cpu_only && !discover_gpus().empty();
   if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
-    log_warning("{}: a task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
+    log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
   return layout;
 }
 

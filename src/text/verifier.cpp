@@ -94,8 +94,8 @@ std::optional<std::string> Verifier::Regex::find(std::string_view text, bool las
     }
     const PCRE2_SIZE* place = pcre2_get_ovector_pointer(data.get());
     found.reset();
-    for (std::uint32_t group = num_groups == 0 ? 0 : 1; group <= num_groups && !found; ++group) {
-      const bool took_part = group < static_cast<std::uint32_t>(count) && place[2 * group] != PCRE2_UNSET;
+    for (std::size_t group = num_groups == 0 ? 0 : 1; group <= num_groups && !found; ++group) {
+      const bool took_part = group < static_cast<std::size_t>(count) && place[2 * group] != PCRE2_UNSET;
       if (took_part && (num_groups == 0 || place[2 * group + 1] > place[2 * group]))
         found = std::string(text.substr(place[2 * group], place[2 * group + 1] - place[2 * group]));
     }

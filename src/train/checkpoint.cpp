@@ -40,13 +40,14 @@ std::optional<std::uint64_t> step_of(const fs::path& path) {
 }
 
 std::vector<fs::path> states_in(const std::string& folder) {
-  std::vector<fs::path> states;
+  std::multimap<std::uint64_t, fs::path> by_step;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (step_of(entry.path())) states.push_back(entry.path());
+    if (const std::optional<std::uint64_t> step = step_of(entry.path())) by_step.emplace(*step, entry.path());
   }
-  std::sort(states.begin(), states.end(),
-            [](const fs::path& a, const fs::path& b) { return *step_of(a) < *step_of(b); });
+  std::vector<fs::path> states;
+  states.reserve(by_step.size());
+  for (const auto& [step, path] : by_step) states.push_back(path);
   return states;
 }
 

@@ -177,7 +177,7 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
     hidden_TD = kept_.back().output_TD.detach();
     if (recompute) kept_.back().output_TD.reset();
   }
-  hidden_TD_ = hidden_TD;
+  hidden_TD_ = std::move(hidden_TD);
 }
 
 TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const {

@@ -224,6 +224,7 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"tasks.1.num_return_sequences=4", "did you mean n?", "best_of"},
       {"tasks.1.stop_token_ids=4", "did you mean stop_tokens?", ""},
       {"tasks.1.guided_json=a.json", "did you mean constraint?", ""},
+      {"tasks.1.value_model=v", "did you mean guide?", ""},
       {"tasks.0.per_device_batch_size=4", "did you mean unit_tokens?", ""},
       {"tasks.0.batch_size=4", "did you mean unit_tokens?", ""},
       {"tasks.0.max_model_len=4", "did you mean max_length?", ""},
@@ -233,7 +234,6 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
       {"tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
       {"model.tensor_parallel_size=4", "did you mean layout.gpus_per_group?", ""},
       {"tasks.0.limit=4", "did you mean tasks.0.dataset.limit?", ""},
-      {"tasks.1.seed=4", "did you mean seed at the top of the file?", ""},
       {"output_dir=x", "did you mean output.directory?", ""},
   };
   for (const auto& [override, answer, known] : cases) {

@@ -41,7 +41,8 @@ GOOD = {
          "temperature": 0.5, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1.5, "logit_bias": [{"token": "a", "bias": -1}, {"id": 3, "bias": 2.5}],
          "top_logprobs": 20, "stop": ["x", "y"], "stop_tokens": [1, 2], "ignore_eos": False, "max_sequences": 1, "token_budget": 1, "share_prefixes": True},
         {"task": "generate", "name": "h", "dataset": {"path": "x.h5", "tokens": "t", "offsets": "o"}, "stop": "x", "stop_tokens": 1},
-        {"task": "generate", "name": "i", "dataset": {"path": "x"}, "constraint": {"choice": ["a", "b"]}},
+        {"task": "generate", "name": "i", "dataset": {"path": "x"}, "constraint": {"choice": ["a", "b"]},
+         "guide": {"model": {"path": "v"}, "multiplier": 2.5, "candidates": 5, "form": "bernoulli"}},
         {"task": "judge", "name": "j", "dataset": {"path": "x", "key": "k", "limit": 2}, "answers": "g", "mode": "choice", "method": "decode",
          "max_new_tokens": 5, "read": "word", "combine": "majority", "prompt": {"named": "letters"}, "fields": {"question": "q", "options": "o"},
          "label": "l", "classes": 4, "low_mass": 0.25, "chat_template": "off", "max_prompt_length": 9, "max_sequences": 1, "token_budget": 1, "share_prefixes": False},
@@ -98,6 +99,8 @@ BAD = [
     ("tasks.16.grpo.num_generations", 1), ("tasks.16.grpo.epsilon", -0.1), ("tasks.16.grpo.loss_type", "ppo"), ("tasks.16.grpo.beta", -1), ("tasks.16.grpo.scale_rewards", "all"),
     ("tasks.16.grpo.num_iterations", 0), ("tasks.16.grpo.reward.verifier", "exakt"), ("tasks.16.grpo.reward.pattern", []), ("tasks.16.grpo.log_completions", "all"), ("tasks.16.grpo.max_completion_length", 9),
     ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
+    ("tasks.4.guide.model", REMOVED), ("tasks.4.guide.model", {}), ("tasks.4.guide.model", {"path": "v", "task": "s"}), ("tasks.4.guide.multiplier", -1),
+    ("tasks.4.guide.candidates", 0), ("tasks.4.guide.form", "odds"), ("tasks.4.guide.eta", 1),
 ]
 
 
@@ -163,6 +166,22 @@ class Schema(unittest.TestCase):
         resolved = yaml.load(done.stdout, Loader=Yaml12)
         self.assertEqual([error.message for error in self.validator.iter_errors(resolved)], [])
 
+    def test_groups(self):
+        """Repeated tasks: in them a value may be a variable, so only what the group itself says is checked by both."""
+        task = {"task": "train", "name": "t-{round}-{m.name}", "dataset": {"path": "x"}, "model": {"path": "{m.path}"}, "train": {"steps": "{round}"}}
+        inner = {"matrix": {"m": [{"name": "a", "path": "p"}, {"name": "b", "path": "q"}]}, "tasks": [task]}
+        good = {"name": "g", "tasks": [{"rounds": 2, "tasks": [inner]}]}
+        self.assertEqual([error.message for error in self.validator.iter_errors(good)], [])
+        done = self.program(good)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = yaml.load(done.stdout, Loader=Yaml12)["tasks"]
+        self.assertEqual([(one["name"], one["train"]["steps"], one["model"]["path"]) for one in found], [("t-1-a", 1, "p"), ("t-1-b", 1, "q"), ("t-2-a", 2, "p"), ("t-2-b", 2, "q")])
+        for group in ({"rounds": 0, "tasks": [task]}, {"rounds": 2}, {"rounds": 2, "matrix": {"m": [1]}, "tasks": [task]}, {"matrix": {}, "tasks": [task]}, {"matrix": {"m": []}, "tasks": [task]},
+                      {"rounds": 2, "tasks": [task], "name": "x"}, {"matrix": {"m": [[1]]}, "tasks": [task]}, {"rounds": 2, "tasks": []}):
+            with self.subTest(group=group):
+                self.assertFalse(self.validator.is_valid({"name": "g", "tasks": [group]}))
+                self.assertEqual(self.program({"name": "g", "tasks": [group]}).returncode, 78)
+
     def test_every_bad_key_is_bad_for_both(self):
         for path, value in BAD:
             with self.subTest(path=path, value="removed" if value is REMOVED else value):
@@ -205,7 +224,7 @@ class Schema(unittest.TestCase):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above
-                shared = kind == "teacher_logits" or key in {"task", "name", "slice", *sources} or key.startswith("dataset.")
+                shared = kind == "teacher_logits" or key in {"task", "name", "seed", "slice", *sources} or key.startswith("dataset.")
                 key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}

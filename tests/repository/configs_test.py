@@ -62,7 +62,7 @@ class Configs(unittest.TestCase):
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
         own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate."))}
-        self.assertEqual(keys | {"output.hints", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
+        self.assertEqual(keys | {"output.hints", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
@@ -73,6 +73,12 @@ class Configs(unittest.TestCase):
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
                 for one in ("json_schema=a.json", "regex=a", "choice=a", "grammar=a.ebnf"):
                     found.update(self.resolved("judge.yaml", f"tasks.0.constraint.{one}"))
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "guide.yaml"
+                for guide in ({"path": "x"}, {"task": "v"}):
+                    tasks = [{"task": "generate", "dataset": {"path": "x"}, "guide": {"model": guide}}, {"task": "train", "name": "v", "objective": "reward", "dataset": {"path": "x"}}]
+                    path.write_text(json.dumps({"name": "g", "model": {"path": "m"}, "tasks": tasks[::-1]}))
+                    guided = self.resolved(os.path.relpath(path, ROOT / "configs"))
+                    found.update({f"tasks.0.{key[8:]}": value for key, value in guided.items() if key.startswith("tasks.1.guide.")})
                 biases = self.resolved("constrained.yaml").items()
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
             if kind == "score":  # a rule instead of a model

@@ -155,6 +155,9 @@ class ConfigDocument {
   // once each, and nobody asks for its faults.
   static std::unique_ptr<ConfigDocument> for_rules(std::string_view text);
 
+  // Before root(): repeats the entries of this list that are groups, {rounds: 3, tasks: [...]} or {matrix: {seed: [0, 1]}, tasks: [...]}, with
+  // {round} and {seed} replaced in their values (core/config_groups.h). Throws Error(kConfig) for groups that cannot be repeated.
+  void expand_groups(const std::string& list);
   ConfigNode root();
   const ConfigRules& rules() const;
   // After all reads: throws Error(kConfig) with every fault, one a line, in the order of the file, then of the arguments:

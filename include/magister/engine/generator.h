@@ -15,6 +15,7 @@
 
 #include "magister/core/types.h"
 #include "magister/engine/constraint.h"
+#include "magister/engine/guide.h"
 #include "magister/engine/sampler.h"
 #include "magister/model/transformer.h"
 
@@ -36,6 +37,7 @@ struct Generation {
   std::vector<float> logprobs;      // of each, nats, under the model's own distribution
   std::vector<TokenId> top_ids;     // [tokens, top_logprobs]: the most probable ones of every step, best first
   std::vector<float> top_logprobs;  // likewise, under the model's own distribution
+  std::vector<float> guide_kl;      // of each token: KL(guided || reference), nats; empty without a guide
   FinishReason finish_reason = FinishReason::kLength;
   std::vector<float> last_logits_V;  // of the prompt's last row, where max_new_tokens is 0
   std::int64_t cached_tokens = 0;    // of the prompt, that were not computed again
@@ -69,6 +71,9 @@ class Generator {
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
+  // From now on a value model guides every text. Before the first request. A multiplier of 0 changes nothing. Throws Error(kConfig) where
+  // setup does not fit the models: heads, vocabularies, candidates, pages; CPU models only. Local.
+  void guide(const GuideSetup& setup);
   // count texts of one prompt: samples request.sample and so on. The first of them computes the prompt, the others begin with its last
   // row and a copy of its last page. Throws Error(kData) naming the record when prompt and text would not fit into the cache. Local.
   void add(GenerationRequest request, std::uint64_t count = 1);
@@ -85,12 +90,16 @@ class Generator {
 
   struct Counts {
     std::uint64_t passes = 0, computed_tokens = 0, cached_tokens = 0, written_tokens = 0, preemptions = 0;
+    std::uint64_t guide_tokens = 0;  // that the value model computed
   };
   const Counts& counts() const { return counts_; }
 
  private:
   struct Parts;
+  struct Rows;
   void refuse_not_finite(const Sequence& sequence) const;
+  void write(const std::vector<Sequence*>& asked, const Rows& rows);
+  void write_guided(const std::vector<Sequence*>& asked, const Rows& rows, const std::vector<std::size_t>& which);
   void extend(Sequence& sequence);
   void answer(Sequence& sequence, std::span<const float> logits_V);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/engine/guide.h"
 #include "magister/engine/sampler.h"
 
 namespace magister {
@@ -17,7 +18,8 @@ namespace magister {
 struct DecodingState {
   std::span<const TokenId> history;  // prompt and text so far
   std::span<const std::uint64_t>
-      allowed;  // empty, or a bit per token (bit i of word i / 64): nothing else may come out
+      allowed;                            // empty, or a bit per token (bit i of word i / 64): nothing else may come out
+  std::span<const GuidedToken> guided{};  // empty, or what is added to these tokens' logits: nothing else may come out
 };
 
 // The logit of a token that may not come out.
@@ -32,10 +34,10 @@ class LogitsProcessor {
   virtual void apply(std::span<float> logits_V, const DecodingState& state) const = 0;
 };
 
-// Processors in their order: that of transformers, bias, repetition penalty, mask.
+// Processors in their order: that of transformers, bias, repetition penalty, mask; then what a guide adds.
 class LogitsChain {
  public:
-  // Those that the parameters ask for, and the mask of allowed tokens.
+  // Those that the parameters ask for, the mask of allowed tokens, and the guide.
   explicit LogitsChain(const SamplingParams& params);
   // After all others.
   void append(std::unique_ptr<LogitsProcessor> processor) { processors_.push_back(std::move(processor)); }

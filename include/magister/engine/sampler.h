@@ -32,6 +32,10 @@ struct SampledToken {
   float logprob = 0;  // nats, of the model's own distribution: before bias, penalty, temperature and truncation
 };
 
+// The `count` tokens with the highest logits, best first, of equal ones the lower id first, without excluded ones: fewer where the row has
+// fewer. Local, pure.
+std::vector<TokenId> best_tokens(std::span<const float> logits_V, std::int64_t count);
+
 // Log-probabilities of the k most probable tokens of a row, best first, of equal ones the lower id first; k in [1, V].
 // Appends to both. Local, pure. Cost with V = 49,152 and k = 20: like reading the row twice.
 void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::vector<TokenId>& ids,

@@ -81,9 +81,9 @@ ModelSection read_shared_model(ConfigNode section);
 // A task's own `model:`, or the experiment's; a fault when neither is there. A task that `model.task` names and that is not among
 // experiment.trained is a fault that Experiment tells, who knows all tasks. trains: only then a model may have no weights yet.
 ModelSection read_task_model(ConfigNode& task, const ExperimentConfig& experiment, bool trains = false);
-// A model beside a task's own, which is opened as its files have it: path, or task as in `model:`. A task that is not among experiment.trained
-// leaves begins_as empty: the caller refuses it.
-ModelSection read_model_source(ConfigNode& section, const ExperimentConfig& experiment);
+// A reward model beside a task's own model: path, or task as in `model:`, which must be a train task of objective reward before this one. Its
+// dtype is the caller's to say.
+ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& experiment);
 // A task's `name:`, made sure to be fit for a file name.
 std::string read_task_name(ConfigNode& task, const std::string& fallback);
 // A task's `dataset:` and its `slice:`. whole_records: the task reads fields itself, so `text` and `tokens` are unknown.

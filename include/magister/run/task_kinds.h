@@ -21,6 +21,8 @@ struct TaskKind {
   const ResultsSchema* schema = nullptr;  // of its results; null: `check` does not know them
   // It writes <folder>/<task name>, a model of the config and tokenizer of its own one, which `model: {task: ...}` of later tasks names.
   bool trains = false;
+  // What it writes depends on the seed: a task may have its own.
+  bool draws = false;
 };
 using TaskKinds = std::span<const TaskKind>;
 
@@ -28,7 +30,8 @@ using TaskKinds = std::span<const TaskKind>;
 std::vector<std::string> names_of(TaskKinds kinds);
 std::vector<ResultsSchema> schemas_of(TaskKinds kinds);
 
-// Null when `task` is missing or names none of them; the node has the fault then.
-std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, const ExperimentConfig& experiment);
+// Null when `task` is missing or names none of them; the node has the fault then. experiment is as before when this returns: while the task is
+// read its seed is the task's own.
+std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentConfig& experiment);
 
 }  // namespace magister

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -42,9 +43,8 @@ PackedBatch probe_unit(const BenchOptions& options, std::int64_t vocab_size) {
       "--lengths uneven with {} tokens in {} sequences (the shortest would be empty); give at least {} tokens",
       options.tokens, options.sequences, 8 * options.sequences);
   const std::vector<std::int64_t> parts = parts_of(options);
-  std::int64_t all = 0, before = 0;
-  for (const std::int64_t part : parts) all += part;
-  MAGISTER_ASSERT(all > 0);
+  const std::int64_t all = std::max<std::int64_t>(1, std::accumulate(parts.begin(), parts.end(), std::int64_t{0}));
+  std::int64_t before = 0;
   std::vector<std::vector<TokenId>> sequences;
   for (const std::int64_t part : parts) {
     // The borders that i * sequences / tokens had: the first token of a sequence is the first at or behind its share.

@@ -99,10 +99,11 @@ void EvaluateJob::check_counts(const MethodScores& method) const {
   };
   check(config_.pass_at, config_.pass_place);
   check(config_.majority_at, config_.majority_place);
-  MAGISTER_CHECK(!method.of_model() || config_.has_threshold, ExitCode::kConfig,
-                 "{}: evaluate.threshold is not given, and {} is scored by a model (0.5 of its numbers means nothing in "
-                 "particular); say from which number on a text is right",
-                 config_.name, method.name());
+  MAGISTER_CHECK(
+      !method.of_model() || config_.has_threshold, ExitCode::kConfig,
+      "{}: evaluate.threshold is not given, and {} is scored by a model (0.5 of its numbers means nothing in "
+      "particular); say from which number on a text is right",
+      config_.name, method.name());
   MAGISTER_CHECK(
       config_.majority_at.empty() || method.has_classes(), ExitCode::kConfig,
       "{} is given, and {} is scored by a model (which texts give the same answer is not known); score with a "
@@ -148,6 +149,7 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
     by_first[i].right = is_right(record.value[i]);
   }
   std::erase_if(by_first, [](const AnswerClass& one) { return one.size == 0; });
+  figures.majority.reserve(figures.majority.size() + config_.majority_at.size());
   for (const std::uint64_t k : config_.majority_at)
     figures.majority.push_back(static_cast<float>(majority_at(by_first, silent, k, config_.ties)));
 }

@@ -65,6 +65,8 @@ bool check_generate_columns(const ResultsReader& file, FaultList& faults) {
   const bool fixed = file.number("format_version") == 1;
   right &= has_column(file, "/generate/text", fixed ? ColumnType::kUtf8 : ColumnType::kText, Extent::kSamples, faults);
   right &= has_tops(file, faults);
+  if (file.find("/generate/guide_kl") != nullptr)
+    right &= has_column(file, "/generate/guide_kl", ColumnType::kF32, Extent::kRows, faults);
   return right;
 }
 
@@ -113,6 +115,11 @@ void check_generate_rows(const ResultsReader& file, const Unit& unit, FaultList&
     if (k > 0) {
       file.read("/generate/top_id", begin, std::as_writable_bytes(std::span(top_ids)));
       file.read("/generate/top_logprob", begin, std::as_writable_bytes(std::span(top_logprobs)));
+    }
+    const std::vector<float> kl =
+        file.find("/generate/guide_kl") ? file.rows<float>("/generate/guide_kl", begin, count) : std::vector<float>();
+    for (std::uint64_t i = 0; i < kl.size(); ++i) {
+      if (!(kl[i] >= 0 && std::isfinite(kl[i]))) faults.add("row {}: the KL to the reference is {}", begin + i, kl[i]);
     }
     for (std::uint64_t i = 0; i < count; ++i) {
       check_tops(begin + i, std::span(top_ids).subspan(i * k, k), std::span(top_logprobs).subspan(i * k, k), ids[i],

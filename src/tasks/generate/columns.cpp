@@ -40,6 +40,10 @@ std::vector<ColumnSpec> running_columns(const GenerateShape& shape) {
     columns.push_back({"/generate/slot_top_logprob", ColumnType::kF32, n, width * shape.top, "their log-probabilities",
                        "nat", Extent::kSamples});
   }
+  if (shape.guided) {
+    columns.push_back({"/generate/slot_guide_kl", ColumnType::kF32, n, width,
+                       "KL(guided || reference) of every slot's row", "nat", Extent::kSamples});
+  }
   return columns;
 }
 
@@ -50,6 +54,7 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
   std::vector<std::uint8_t> reasons(shape.texts, 0);
   std::vector<TokenId> top_ids(ids.size() * shape.top, 0);
   std::vector<float> top_logprobs(top_ids.size(), 0.0f);
+  std::vector<float> kl(shape.guided ? ids.size() : 0, 0.0f);  // without a guide at work: of multiplier 0
   MAGISTER_ASSERT(texts.size() == shape.texts);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     MAGISTER_ASSERT(texts[i].tokens.size() <= shape.slots && texts[i].logprobs.size() == texts[i].tokens.size());
@@ -61,6 +66,9 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
     MAGISTER_ASSERT(texts[i].top_ids.size() == texts[i].tokens.size() * shape.top);
     std::copy(texts[i].top_ids.begin(), texts[i].top_ids.end(), top_ids.begin() + first_top);
     std::copy(texts[i].top_logprobs.begin(), texts[i].top_logprobs.end(), top_logprobs.begin() + first_top);
+    MAGISTER_ASSERT(texts[i].guide_kl.empty() || (shape.guided && texts[i].guide_kl.size() == texts[i].tokens.size()));
+    std::copy(texts[i].guide_kl.begin(), texts[i].guide_kl.end(),
+              kl.begin() + static_cast<std::ptrdiff_t>(shape.guided ? i * shape.slots : 0));
     lengths[i] = static_cast<std::uint32_t>(texts[i].tokens.size());
     reasons[i] = static_cast<std::uint8_t>(texts[i].finish_reason);
   }
@@ -72,6 +80,7 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
     rows.push_back({"/generate/slot_top_id", bytes_of(top_ids), true});
     rows.push_back({"/generate/slot_top_logprob", bytes_of(top_logprobs), true});
   }
+  if (shape.guided) rows.push_back({"/generate/slot_guide_kl", bytes_of(kl), true});
   return rows;
 }
 

@@ -21,6 +21,7 @@ namespace magister {
 // key_bytes: width of /samples/key.
 struct GenerateShape {
   std::uint64_t num_records = 0, num_tokens = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
+  bool guided = false;  // texts have a KL to the reference
 };
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape);

@@ -77,6 +77,7 @@ void declare_other_names(ConfigNode& node) {
   node.also_called("constraint",
                    {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
                     "guided_choice", "guided_grammar", "grammar", "json_schema", "regex"});
+  node.also_called("guide", {"guidance", "value_model", "value_guidance"});
   node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
   node.also_called("stop_tokens", {"stop_token_ids", "eos_token_id"});
   node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size",
@@ -103,6 +104,7 @@ GenerateConfig read_generate_config(ConfigNode& node, const ExperimentConfig& ex
   config.top_logprobs_place = node.place("top_logprobs");
   config.stop_tokens_place = node.place("stop_tokens");
   config.constraint = read_constraint(node);
+  config.guide = read_guide(node, experiment);
   if (config.best_of > 1 && config.sampling.temperature == 0.0) {
     node.reject(config.n > 1 ? "n" : "best_of",
                 "{} texts per record at temperature 0 (all of them would be the same); raise the "

@@ -14,6 +14,7 @@
 #include "magister/run/experiment_config.h"
 #include "magister/run/task_kinds.h"
 #include "tasks/generate/constraint_config.h"
+#include "tasks/generate/guide.h"
 
 namespace magister {
 
@@ -42,6 +43,7 @@ struct GenerateConfig {
   std::uint64_t top_logprobs = 0;                     // kept of every step
   std::string top_logprobs_place, stop_tokens_place;  // file:line:column and key
   std::optional<ConstraintConfig> constraint;
+  std::optional<GuideConfig> guide;
   std::vector<std::string> stop;     // texts that end a text; they stay in the tokens and leave the text
   std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
   bool ignore_eos = false;           // write on after the model's end tokens

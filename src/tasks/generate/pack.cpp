@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
+#include "magister/core/log.h"
 #include "magister/core/utf8.h"
 #include "magister/io/results/text_heap_bytes.h"
 #include "magister/run/unit_samples.h"
@@ -39,7 +40,7 @@ struct Block {
 };
 
 std::uint64_t block_records(const GenerateShape& shape) {
-  const std::uint64_t record_bytes = shape.texts * shape.slots * (8 + 8 * shape.top);
+  const std::uint64_t record_bytes = shape.texts * shape.slots * (8 + 8 * shape.top + (shape.guided ? 4 : 0));
   return std::clamp<std::uint64_t>(kBlockBytes / record_bytes, 1, kBlock);
 }
 
@@ -99,6 +100,12 @@ std::vector<ColumnSpec> packed_columns(const GenerateShape& shape, const Totals&
                        "their log-probabilities over the whole vocabulary, under the model itself", "nat",
                        Extent::kRows});
   }
+  if (shape.guided) {
+    columns.push_back({"/generate/guide_kl", ColumnType::kF32, T, 0,
+                       "KL(guided || reference) where this token was drawn, the reference being the model after bias, "
+                       "penalty and constraint, before temperature and truncation",
+                       "nat", Extent::kRows});
+  }
   return columns;
 }
 
@@ -156,6 +163,7 @@ class Packer {
     sample_ += block.lengths.size();
   }
 
+  double sum_of_kl() const { return sum_of_kl_; }
   void finish() {
     write("/samples/offset", sample_, std::vector<std::uint64_t>{row_});
     std::vector<std::uint64_t> begins;
@@ -218,6 +226,12 @@ class Packer {
           read_column<float>(running_, "/generate/slot_top_logprob", first, block.records, slots * shape_.top);
       write("/generate/top_logprob", row_, joined(top_logprob, block, shape_, shape_.top));
     }
+    if (shape_.guided) {
+      const auto kl = joined(read_column<float>(running_, "/generate/slot_guide_kl", first, block.records, slots),
+                             block, shape_, 1);
+      for (const float one : kl) sum_of_kl_ += one;
+      write("/generate/guide_kl", row_, kl);
+    }
     row_ += ids.size();
   }
 
@@ -227,6 +241,7 @@ class Packer {
   const StopRules& rules_;
   ResultsFile& file_;
   std::uint64_t sample_ = 0, row_ = 0;  // of the packed file: what comes next
+  double sum_of_kl_ = 0;
 };
 
 void commit_all(ResultsFile& file) {
@@ -247,7 +262,8 @@ std::uint64_t packed_bytes(const GenerateShape& shape, std::uint64_t bytes_a_tok
   const std::uint64_t num_texts = shape.num_records * shape.texts;
   TextHeapBytes heap;
   heap.add(shape.slots * bytes_a_token, num_texts);
-  const std::uint64_t a_text = shape.slots * (8 + 8 * shape.top) + shape.key_bytes + 8 + 8 + 4 + 1 + 4 + 16;
+  const std::uint64_t a_text =
+      shape.slots * (8 + 8 * shape.top + (shape.guided ? 4 : 0)) + shape.key_bytes + 8 + 8 + 4 + 1 + 4 + 16;
   return num_texts * a_text + 8 + heap.bytes() + (num_texts / kUnitTexts + 1) * 13 + 8;
 }
 
@@ -276,6 +292,12 @@ bool pack_texts(const ResultsFile& running, const GenerateShape& shape, const st
       for_blocks(running, shape, poll, [&](std::uint64_t first, const Block& block) { packer.add(first, block); });
   if (!all) return false;  // what is left behind has no name that counts, and is made again
   packer.finish();
+  if (shape.guided && totals->tokens > 0) {
+    const auto a_token = 1.0 / static_cast<double>(totals->tokens),
+               a_text = 1.0 / static_cast<double>(shape.num_records * shape.texts);
+    log_info("{}: KL of the guided texts to the reference: {:.6f} nats a token, {:.4f} a text", results_path,
+             packer.sum_of_kl() * a_token, packer.sum_of_kl() * a_text);
+  }
   file.freeze();
   commit_all(file);
   file.complete(alone);

@@ -42,6 +42,7 @@ class Writer final : public GeneratorShard {
     start(
         limits, run_.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); },
         config.max_sequences);
+    if (run_.value != nullptr && run_.value->params().multiplier > 0) guide();
   }
 
  private:
@@ -50,6 +51,17 @@ class Writer final : public GeneratorShard {
     std::vector<Generation> texts;
     std::uint64_t missing = 0;
   };
+
+  // Shards give up the same pages only if they have as many.
+  void guide() {
+    {
+      const PhaseTimes::Span span(times_, "load");
+      value_.emplace(run_.value->load(group_, pool_, [this] { watch("load the value model"); }));
+    }
+    std::int64_t pages = run_.value_pages;
+    if (group_.tp_size() > 1) pages = group_.broadcast_number(pages, 0);
+    generator_->guide({&*value_, run_.value->params(), pages});
+  }
 
   bool ends(const std::vector<TokenId>& tokens) const {
     const StopRules& rules = run_.rules;
@@ -102,6 +114,7 @@ class Writer final : public GeneratorShard {
   }
 
   const GenerateRun& run_;
+  std::optional<Transformer> value_;         // of the guide
   std::map<std::uint64_t, Record> records_;  // in flight, by source index
 };
 

@@ -15,7 +15,9 @@ struct GenerateRun {
   const StopRules& rules;
   const SamplingParams& sampling;  // the experiment's, with logit_bias by id
   const Constraint* constraint;    // null: texts are free
+  const ValueModel* value;         // null: texts are not guided
   std::int64_t num_pages;          // of the cache, equal on every rank
+  std::int64_t value_pages;        // of the value model's cache, on this rank
 };
 
 // Pages that a generator of this run has: for max_sequences texts of the longest prompt, or as many as fit into the cache's budget,

@@ -18,17 +18,22 @@ class GenerateJob final : public TaskJob {
  public:
   GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs);
 
-  Attributes identity() override { return {{"constraint_sha256", constraint_sha256_}}; }
+  Attributes identity() override;
+  bool awaits_earlier() const override { return value_ && value_->stands_in(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
     return static_cast<std::uint64_t>(num_cache_pages(inputs_.model, inputs_.tp_size, config_, pass_, longest_sample));
   }
+  MemoryParts memory(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
-    return {{"completions", std::to_string(plan.num_samples * config_.n)},
-            {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
-                                        packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
-            {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens)}};
+    std::vector<std::pair<std::string, std::string>> notes = {
+        {"completions", std::to_string(plan.num_samples * config_.n)},
+        {"packed file", fmt::format("at most {} bytes, if every token were the vocabulary's longest",
+                                    packed_bytes(shape(plan), longest_token_bytes(tokenizer_)))},
+        {"most new tokens", std::to_string(plan.num_samples * config_.best_of * config_.max_new_tokens)}};
+    if (value_) notes.emplace_back("guide", value_->words());
+    return notes;
   }
   void work(const ModelRun& run, const PlanNumbers& plan) override;
   bool packs() const override { return true; }
@@ -42,7 +47,8 @@ class GenerateJob final : public TaskJob {
   void add_logit_bias();
   void warn_of_long_texts(const GenerateShape& size) const;
   GenerateShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples, plan.num_tokens, config_.n, config_.max_new_tokens, plan.key_bytes, config_.top_logprobs};
+    return {plan.num_samples, plan.num_tokens,      config_.n,        config_.max_new_tokens,
+            plan.key_bytes,   config_.top_logprobs, value_ != nullptr};
   }
 
   const GenerateConfig config_;  // with limits where it says auto
@@ -54,6 +60,7 @@ class GenerateJob final : public TaskJob {
   SamplingParams sampling_;
   std::string constraint_sha256_ = "none";
   std::shared_ptr<const Constraint> constraint_;  // null: completions are free
+  std::unique_ptr<ValueModel> value_;             // null: no guide
   std::optional<ChatPrompts> chat_;               // where the records hold chats
 };
 
@@ -77,7 +84,29 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
     constraint_sha256_ = constraint_sha256(rule);
     constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
   }
+  if (config_.guide) {
+    value_ = std::make_unique<ValueModel>(
+        *config_.guide, inputs,
+        GuidedTexts{config_.max_prompt_length + config_.max_new_tokens, config_.max_sequences, config_.token_budget});
+  }
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+}
+
+Attributes GenerateJob::identity() {
+  Attributes all = {{"constraint_sha256", constraint_sha256_}};
+  if (!value_) return all;
+  for (auto& attribute : value_->identity(inputs_.context.world, inputs_.context.stop_poll()))
+    all.push_back(std::move(attribute));
+  leave_if_stopped(inputs_.context.world, inputs_.context.stop);
+  return all;
+}
+
+// Two models beside each other; of a multiplier of 0 the second one's weights are never read.
+MemoryParts GenerateJob::memory(const PlanNumbers& plan) const {
+  if (!value_ || value_->params().multiplier == 0) return {};
+  MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
+  for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens)) parts.push_back(std::move(part));
+  return parts;
 }
 
 void GenerateJob::add_stop_tokens(Checkpoint& checkpoint) {
@@ -154,7 +183,9 @@ void GenerateJob::warn_of_long_texts(const GenerateShape& size) const {
 void GenerateJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const GenerateShape size = shape(plan);
   warn_of_long_texts(size);
-  run_generate_units({run, config_, size, tokenizer_, stops_, sampling_, constraint_.get(), run.cache_pages});
+  const std::int64_t value_pages = value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens) : 0;
+  run_generate_units({run, config_, size, tokenizer_, stops_, sampling_, constraint_.get(), value_.get(),
+                      run.cache_pages, value_pages});
 }
 
 class Generate final : public Task {
@@ -162,6 +193,8 @@ class Generate final : public Task {
   explicit Generate(GenerateConfig config)
       : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
+  // A value model's passes are not there for GPUs yet.
+  bool uses_gpus() const override { return !config_.guide; }
   PassShape pass_shape(const PassLimits& device) const override {
     return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
@@ -188,7 +221,7 @@ TaskKind generate_task() {
           [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Generate>(read_generate_config(node, experiment));
           },
-          &kGenerateSchema};
+          &kGenerateSchema, false, true};
 }
 
 }  // namespace magister

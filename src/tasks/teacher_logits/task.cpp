@@ -117,7 +117,7 @@ TaskKind teacher_logits_task() {
           [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<TeacherLogits>(read_teacher_logits_config(node, experiment));
           },
-          &kTeacherLogitsSchema};
+          &kTeacherLogitsSchema, false, true};
 }
 
 }  // namespace magister

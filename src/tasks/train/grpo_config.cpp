@@ -53,12 +53,7 @@ void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, Rew
       node.only_if(reward.verifier.empty(), "is given beside a verifier (a text has one reward); remove one of them");
   std::optional<ConfigNode> section = alone.optional_section("model");
   if (!section) return;
-  reward.model = read_model_source(*section, experiment);
-  if (reward.model->task.empty() || (!reward.model->begins_as.empty() && reward.model->reward_head)) return;
-  section->reject("task",
-                  "no train task of objective reward before this one is named {} (its weights are needed); put that "
-                  "task before this one, or name a folder with path",
-                  printable(reward.model->task));
+  reward.model = read_reward_model(*section, experiment);
 }
 
 void read_reward(ConfigNode node, bool applies, const ExperimentConfig& experiment, RewardConfig& reward) {

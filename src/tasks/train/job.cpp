@@ -183,6 +183,7 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     write_model_folder(folder(), origin(), layout_, weights, pad_token());
   }
   std::vector<EvaluationRow> evaluations;
+  evaluations.reserve(curves.evaluations.size());
   for (std::uint64_t i = 0; i < curves.evaluations.size(); ++i)
     evaluations.push_back({step_of_evaluation(i, config_.evaluate->every, curves.step), curves.evaluations[i]});
   write_train_results(path, root, rows, config_.objective(), evaluations);

@@ -10,13 +10,13 @@ namespace magister {
 
 // A whole number of f32 is exact up to 2^24: tokens and texts are kept in two parts.
 std::vector<float> PolicyCurve::numbers() const {
-  constexpr std::uint64_t kPart = 1 << 20;
+  constexpr std::uint64_t kPart = std::uint64_t{1} << 20;
   return {reward,
           reward_std,
           kl,
           clip_ratio,
           truncated,
-          static_cast<float>(tokens / kPart),
+          static_cast<float>(tokens >> 20),
           static_cast<float>(tokens % kPart),
           static_cast<float>(texts)};
 }

@@ -54,6 +54,7 @@ std::optional<std::vector<RolloutText>> RolloutWriter::write(std::uint64_t step,
   if (world_.max(std::uint64_t{stopped ? 1u : 0u}) != 0) return std::nullopt;
   std::vector<RolloutText> all = gathered_texts(texts, prompts);
   std::vector<double> of_all;
+  of_all.reserve(all.size());
   for (const RolloutText& text : all) of_all.push_back(text.reward);
   const std::vector<double> advantages = group_advantages(of_all, config_.grpo.num_generations, config_.grpo.scale);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].advantage = advantages[i];

@@ -59,7 +59,7 @@ TaskKind train_task() {
           [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
             return std::make_unique<Train>(read_train_config(node, experiment));
           },
-          &kTrainSchema, true};
+          &kTrainSchema, true, true};
 }
 
 }  // namespace magister

@@ -225,6 +225,7 @@ Value Renderer::filtered(const Expression& expression, const ScopePtr& scope, co
   const Expression* inner = expression.parts[0].get();
   Value input;
   if (inner == nullptr) {
+    MAGISTER_CHECK(body != nullptr, ExitCode::kInternal, "a chain of filters has no input (the parser made it so)");
     input = *body;
   } else {
     may_be_absent_ = inner->kind != ExpressionKind::kFilter && asks_for_existence(expression);

@@ -1,0 +1,49 @@
+// Value-guided decoding: the reference model's best tokens are appended to the text, a value model says what each of them is worth, and the
+// logits become logit + f(z). Sources: Q# (arXiv 2502.20548) and PITA (arXiv 2507.20067); the multiplier is 1 / eta of the first.
+// Legend: V vocabulary, C candidates, L numbers of the value model's head.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "magister/core/types.h"
+
+namespace magister {
+
+class Transformer;
+
+enum class GuideForm : std::uint8_t {
+  kLogit,        // multiplier * z: z is a logit, as of a preference or reward model
+  kBernoulli,    // ln(1 - p + p exp(multiplier)), p = sigmoid(z): of a reward that is 0 or 1 with probability p
+  kExpectation,  // multiplier * z: z is the expected reward itself
+  kHistogram     // ln sum_i softmax(z)_i exp(multiplier * a_i): rewards a_i = i / (L - 1) in [0, 1]
+};
+
+struct GuideParams {
+  GuideForm form = GuideForm::kLogit;
+  double multiplier = 4;         // finite, not negative; 0: texts are the reference's, and no value model is asked
+  std::int64_t candidates = 20;  // 1 to V
+};
+
+// What is added to a token's logit, nats: f(z). values_L: one number, of kHistogram two at least. Not finite where they are not. Local, pure.
+double guide_offset(const GuideParams& params, std::span<const float> values_L);
+
+// A token of a row and what is added to its logit.
+struct GuidedToken {
+  TokenId id = -1;
+  double offset = 0;
+};
+
+// KL(guided || reference) of one row, nats, 0 or more: the reference is the softmax of logits_V over the whole vocabulary, the guided
+// distribution is proportional to it times exp(offset) on these tokens and 0 elsewhere. Local, pure.
+double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens);
+
+// The value model of a generator, and the pages of its cache.
+struct GuideSetup {
+  Transformer* value_model = nullptr;  // with a head of labels; of the generator's own group; outlives the generator
+  GuideParams params;
+  std::int64_t num_pages = 0;  // the same on every shard; prefix and candidates of one text must fit
+};
+
+}  // namespace magister

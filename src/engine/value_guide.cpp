@@ -1,0 +1,239 @@
+// A pass in two halves where a text is new: its tokens, then the candidates of all. From the second token on the first half is empty.
+#include "engine/value_guide.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "magister/core/error.h"
+
+namespace magister {
+namespace {
+
+constexpr std::int64_t kPageTokens = KvPages::kSlots;
+
+std::int64_t guide_pages(std::int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
+
+std::int64_t checked_pages(const GuideSetup& setup, const ModelConfig& reference) {
+  MAGISTER_ASSERT(setup.value_model != nullptr);
+  const ModelConfig& value = setup.value_model->config();
+  const GuideParams& params = setup.params;
+  MAGISTER_CHECK(setup.value_model->queue() == nullptr, ExitCode::kConfig,
+                 "the guide runs on CPUs (its passes are not there for GPUs yet); set layout.devices: cpu");
+  MAGISTER_CHECK(value.is_classifier() && !value.encoder, ExitCode::kConfig,
+                 "the guide's value model is {} (it must be a decoder with a head of labels); name a reward model",
+                 value.encoder ? "an encoder" : "a language model");
+  const bool fits = (params.form == GuideForm::kHistogram) == (value.labels.size() > 1);
+  MAGISTER_CHECK(fits, ExitCode::kConfig,
+                 "the guide's value model gives {} numbers (form histogram reads two or more, the others one); choose "
+                 "another form or model",
+                 value.labels.size());
+  MAGISTER_CHECK(
+      value.vocab_size == reference.vocab_size, ExitCode::kConfig,
+      "the guide's value model has a vocabulary of {}, the reference one of {} (its tokens would be others); "
+      "name a value model of the same family",
+      value.vocab_size, reference.vocab_size);
+  MAGISTER_CHECK(params.candidates >= 1 && params.candidates <= reference.vocab_size, ExitCode::kConfig,
+                 "the guide has {} candidates (the vocabulary has {} entries); choose 1 to {}", params.candidates,
+                 reference.vocab_size, reference.vocab_size);
+  MAGISTER_CHECK(std::isfinite(params.multiplier) && params.multiplier >= 0, ExitCode::kConfig,
+                 "the guide's multiplier is {} (it must be a number, 0 or more); choose one", params.multiplier);
+  return setup.num_pages;
+}
+
+}  // namespace
+
+ValueGuide::ValueGuide(const GuideSetup& setup, const ModelConfig& reference, std::int64_t token_budget)
+    : model_(*setup.value_model),
+      params_(setup.params),
+      token_budget_(std::max(token_budget, setup.params.candidates)),
+      pool_(checked_pages(setup, reference)),
+      cache_(model_.make_cache(setup.num_pages)) {}
+
+void ValueGuide::check_fits(std::uint64_t record, std::int64_t length) const {
+  const std::int64_t needed = guide_pages(length) + params_.candidates;
+  MAGISTER_CHECK(
+      needed <= pool_.num_pages(), ExitCode::kData,
+      "record {}: a prompt and its text of {} tokens need {} pages of the value model's {} with {} candidates "
+      "(they would never fit); give the cache more memory or ask for fewer tokens or candidates",
+      record, length, needed, pool_.num_pages(), params_.candidates);
+}
+
+void ValueGuide::free_pages(Held& held) {
+  for (const std::int32_t page : held.pages) pool_.free(page);
+  for (const std::int32_t page : held.candidates) pool_.free(page);
+  held = {};
+}
+
+void ValueGuide::release(const Sequence& sequence) {
+  const auto found = held_.find(key_of(sequence));
+  if (found == held_.end()) return;
+  free_pages(found->second);
+  held_.erase(found);
+}
+
+// The last text that is not asked now loses its pages, and is computed again when it is.
+bool ValueGuide::give_up_another(std::span<const Asked> asked, const Asked& next) {
+  for (auto other = held_.rbegin(); other != held_.rend(); ++other) {
+    const Key key = other->first;
+    const bool needed = key == key_of(*next.sequence) || std::any_of(asked.begin(), asked.end(), [&](const Asked& one) {
+                          return key == key_of(*one.sequence);
+                        });
+    if (needed || other->second.pages.empty()) continue;
+    free_pages(other->second);
+    return true;
+  }
+  return false;
+}
+
+void ValueGuide::find_shared_pages(Held& held, std::span<const TokenId> tokens) {
+  while (held.computed % kPageTokens == 0 && held.computed + kPageTokens <= static_cast<std::int64_t>(tokens.size())) {
+    const auto found =
+        pool_.find_cached(held.prefix, tokens.subspan(static_cast<std::size_t>(held.computed), kPageTokens));
+    if (!found) return;
+    held.pages.push_back(found->page);
+    held.prefix = found->prefix;
+    held.computed += kPageTokens;
+    ++held.prefix_pages;
+  }
+}
+
+// Pages that this pass fills can be shared at once: within a layer all keys are written before any is read.
+void ValueGuide::share_full_pages(Held& held, std::span<const TokenId> tokens) {
+  for (; (held.prefix_pages + 1) * kPageTokens <= static_cast<std::int64_t>(tokens.size()); ++held.prefix_pages) {
+    const auto first = static_cast<std::size_t>(held.prefix_pages * kPageTokens);
+    held.prefix = pool_.cache(held.pages[static_cast<std::size_t>(held.prefix_pages)], held.prefix,
+                              tokens.subspan(first, kPageTokens));
+  }
+}
+
+// Pages for the text of `next` and its candidates beside those of the ones before it; false: there are none.
+bool ValueGuide::reserve(std::span<const Asked> asked, const Asked& next) {
+  Held& held = held_[key_of(*next.sequence)];
+  const std::span<const TokenId> tokens(next.sequence->tokens);
+  if (held.pages.empty()) find_shared_pages(held, tokens);
+  const auto wanted = guide_pages(next.sequence->num_tokens()), there = static_cast<std::int64_t>(held.pages.size());
+  const std::int64_t needed = wanted - there + static_cast<std::int64_t>(next.tokens.size());
+  while (needed > pool_.num_available()) {
+    if (!give_up_another(asked, next)) return false;
+  }
+  for (std::int64_t i = there; i < wanted; ++i) held.pages.push_back(*pool_.allocate());
+  share_full_pages(held, tokens);
+  for (std::size_t i = 0; i < next.tokens.size(); ++i) held.candidates.push_back(*pool_.allocate());
+  return true;
+}
+
+std::size_t ValueGuide::rescore(std::span<Asked> asked) {
+  std::int64_t rows = 0;
+  std::size_t count = 0;
+  for (; count < asked.size(); ++count) {
+    rows += static_cast<std::int64_t>(asked[count].tokens.size());
+    if (count > 0 && rows > token_budget_) break;
+    if (!reserve(asked.first(count), asked[count])) break;
+  }
+  MAGISTER_ASSERT(count > 0);  // check_fits()
+  compute_texts(asked.first(count));
+  compute_candidates(asked.first(count));
+  return count;
+}
+
+// In pieces that fill the budget: what was drawn since the last time is none, a new or displaced text is whole.
+void ValueGuide::compute_texts(std::span<const Asked> asked) {
+  std::vector<Piece> pieces;
+  std::int64_t budget = token_budget_;
+  for (const Asked& one : asked) {
+    Held& held = held_.at(key_of(*one.sequence));
+    const std::span<const TokenId> all(one.sequence->tokens);
+    for (auto first = static_cast<std::size_t>(held.computed); first < all.size();) {
+      const std::size_t count = std::min(all.size() - first, static_cast<std::size_t>(budget));
+      pieces.push_back({&held, all.subspan(first, count)});
+      first += count;
+      budget -= static_cast<std::int64_t>(count);
+      if (budget > 0) continue;
+      compute(pieces);
+      pieces.clear();
+      budget = token_budget_;
+    }
+  }
+  compute(pieces);
+}
+
+void ValueGuide::compute(const std::vector<Piece>& pieces) {
+  if (pieces.empty()) return;
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::int64_t> past;
+  std::vector<BlockTable> slots;
+  for (const Piece& piece : pieces) {
+    tokens.emplace_back(piece.tokens.begin(), piece.tokens.end());
+    past.push_back(piece.held->computed);
+    slots.push_back({piece.held->pages.data(), 0});
+    piece.held->computed += static_cast<std::int64_t>(piece.tokens.size());
+    computed_tokens_ += piece.tokens.size();
+  }
+  model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
+}
+
+void ValueGuide::compute_candidates(std::span<Asked> asked) {
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::vector<std::int32_t>> tables;
+  std::vector<std::int64_t> past, copy_from, copy_to;
+  for (const Asked& one : asked) {
+    const Held& held = held_.at(key_of(*one.sequence));
+    const bool inside = held.computed % kPageTokens != 0;  // of the last page, which each candidate then goes on in
+    for (std::size_t i = 0; i < one.tokens.size(); ++i) {
+      tokens.push_back({one.tokens[i].id});
+      past.push_back(held.computed);
+      std::vector<std::int32_t>& table = tables.emplace_back(held.pages);
+      if (inside) {
+        copy_from.push_back(table.back());
+        copy_to.push_back(held.candidates[i]);
+        table.pop_back();
+      }
+      table.push_back(held.candidates[i]);
+    }
+  }
+  // A layer a thread: on one, this was a tenth of a step of 32 texts with 20 candidates.
+  model_.pool().run(static_cast<std::int64_t>(cache_.layers.size()), [&](std::int64_t layer, int) {
+    KvPages& pages = cache_.layers[static_cast<std::size_t>(layer)];
+    for (std::size_t i = 0; i < copy_from.size(); ++i) pages.copy_page(copy_from[i], copy_to[i]);
+  });
+  std::vector<BlockTable> slots;
+  slots.reserve(tables.size());
+  for (const auto& table : tables) slots.push_back({table.data(), 0});
+  computed_tokens_ += tokens.size();
+  const at::Tensor values_RL =
+      model_.logits(model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_)).to(at::kFloat).contiguous();
+  const auto L = static_cast<std::size_t>(values_RL.size(1));
+  const float* row = values_RL.const_data_ptr<float>();
+  for (Asked& one : asked) {
+    for (GuidedToken& token : one.tokens) {
+      token.offset = guide_offset(params_, {row, L});
+      MAGISTER_CHECK(
+          std::isfinite(token.offset), ExitCode::kData,
+          "record {}, text {}: the value model's number for token {} after {} is not finite (no token can be "
+          "chosen by it); check its weights",
+          one.sequence->request.record, one.sequence->request.sample, token.id, one.sequence->num_tokens());
+      row += L;
+    }
+  }
+}
+
+void ValueGuide::keep(const Asked& asked) {
+  Held& held = held_.at(key_of(*asked.sequence));
+  const auto chosen = std::find_if(asked.tokens.begin(), asked.tokens.end(),
+                                   [&](const GuidedToken& token) { return token.id == asked.sequence->tokens.back(); });
+  MAGISTER_ASSERT(chosen != asked.tokens.end());
+  const auto place = static_cast<std::size_t>(chosen - asked.tokens.begin());
+  if (held.computed % kPageTokens != 0) {
+    pool_.free(held.pages.back());
+    held.pages.pop_back();
+  }
+  held.pages.push_back(held.candidates[place]);
+  for (std::size_t i = 0; i < held.candidates.size(); ++i)
+    if (i != place) pool_.free(held.candidates[i]);
+  held.candidates.clear();
+  ++held.computed;
+}
+
+}  // namespace magister

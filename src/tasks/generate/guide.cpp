@@ -1,0 +1,129 @@
+// See guide.h.
+#include "tasks/generate/guide.h"
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+#include "magister/model/partition.h"
+#include "magister/model/rope.h"
+#include "magister/run/earlier_tasks.h"
+#include "magister/run/generator_shard.h"
+
+namespace magister {
+namespace {
+
+constexpr const char* kForms[] = {"logit", "bernoulli", "expectation", "histogram"};
+
+GuideForm form_of(const std::string& name) {
+  return static_cast<GuideForm>(std::find(std::begin(kForms), std::end(kForms), name) - std::begin(kForms));
+}
+
+ModelSection opened_section(const ModelSection& section, const RunContext& context, bool& stands_in) {
+  ModelSection opened = model_by_now(section, context, stands_in);
+  opened.dtype = "f32";
+  return opened;
+}
+
+}  // namespace
+
+std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& experiment) {
+  std::optional<ConfigNode> section = node.optional_section("guide");
+  if (!section) return std::nullopt;
+  GuideConfig config;
+  ConfigNode model = section->section("model");
+  config.model = read_reward_model(model, experiment);
+  config.params.multiplier = section->number("multiplier", 4.0, 0.0, 1e6);
+  config.params.candidates = section->integer("candidates", 20, 1, 1 << 24);
+  config.params.form = form_of(section->choice("form", {std::begin(kForms), std::end(kForms)}, kForms[0]));
+  config.model_place = section->place("model");
+  config.form_place = section->place("form");
+  config.candidates_place = section->place("candidates");
+  section->also_called("multiplier", {"eta", "guidance_scale", "beta"});
+  section->also_called("candidates", {"top_k", "topk"});
+  section->also_called("model", {"value_model", "value", "path"});
+  return config;
+}
+
+ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts)
+    : config_(config),
+      texts_(texts),
+      tp_size_(inputs.tp_size),
+      checkpoint_(opened_section(config.model, inputs.context, stands_in_)) {
+  check(inputs);
+  model_ = open_model(inputs.context.world, checkpoint_, std::nullopt);
+  model_.shards_on_host = inputs.model.shards_on_host;
+}
+
+void ValueModel::check(const TaskInputs& inputs) {
+  const ModelConfig &value = checkpoint_.config(), &reference = inputs.checkpoint.config();
+  const std::string path = printable(checkpoint_.path(), 4096);
+  MAGISTER_CHECK(value.is_classifier() && !value.encoder, ExitCode::kConfig,
+                 "{}: {} is {} (a value model is a decoder with a head of labels, as `objective: reward` writes it); "
+                 "name such a folder",
+                 config_.model_place, path, value.encoder ? "an encoder" : "a language model without such a head");
+  const bool histogram = config_.params.form == GuideForm::kHistogram;
+  MAGISTER_CHECK(histogram == (value.labels.size() > 1), ExitCode::kConfig,
+                 "{} is {}, and {} gives {} number{} a text ({}); choose another form, or another value model",
+                 config_.form_place, kForms[static_cast<std::size_t>(config_.params.form)], path, value.labels.size(),
+                 value.labels.size() == 1 ? "" : "s",
+                 histogram ? "a histogram has two or more" : "this form reads one");
+  MAGISTER_CHECK(value.vocab_size == reference.vocab_size, ExitCode::kConfig,
+                 "{}: {} has a vocabulary of {}, and {} one of {} (a token would be another one); name a value model "
+                 "with the reference's vocabulary",
+                 config_.model_place, path, value.vocab_size, printable(inputs.checkpoint.path(), 4096),
+                 reference.vocab_size);
+  MAGISTER_CHECK(checkpoint_.tokenizer().sha256() == inputs.checkpoint.tokenizer().sha256(), ExitCode::kConfig,
+                 "{}: {} has another tokenizer than {} (its tokens mean other texts); name a value model with the "
+                 "reference's tokenizer",
+                 config_.model_place, path, printable(inputs.checkpoint.path(), 4096));
+  MAGISTER_CHECK(config_.params.candidates <= reference.vocab_size, ExitCode::kConfig,
+                 "{} is {} (the vocabulary has {} entries); lower it", config_.candidates_place,
+                 config_.params.candidates, reference.vocab_size);
+  const std::int64_t positions =
+      std::min(positions_of_shared_rope(value),
+               value.max_position_embeddings > 0 ? value.max_position_embeddings : positions_of_shared_rope(value));
+  MAGISTER_CHECK(
+      texts_.longest <= static_cast<std::uint64_t>(positions), ExitCode::kConfig,
+      "{}: {} holds {} positions in its cache, and max_prompt_length and max_new_tokens are {} together (what "
+      "it says of longer texts would be meaningless); lower one of them",
+      config_.model_place, path, positions, texts_.longest);
+  for (int shard = 0; shard < tp_size_; ++shard)
+    partition_for(value, shard, tp_size_);  // refuses what cannot be divided
+}
+
+Attributes ValueModel::identity(const Communicator& world, const StopPoll& poll) const {
+  Attributes attributes;
+  for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("guide_" + name, value);
+  return attributes;
+}
+
+PassShape ValueModel::pass() const {
+  const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
+  return {std::max(texts_.token_budget, candidates), texts_.longest, 0};
+}
+
+std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
+  const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
+  const std::uint64_t rows = std::min(texts_.max_sequences * candidates, pass().tokens);
+  return pages_of_texts(model_, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
+}
+
+MemoryParts ValueModel::memory(std::uint64_t longest) const {
+  MemoryParts parts = model_.device_memory(tp_size_, pass(), static_cast<std::uint64_t>(num_pages(longest)));
+  for (auto& part : parts) part.first = "value model: " + part.first;
+  return parts;
+}
+
+std::string ValueModel::words() const {
+  return fmt::format("{}, {:.1f} M parameters: {} candidates, {}, multiplier {}", checkpoint_.config().family,
+                     static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, config_.params.candidates,
+                     kForms[static_cast<std::size_t>(config_.params.form)], config_.params.multiplier);
+}
+
+Transformer ValueModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
+  Transformer model = model_.load(group, pool, hook);
+  model.self_test();
+  return model;
+}
+
+}  // namespace magister

@@ -1,0 +1,67 @@
+// The key `guide` of a task that writes: a value model says what each of the reference's best tokens is worth. Legend: V vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "magister/core/config.h"
+#include "magister/engine/guide.h"
+#include "magister/model/transformer.h"
+#include "magister/run/checkpoint.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/open_model.h"
+#include "magister/run/task.h"
+
+namespace magister {
+
+struct GuideConfig {
+  ModelSection model;  // in f32
+  GuideParams params;
+  std::string model_place, form_place, candidates_place;  // file:line:column and key
+};
+
+// The section `guide` of a task, absent without one.
+std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& experiment);
+
+// Sizes of the texts that are guided, equal on every rank.
+struct GuidedTexts {
+  std::uint64_t longest = 0;        // tokens, prompt and text
+  std::uint64_t max_sequences = 0;  // at once
+  std::uint64_t token_budget = 0;   // of a pass
+};
+
+// The value model's files, opened and held against the reference: the same tokenizer and vocabulary, a decoder with a head of labels that
+// the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from stands in.
+class ValueModel {
+ public:
+  // config is kept by reference. Throws Error(kConfig) naming the key. Collective over the world.
+  ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts);
+
+  const GuideParams& params() const { return config_.params; }
+  bool stands_in() const { return stands_in_; }
+  // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
+  Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.
+  std::int64_t num_pages(std::uint64_t longest) const;
+  // Of a device, by part, with a cache for texts of `longest` tokens.
+  MemoryParts memory(std::uint64_t longest) const;
+  // "llama, 0.1 M parameters: 20 candidates, logit, multiplier 4".
+  std::string words() const;
+  // This shard's weights, self-tested. Local.
+  Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const;
+
+ private:
+  void check(const TaskInputs& inputs);
+  PassShape pass() const;
+
+  const GuideConfig& config_;
+  GuidedTexts texts_;
+  int tp_size_;
+  bool stands_in_ = false;
+  Checkpoint checkpoint_;
+  OpenModel model_;
+};
+
+}  // namespace magister
