@@ -52,7 +52,6 @@ void replace(Value& scalar, const Variables& variables) {
   for (std::size_t at = 0; at < scalar.scalar.size();) {
     const std::size_t begin = std::min(scalar.scalar.find('{', at), scalar.scalar.size());
     out.append(scalar.scalar, at, begin - at);
-    at = begin;
     if (begin == scalar.scalar.size()) break;
     const std::optional<Found> found = variable_at(scalar.scalar, begin, variables);
     if (found && begin == 0 && found->end == scalar.scalar.size()) scalar.quoted = found->variable->quoted;

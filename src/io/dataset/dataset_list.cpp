@@ -135,9 +135,9 @@ bool is_data_file(const std::string& name) {
 }
 
 std::string format_name(const DataFile& file) {
-  const auto* const found =
-      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& kind) { return kind.second == file.kind; });
-  MAGISTER_ASSERT(found != std::end(kKinds));
+  // Every kind has its row.
+  const auto* found = std::begin(kKinds);
+  while (found + 1 != std::end(kKinds) && found->second != file.kind) ++found;
   const char* const packed = file.compression == Compression::kGzip   ? ".gz"
                              : file.compression == Compression::kZstd ? ".zst"
                                                                       : "";

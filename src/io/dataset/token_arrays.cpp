@@ -78,7 +78,10 @@ class Array {
     double pieces = 1;
     hsize_t found = H5Dget_storage_size(data_.get()) > 0 ? 1 : 0;
     if (const std::vector<hsize_t> chunk = chunk_of(made); !chunk.empty()) {
-      for (std::size_t i = 0; i < chunk.size(); ++i) pieces *= static_cast<double>((extent_[i] - 1) / chunk[i] + 1);
+      for (std::size_t i = 0; i < chunk.size(); ++i) {
+        const hsize_t along = (extent_[i] - 1) / chunk[i] + 1;
+        pieces *= static_cast<double>(along);
+      }
       MAGISTER_READ_HDF5(H5Dget_num_chunks(data_.get(), space, &found), path_);
     }
     MAGISTER_CHECK(static_cast<double>(found) >= pieces, ExitCode::kData,

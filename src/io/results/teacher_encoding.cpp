@@ -128,7 +128,7 @@ PackedColumns::PackedColumns(const ResultsReader& file) {
 void PackedColumns::unpack(const std::string& path, std::span<const std::byte> bytes,
                            std::vector<std::int32_t>& ids) const {
   const std::uint64_t ids_a_row = count(path), row_bytes = packed_bytes(ids_a_row, encoding_.bits);
-  MAGISTER_ASSERT(row_bytes > 0);
+  if (row_bytes == 0) return ids.clear();
   ids.resize(bytes.size() / row_bytes * ids_a_row);
   for (std::uint64_t r = 0; r < bytes.size() / row_bytes; ++r) {
     unpack_ids(bytes.subspan(r * row_bytes, row_bytes), encoding_.bits,
