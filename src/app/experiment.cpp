@@ -90,6 +90,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
                   printable(task->name()), first->second, printable(task->name()));
     }
     tasks_.push_back(std::move(task));
+    own_seed_.push_back(node.has("seed"));
     nodes.push_back(node);
   }
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
@@ -117,7 +118,8 @@ std::string Experiment::resolved_yaml_of_task(std::size_t task_index) const {
 std::string Experiment::config_yaml_of_task(std::size_t task_index) const {
   const std::string own = fmt::format("tasks.{}", task_index);
   return document_->resolved_yaml([&](const std::string& path) {
-    return belongs_to_task(path, task_index) && path != "name" && path != own + ".name" && path != own + ".slice";
+    return belongs_to_task(path, task_index) && !(path == "seed" && own_seed_[task_index]) && path != "name" &&
+           path != own + ".name" && path != own + ".slice";
   });
 }
 

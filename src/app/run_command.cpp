@@ -214,6 +214,8 @@ std::string plan_text(const Task& task, const std::string& results_path, const P
   const auto line = [&](std::string_view name, const std::string& value) {
     out += fmt::format("  {:<18} {}\n", name, value);
   };
+  if (const std::vector<std::string> needs = task.needs(); !needs.empty())
+    line("needs", fmt::format("{}", fmt::join(needs, ", ")));
   line("model", report.model);
   line("groups", fmt::format("{}, each of {}", report.num_groups, format_count(report.tp_size, "device")));
   std::string parts;

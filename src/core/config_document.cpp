@@ -185,6 +185,11 @@ void ConfigDocument::finish() const {
   if (shared_->tree != nullptr) find_unknown(*shared_->tree, "", shared_->rules, faults);
   if (faults.empty()) return;
   std::stable_sort(faults.begin(), faults.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
+  // A fault of a repeated entry is each copy's: the first stands for all.
+  const auto same = [](const ConfigFault& a, const ConfigFault& b) {
+    return a.position.argument == 0 && a.position == b.position && a.message == b.message;
+  };
+  faults.erase(std::unique(faults.begin(), faults.end(), same), faults.end());
   std::string all;
   for (std::size_t i = 0; i < std::min(faults.size(), kMaxFaultsShown); ++i) {
     const ConfigFault& fault = faults[i];

@@ -53,6 +53,11 @@ void replace(Value& scalar, const Variables& variables) {
     const std::size_t begin = std::min(scalar.scalar.find('{', at), scalar.scalar.size());
     out.append(scalar.scalar, at, begin - at);
     if (begin == scalar.scalar.size()) break;
+    if (scalar.scalar.compare(begin, 2, "{{") == 0) {  // a template's
+      out += "{{";
+      at = begin + 2;
+      continue;
+    }
     const std::optional<Found> found = variable_at(scalar.scalar, begin, variables);
     if (found && begin == 0 && found->end == scalar.scalar.size()) scalar.quoted = found->variable->quoted;
     out += found ? found->text : "{";
@@ -91,7 +96,9 @@ class Expansion {
         if (!add_group(*items[i], at, variables, out)) return false;
         continue;
       }
-      if (!variables.empty() && !has_own_name(*items[i], at, variables)) continue;
+      if (!variables.empty() && !(has_own_name(*items[i], at, variables) && has_known_names(*items[i], at, variables) &&
+                                  differs(*items[i], at, variables)))
+        continue;
       if (!variables.empty() && out.size() >= kMostEntries) {
         fault(*items[i], at,
               fmt::format("more than {} {} when all is repeated (each opens its data before the first "
@@ -131,9 +138,11 @@ class Expansion {
     }
     std::vector<Variables> all = rounds != nullptr ? of_rounds(*rounds, path + ".rounds", variables)
                                                    : of_matrix(*matrix, path + ".matrix", variables);
+    const std::size_t num_faults = shared_.faults.size();
     for (Variables& own : all) {
       own.insert(own.begin(), variables.begin(), variables.end());
       if (!add(entries->items, path + "." + list_, own, out)) return false;
+      if (shared_.faults.size() > num_faults) return true;  // the next copies have the same
     }
     return true;
   }
@@ -271,6 +280,70 @@ class Expansion {
       return false;
     }
     return true;
+  }
+
+  // What begins as a variable does and is none would stand in every copy as it is.
+  bool has_known_names(const Value& value, const std::string& path, const Variables& variables) {
+    bool good = true;
+    for (const auto& [name, member] : value.members)
+      good &= has_known_names(*member, path + "." + printable(name, 60), variables);
+    for (std::size_t i = 0; i < value.items.size(); ++i)
+      good &= has_known_names(*value.items[i], fmt::format("{}.{}", path, i), variables);
+    const std::string unknown = value.kind == Kind::kScalar ? unknown_in(value.scalar, variables) : "";
+    if (unknown.empty()) return good;
+    std::vector<std::string> known;
+    for (const Variable& variable : variables)
+      known.push_back("{" + variable.name + (variable.round > 0 ? "}, {round-1}, {round+1}" : "}"));
+    fault(value, path,
+          fmt::format("{} is no variable of this group (it would stand there as it is; known here: {}); "
+                      "write one of them, or give the variable another name",
+                      printable(unknown, 60), join_names(known)));
+    return false;
+  }
+
+  // "{m.pth}" where m is known and m.pth is not; "" where there is none.
+  static std::string unknown_in(const std::string& text, const Variables& variables) {
+    for (std::size_t begin = text.find('{'); begin != std::string::npos; begin = text.find('{', begin + 1)) {
+      if (text.compare(begin, 2, "{{") == 0) {
+        ++begin;
+        continue;
+      }
+      const std::size_t end = text.find('}', begin), first = text.find_first_not_of(' ', begin + 1);
+      if (end == std::string::npos || variable_at(text, begin, variables)) continue;
+      const std::size_t last = std::min(
+          text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", first), end);
+      const std::string head = first < last ? text.substr(first, last - first) : "";
+      if (std::any_of(variables.begin(), variables.end(), [&](const Variable& v) { return v.of == head; }))
+        return text.substr(begin, end + 1 - begin);
+    }
+    return "";
+  }
+
+  // Copies that differ in their names alone would compute the same.
+  bool differs(const Value& entry, const std::string& path, const Variables& variables) {
+    for (const Variable& variable : variables) {
+      const bool stands = std::any_of(entry.members.begin(), entry.members.end(), [&](const auto& member) {
+        return member.first != "name" && has_variable(*member.second, variable.of, variables);
+      });
+      if (stands) continue;
+      fault(entry, path,
+            fmt::format("{{{}}} stands in the name alone (the copies would compute the same); take it out "
+                        "of the group, or use {{{}}} in another value",
+                        variable.name, variable.name));
+      return false;
+    }
+    return true;
+  }
+
+  static bool has_variable(const Value& value, const std::string& of, const Variables& variables) {
+    for (std::size_t at = value.scalar.find('{'); at != std::string::npos; at = value.scalar.find('{', at + 1)) {
+      const std::optional<Found> found = variable_at(value.scalar, at, variables);
+      if (found && found->variable->of == of) return true;
+    }
+    const auto inside = [&](const Value& other) { return has_variable(other, of, variables); };
+    return std::any_of(value.members.begin(), value.members.end(),
+                       [&](const auto& one) { return inside(*one.second); }) ||
+           std::any_of(value.items.begin(), value.items.end(), [&](const auto& one) { return inside(*one); });
   }
 
   ConfigNode::Shared& shared_;

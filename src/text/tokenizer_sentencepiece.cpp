@@ -171,12 +171,11 @@ void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& 
   std::vector<std::pair<std::string, TokenId>> tokens, frozen;
   std::vector<float> scores;
   std::vector<UnigramToken> entries;
-  float lowest = 0, highest = 0;
+  float lowest = 0;
   bool any = false;
   for (const SentencePiece& piece : file.pieces) {
     if (piece.type != PieceType::kNormal) continue;
     lowest = any ? std::min(lowest, piece.score) : piece.score;
-    highest = any ? std::max(highest, piece.score) : piece.score;
     any = true;
   }
   for (std::size_t i = 0; i < file.pieces.size(); ++i) {
@@ -190,8 +189,9 @@ void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& 
     if (piece.type != PieceType::kNormal && !user) continue;
     tokens.emplace_back(piece.text, id);
     scores.push_back(piece.score);
-    const double preferred = static_cast<float>(piece.text.size()) * highest - 0.1;
-    entries.push_back({piece.text, id, user ? preferred : static_cast<double>(piece.score)});
+    // A user-defined piece costs nothing, and the longer one wins (SentencePiece since 0.2.2; before it cost 0.1).
+    const auto preferred = static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
+    entries.push_back({piece.text, id, user ? preferred : piece.score});
   }
   if (bpe) {
     ScoreBpe::Rules rules;

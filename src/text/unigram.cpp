@@ -1,6 +1,7 @@
 #include "text/unigram.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "magister/core/error.h"
 #include "text/unicode.h"
@@ -83,6 +84,7 @@ void Unigram::give_unknown(std::string_view text, std::vector<TokenId>& ids) con
 
 void Unigram::encode_word(std::string_view piece, std::vector<TokenId>& ids) const {
   constexpr std::int32_t kNone = -2, kUnknown = -1;
+  constexpr double kMostScore = 100'000;
   struct Best {
     double score = 0;
     std::uint32_t begin = 0;
@@ -92,12 +94,20 @@ void Unigram::encode_word(std::string_view piece, std::vector<TokenId>& ids) con
   const auto rounded = [&](double a) {
     return rules_.single_precision ? static_cast<double>(static_cast<float>(a)) : a;
   };
+  std::size_t reached = 0;  // the last end of a piece so far
+  const auto begin_again = [&](std::size_t at) {
+    for (std::size_t i = reached; i > at; --i)
+      if (best[i].token != kNone) best[i].score = rounded(best[i].score - best[at].score);
+    best[at].score = 0;
+  };
   for (std::size_t at = 0; at < piece.size();) {
     const std::size_t length = code_point_at(piece, at).bytes;
+    if (rules_.single_precision && std::abs(best[at].score) > kMostScore) begin_again(at);
     const double here = best[at].score;
     bool whole_character = false;
     const auto offer = [&](std::size_t bytes, std::int32_t token, double score) {
       Best& end = best[at + bytes];
+      reached = std::max(reached, at + bytes);
       score = rounded(score);
       if (end.token == kNone || score > end.score) end = {score, static_cast<std::uint32_t>(at), token};
     };

@@ -52,7 +52,8 @@ class Unigram final : public TokenModel {
     TokenId unknown = -1;  // -1: a text with unknown characters is refused
     double unknown_score = 0;
     // Sums of scores are float, as in SentencePiece since 0.2.2 (up to 0.2.1 sums were compared as double before they were rounded, which
-    // decides between equal pieces in another order), otherwise double.
+    // decides between equal pieces in another order), and beyond 100,000 begin again, as there, so that long texts lose no digits. Otherwise
+    // double.
     bool single_precision = false;
     bool byte_fallback = false;
     bool look_up_fused = true;            // unknown characters side by side are looked up together (the reference)

@@ -109,9 +109,9 @@ std::optional<std::string> Verifier::Regex::find(std::string_view text, bool las
 
 namespace {
 
-// "-$1,234.50" -> "-1234.5": what is no such number stays as it is.
+// "-$1,234.50" -> "-1234.5", "$5$." -> "5": what is no such number stays as it is.
 std::string number_form(std::string_view text) {
-  while (!text.empty() && (text.back() == '.' || text.back() == ',')) text.remove_suffix(1);
+  while (!text.empty() && (text.back() == '.' || text.back() == ',' || text.back() == '$')) text.remove_suffix(1);
   std::string_view rest = text;
   std::string out;
   const auto take = [&rest](char c) {
@@ -149,7 +149,28 @@ std::string latex_form(std::string_view text) {
   std::optional<std::string> form = strip_latex(text);
   return form ? std::move(*form) : "!" + std::string(text);
 }
-std::string auto_form(std::string_view text) { return latex_form(number_form(stripped(text))); }
+// "1,000/2" and "$1000/2$" as \frac{1000}{2}, a sign before it as MATH's answers have it.
+std::string fraction_form(std::string_view text) {
+  while (!text.empty() && text.front() == '$') text.remove_prefix(1);
+  const std::size_t slash = text.find('/');
+  if (slash == 0 || slash == std::string_view::npos || text.find('/', slash + 1) != std::string_view::npos) return {};
+  std::string over = number_form(text.substr(0, slash)), under = number_form(text.substr(slash + 1));
+  const auto is_whole = [](std::string_view a) {
+    return !a.empty() && a.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  const bool negative = over.starts_with('-');
+  if (negative) over.erase(0, 1);
+  if (!is_whole(over) || !is_whole(under)) return {};
+  return fmt::format("{}\\frac{{{}}}{{{}}}", negative ? "-" : "", over, under);
+}
+
+std::string auto_form(std::string_view text) {
+  text = stripped(text);
+  std::string fraction = fraction_form(text);
+  if (!fraction.empty()) return latex_form(fraction);
+  const std::string number = number_form(text);
+  return latex_form(number == "-0" ? "0" : number);
+}
 
 std::string auto_reference(std::string_view answer) {
   if (std::optional<std::string> boxed = last_boxed(answer)) return std::move(*boxed);
@@ -161,7 +182,8 @@ std::string auto_reference(std::string_view answer) {
 std::size_t fraction_end(std::string_view text, std::size_t at) {
   if (at + 1 >= text.size() || text[at] != '/') return at;
   const std::size_t end = std::min(text.find_first_not_of("0123456789", at + 1), text.size());
-  return end == at + 1 || (end < text.size() && text[end] == '/') ? at : end;
+  const bool goes_on = end + 1 < text.size() && text[end] == '/' && text[end + 1] >= '0' && text[end + 1] <= '9';
+  return end == at + 1 || goes_on ? at : end;
 }
 
 std::optional<std::string> auto_number(std::string_view text) {

@@ -52,13 +52,13 @@ TEST(ConfigGroups, Rounds) {
       "  tasks:\n"
       "  - {name: 'texts-{round}', of: 'value-{round-1}', steps: '{round}'}\n"
       "  - name: value-{round}\n"
-      "    of: \"{round+1} {other} {round -1} {\"\n"
+      "    of: \"{round+1} {other} {{round}} {{ round }} {\"\n"
       "- name: last\n",
       "- name: value-0\n"
       "- {name: texts-1, of: value-0, steps: 1}\n"
-      "- {name: value-1, of: '2 {other} {round -1} {'}\n"
+      "- {name: value-1, of: '2 {other} {{round}} {{ round }} {'}\n"
       "- {name: texts-2, of: value-1, steps: 2}\n"
-      "- {name: value-2, of: '3 {other} {round -1} {'}\n"
+      "- {name: value-2, of: '3 {other} {{round}} {{ round }} {'}\n"
       "- name: last\n");
 }
 
@@ -81,9 +81,9 @@ TEST(ConfigGroups, MapsOfAMatrix) {
       "- matrix:\n"
       "    model: [{name: small, steps: 3}, {steps: 4, name: large}]\n"
       "  tasks:\n"
-      "  - {name: 'x-{model.name}', steps: '{model.steps}', of: '{model}'}\n",
-      "- {name: x-small, steps: 3, of: '{model}'}\n"
-      "- {name: x-large, steps: 4, of: '{model}'}\n");
+      "  - {name: 'x-{model.name}', steps: '{model.steps}', of: '{mode}'}\n",
+      "- {name: x-small, steps: 3, of: '{mode}'}\n"
+      "- {name: x-large, steps: 4, of: '{mode}'}\n");
 }
 
 TEST(ConfigGroups, GroupsInGroupsAndOverrides) {
@@ -93,13 +93,14 @@ TEST(ConfigGroups, GroupsInGroupsAndOverrides) {
       "  - matrix: {seed: [\"{round}\", 7]}\n"
       "    tasks:\n"
       "    - name: a-{round}-{seed}\n"
-      "      steps: 9\n",
-      "- {name: a-1-1, steps: 5}\n"
-      "- {name: a-1-7, steps: 5}\n"
-      "- {name: a-2-2, steps: 5}\n"
-      "- {name: a-2-7, steps: 5}\n"
-      "- {name: a-3-3, steps: 5}\n"
-      "- {name: a-3-7, steps: 5}\n",
+      "      steps: 9\n"
+      "      paths: ['{seed}/{round}']\n",
+      "- {name: a-1-1, steps: 5, paths: ['1/1']}\n"
+      "- {name: a-1-7, steps: 5, paths: ['7/1']}\n"
+      "- {name: a-2-2, steps: 5, paths: ['2/2']}\n"
+      "- {name: a-2-7, steps: 5, paths: ['7/2']}\n"
+      "- {name: a-3-3, steps: 5, paths: ['3/3']}\n"
+      "- {name: a-3-7, steps: 5, paths: ['7/3']}\n",
       {"tasks.0.rounds=3", "tasks.0.tasks.0.tasks.0.steps=5"});
 }
 
@@ -134,7 +135,14 @@ TEST(ConfigGroups, WhatCannotBeRepeated) {
       {"- {matrix: {a: [1, 2], b: [3]}, tasks: [{name: 'x{a}'}]}\n", "x{a} is without {b}"},
       {"- {matrix: {a: [1]}, tasks: [{matrix: {a: [2]}, tasks: [{name: 'x{a}'}]}]}\n", "already what a group around"},
       {"- {rounds: 2, tasks: [{rounds: 2, tasks: [{name: 'x{round}'}]}]}\n", "make one group of the two"},
-      {"- {rounds: 9999, tasks: [{name: 'a{round}'}, {name: 'b{round}'}]}\n",
+      {"- {rounds: 2, tasks: [{name: 'a{round}', of: 'x{round-2}'}]}\n",
+       "tasks.0.tasks.0.of: {round-2} is no variable"},
+      {"- {rounds: 2, tasks: [{name: 'a{round}', of: 'x{ round }'}]}\n", "{ round } is no variable"},
+      {"- {matrix: {m: [{n: 1}]}, tasks: [{name: 'a{m.n}', paths: [x, '{m.o}']}]}\n",
+       "tasks.0.tasks.0.paths.1: {m.o} is no"},
+      {"- {matrix: {m: [{n: 1}]}, tasks: [{name: 'a{m.n}', of: '{m}'}]}\n", "{m} is no variable of this group"},
+      {"- {rounds: 2, tasks: [{name: 'a{round}', of: x}]}\n", "tasks.0.tasks.0: {round} stands in the name alone"},
+      {"- {rounds: 9999, tasks: [{name: 'a{round}', steps: '{round}'}, {name: 'b{round}', steps: '{round}'}]}\n",
        "more than 10000 tasks when all is repeated"},
   };
   for (const Bad& bad : cases) {
@@ -150,15 +158,16 @@ TEST(ConfigGroups, WhatCannotBeRepeated) {
     for (int i = 0; i < 100; ++i) large += std::to_string(i) + ", ";
     large += "100], ";
   }
-  EXPECT_NE(
-      read(large + "}\n  tasks: [{name: '{a}{b}{c}'}]\n").faults.find("tasks.0.matrix: more than 10000 combinations"),
-      std::string::npos);
+  EXPECT_NE(read(large + "}\n  tasks: [{name: '{a}{b}{c}', of: '{a}{b}{c}'}]\n")
+                .faults.find("tasks.0.matrix: more than 10000 combinations"),
+            std::string::npos);
 }
 
 TEST(ConfigGroups, OtherFaultsKeepTheirPlaces) {
-  const std::string faults = read("- rounds: 2\n  tasks:\n  - name: a-{round}\n    stps: 3\n").faults;
-  EXPECT_NE(faults.find("e.yaml:6:5: tasks.0.stps: unknown key"), std::string::npos) << faults;
-  EXPECT_NE(faults.find("e.yaml:6:5: tasks.1.stps: unknown key"), std::string::npos) << faults;
+  const std::string faults =
+      read("- rounds: 2\n  tasks:\n  - name: a-{round}\n    of: \"{round}\"\n    stps: 3\n").faults;
+  EXPECT_NE(faults.find("e.yaml:7:5: tasks.0.stps: unknown key"), std::string::npos) << faults;
+  EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 0) << "once: " << faults;
 }
 
 }  // namespace

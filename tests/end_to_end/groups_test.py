@@ -80,11 +80,24 @@ class Groups(unittest.TestCase):
             done = subprocess.run([tiny_world.PROGRAM, "check", str(self.world.results("whole").with_name(name))], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_the_shared_seed_decides_nothing_of_a_task_with_its_own(self):
+        self.world.text = HEAD + START.replace("model-0,", "model-0, seed: 3,") + START.replace("model-0,", "model-1,")
+        try:
+            self.assertEqual(self.world.run("shared", 0, "seed=5").returncode, 0)
+            folder = self.world.results("shared").parent
+            (folder / "model-1.h5").unlink()
+            done = self.world.run("shared", 0, "seed=6")
+            self.assertIn("model-0.h5 is complete already", done.stderr)
+        finally:
+            self.world.text = REPEATED
+
     def test_plan_shows_every_task(self):
         done = subprocess.run([tiny_world.PROGRAM, "plan", "--ranks", "2", str(self.world.experiment("planned"))], env=self.world.environment, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("task ")]
         self.assertEqual((len(found), found[0], found[1], found[-1]), (11, "model-0", "texts-1-cool-1", "model-2"))
+        needs = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("  needs ")]
+        self.assertEqual(needs, [["model-0"]] * 5 + [["model-1"]] * 5)
 
     def test_a_seed_where_nothing_is_drawn(self):
         done = self.world.run("planned", 0, "tasks.0.task=judge", "tasks.0.seed=3")

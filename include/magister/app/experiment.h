@@ -28,6 +28,7 @@ class Experiment {
 
   const ExperimentConfig& config() const { return config_; }
   const std::vector<std::unique_ptr<Task>>& tasks() const { return tasks_; }
+  std::vector<bool> own_seed_;  // of tasks_: the experiment's decides nothing of it
 
   // Everything, as --print-config shows it.
   std::string resolved_yaml() const { return document_->resolved_yaml(); }

@@ -111,6 +111,13 @@ class Task {
 
   const ModelSection& model_section() const { return model_; }
   const DatasetConfig& dataset() const { return dataset_; }  // of its own keys
+  // Names of the tasks before this one whose results or model it takes: of this experiment, or their results stand on disk.
+  std::vector<std::string> needs() const {
+    std::vector<std::string> names = other_needs();
+    names.insert(names.begin(), model_.task);
+    std::erase(names, "");
+    return names;
+  }
   // Throws Error(kConfig) for an earlier task that is not there. Local.
   virtual TaskData data(const RunContext& context) const { return {dataset_}; }
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
@@ -135,6 +142,9 @@ class Task {
       : kind_(std::move(kind)), name_(std::move(name)), model_(std::move(model)), dataset_(std::move(dataset)) {}
 
  private:
+  // Besides the task that trains its model; "" is none.
+  virtual std::vector<std::string> other_needs() const { return {}; }
+
   std::string kind_;
   std::string name_;
   ModelSection model_;

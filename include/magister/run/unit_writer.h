@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,13 @@ struct ColumnBytes {
   std::vector<std::byte> bytes;
   bool of_samples = false;  // begins at the unit's first sample, not at its first row
 };
+
+// One number, or one row, a sample.
+template <typename T>
+ColumnBytes samples_column(const char* path, const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {path, {bytes.begin(), bytes.end()}, true};
+}
 
 class UnitWriter {
  public:

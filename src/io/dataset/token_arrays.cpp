@@ -12,7 +12,7 @@
 namespace magister {
 namespace {
 
-constexpr std::uint64_t kMostIds = 1 << 26;     // of a record; its JSON then has about as many bytes as a line may
+constexpr std::uint64_t kMostIds = 1 << 24;     // of a record; its JSON then has about as many bytes as a line may
 constexpr std::uint64_t kPlaces = 4096;         // lengths or offsets that are read at once
 constexpr std::uint64_t kMostKept = 256 << 20;  // bytes of chunks in memory, of an array
 
@@ -120,6 +120,10 @@ class Array {
     if (chunk.empty()) return;
     std::uint64_t bytes = number_bytes, across = 1;
     for (const hsize_t length : chunk) bytes = bytes > kMostKept ? bytes : bytes * length;
+    MAGISTER_CHECK(bytes <= kMostKept || H5Pget_nfilters(made.get()) == 0, ExitCode::kData,
+                   "{}: {} is packed in chunks of over {} MiB (each record would unpack one anew); store it in smaller "
+                   "chunks",
+                   printable(path_), shape(), kMostKept >> 20);
     if (extent_.size() == 2) across = (extent_[1] + chunk[1] - 1) / chunk[1];
     const std::uint64_t kept = bytes > kMostKept ? kMostKept : std::min(kMostKept, bytes * std::min(across, kMostKept));
     const H5Properties access(MAGISTER_READ_HDF5(H5Pcreate(H5P_DATASET_ACCESS), path_));

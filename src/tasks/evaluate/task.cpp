@@ -32,12 +32,6 @@ struct Figures {
   std::vector<float> pass, majority, num_tokens;
 };
 
-template <typename T>
-ColumnBytes column(const char* path, const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {path, {bytes.begin(), bytes.end()}, true};
-}
-
 // {share, count, of, wilson95}; count is the sum of the records' shares.
 ordered_json interval(double sum, std::uint64_t records) {
   const auto [low, high] = wilson_interval(sum, static_cast<double>(records));
@@ -163,10 +157,10 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
     for (const std::vector<RecordScores>& method : by_method) add_figures(method[i], figures);
   }
   std::vector<ColumnBytes> columns;
-  columns.push_back(column("/evaluate/correct", figures.correct));
-  columns.push_back(column("/evaluate/pass_at", figures.pass));
-  if (!config_.majority_at.empty()) columns.push_back(column("/evaluate/majority_at", figures.majority));
-  columns.push_back(column("/evaluate/num_tokens", figures.num_tokens));
+  columns.push_back(samples_column("/evaluate/correct", figures.correct));
+  columns.push_back(samples_column("/evaluate/pass_at", figures.pass));
+  if (!config_.majority_at.empty()) columns.push_back(samples_column("/evaluate/majority_at", figures.majority));
+  columns.push_back(samples_column("/evaluate/num_tokens", figures.num_tokens));
   return columns;
 }
 
@@ -240,6 +234,8 @@ class Evaluate final : public Task {
   }
 
  private:
+  std::vector<std::string> other_needs() const override { return config_.scores; }
+
   EvaluateConfig config_;
 };
 

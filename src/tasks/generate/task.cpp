@@ -207,6 +207,9 @@ class Generate final : public Task {
   }
 
  private:
+  std::vector<std::string> other_needs() const override {
+    return {config_.guide ? config_.guide->model.task : std::string()};
+  }
   PassLimits limits(const PassLimits& device) const {
     return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 512});
   }

@@ -124,6 +124,8 @@ class Score final : public Task {
   }
 
  private:
+  std::vector<std::string> other_needs() const override { return {config_.answers}; }
+
   ScoreConfig config_;
 };
 

@@ -27,12 +27,6 @@ struct Scores {
   std::vector<std::uint32_t> num_tokens;
 };
 
-template <typename T>
-ColumnBytes column(const char* path, const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {path, {bytes.begin(), bytes.end()}, true};
-}
-
 class VerifierJob final : public TaskJob {
  public:
   VerifierJob(const ScoreConfig& config, const TaskInputs& inputs)
@@ -133,9 +127,9 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
                  "task ran); run it again with --fresh",
                  config_.name, unit.index, unit.samples.size(), scores.value.size());
   std::vector<ColumnBytes> columns;
-  columns.push_back(column("/score/value", scores.value));
-  if (verifier_.extracts()) columns.push_back(column("/score/answer_class", scores.answer_class));
-  if (generated()) columns.push_back(column("/score/num_tokens", scores.num_tokens));
+  columns.push_back(samples_column("/score/value", scores.value));
+  if (verifier_.extracts()) columns.push_back(samples_column("/score/answer_class", scores.answer_class));
+  if (generated()) columns.push_back(samples_column("/score/num_tokens", scores.num_tokens));
   return columns;
 }
 

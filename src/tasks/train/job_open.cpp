@@ -85,7 +85,9 @@ void TrainJob::open_held_out() {
   // What is wrong with a record shows here, before a file is made and in `plan`, too.
   held_out_records_.emplace(context_.world, *held_out_, config_, checkpoint_.config().vocab_size,
                             [this](const Record& record) { return texts_->encode(record, config_.evaluate->dataset); });
-  if (context_.world.rank() != 0 || held_out_->sha256() != dataset_.sha256()) return;
+  const IndexRange learnt = dataset_.records(), held = held_out_->records();
+  const bool overlap = learnt.begin < held.end && held.begin < learnt.end;
+  if (context_.world.rank() != 0 || held_out_->sha256() != dataset_.sha256() || !overlap) return;
   log_warning(
       "{}: train.evaluate.dataset is what is learnt from (its loss says nothing about other records); name "
       "records that are held out",

@@ -30,6 +30,10 @@ class Train final : public Task {
   }
 
  private:
+  std::vector<std::string> other_needs() const override {
+    const std::optional<ModelSection>& rewards = config_.grpo.reward.model;
+    return {config_.teacher.task, rewards ? rewards->task : std::string()};
+  }
   TrainConfig config_;
 };
 
