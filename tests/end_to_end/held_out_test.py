@@ -183,6 +183,9 @@ class Evaluate(unittest.TestCase):
         done = self.world.run("same", 1, f"{e}dataset.path={self.world.data}", "tasks.0.train.steps=1")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("is what is learnt from", done.stderr + done.stdout)
+        done = self.world.run("halves", 1, f"{e}dataset.path={self.world.data}", "tasks.0.slice=0/2", f"{e}slice=1/2", "tasks.0.train.steps=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("is what is learnt from", done.stderr + done.stdout)
 
     def ids(self):
         path = self.folder / "learnt_ids.jsonl"
