@@ -180,6 +180,16 @@ void find_unknown(const Value& value, const std::string& path, const ConfigRules
 
 }  // namespace
 
+namespace {
+
+// "tasks.3.name" as "tasks..name": what all copies of an entry have.
+std::string without_numbers(std::string path) {
+  std::erase_if(path, [](char c) { return c >= '0' && c <= '9'; });
+  return path;
+}
+
+}  // namespace
+
 void ConfigDocument::finish() const {
   std::vector<ConfigFault> faults = shared_->faults;
   if (shared_->tree != nullptr) find_unknown(*shared_->tree, "", shared_->rules, faults);
@@ -187,7 +197,8 @@ void ConfigDocument::finish() const {
   std::stable_sort(faults.begin(), faults.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
   // A fault of a repeated entry is each copy's: the first stands for all.
   const auto same = [](const ConfigFault& a, const ConfigFault& b) {
-    return a.position.argument == 0 && a.position == b.position && a.message == b.message;
+    return a.position.argument == 0 && a.position == b.position && a.message == b.message &&
+           without_numbers(a.path) == without_numbers(b.path);
   };
   faults.erase(std::unique(faults.begin(), faults.end(), same), faults.end());
   std::string all;
