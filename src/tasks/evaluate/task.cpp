@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -143,9 +144,8 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
     by_first[i].right = is_right(record.value[i]);
   }
   std::erase_if(by_first, [](const AnswerClass& one) { return one.size == 0; });
-  figures.majority.reserve(figures.majority.size() + config_.majority_at.size());
-  for (const std::uint64_t k : config_.majority_at)
-    figures.majority.push_back(static_cast<float>(majority_at(by_first, silent, k, config_.ties)));
+  std::transform(config_.majority_at.begin(), config_.majority_at.end(), std::back_inserter(figures.majority),
+                 [&](std::uint64_t k) { return static_cast<float>(majority_at(by_first, silent, k, config_.ties)); });
 }
 
 std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {

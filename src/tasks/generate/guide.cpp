@@ -15,7 +15,10 @@ namespace {
 constexpr const char* kForms[] = {"logit", "bernoulli", "expectation", "histogram"};
 
 GuideForm form_of(const std::string& name) {
-  return static_cast<GuideForm>(std::find(std::begin(kForms), std::end(kForms), name) - std::begin(kForms));
+  return name == "bernoulli"     ? GuideForm::kBernoulli
+         : name == "expectation" ? GuideForm::kExpectation
+         : name == "histogram"   ? GuideForm::kHistogram
+                                 : GuideForm::kLogit;
 }
 
 ModelSection opened_section(const ModelSection& section, const RunContext& context, bool& stands_in) {

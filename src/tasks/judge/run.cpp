@@ -189,15 +189,15 @@ class JudgeShard final : public GeneratorShard {
   }
 
   std::vector<CombinedVerdict> combined(const Open& open) const {
-    MAGISTER_ASSERT(run_.samples_a_text > 0 && run_.orders > 0);
+    const std::size_t samples = std::max<std::size_t>(1, run_.samples_a_text);
     std::vector<CombinedVerdict> all;
-    for (std::size_t first = 0; first < open.prompts.size(); first += run_.samples_a_text) {
+    for (std::size_t first = 0; first < open.prompts.size(); first += samples) {
       std::vector<Vote> votes;
-      for (std::size_t i = first; i < first + run_.samples_a_text; ++i) {
+      for (std::size_t i = first; i < first + samples; ++i) {
         const Verdict& verdict = open.prompts[i].verdict;
         votes.push_back(vote_of(verdict.verdict, verdict.class_logprobs, verdict.parse, i % run_.orders == 1));
       }
-      if (run_.panel != nullptr) run_.panel->add_votes((open.unit.samples.begin + first) / run_.samples_a_text, votes);
+      if (run_.panel != nullptr) run_.panel->add_votes((open.unit.samples.begin + first) / samples, votes);
       all.push_back(combine(votes, run_.classes.size(), run_.config.combine));
     }
     return all;
