@@ -150,6 +150,7 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
 
 std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   std::vector<std::vector<RecordScores>> by_method;
+  by_method.reserve(methods_.size());
   for (const MethodScores& method : methods_) by_method.push_back(method.read(records));
   Figures figures;
   for (std::uint64_t i = 0; i < records.size(); ++i) {
