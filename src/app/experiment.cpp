@@ -71,6 +71,41 @@ void reject_model_task(ConfigNode& node, const std::vector<std::unique_ptr<Task>
                               : fmt::format("did you mean {}?", printable(nearest)));
 }
 
+// `needs` of tasks[index]: each is a task before it. A cycle has a task that comes later.
+void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index) {
+  for (const std::string& wanted : node.optional_texts("needs")) {
+    std::vector<std::string> earlier;
+    std::size_t place = tasks.size();
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (i < index) earlier.push_back(tasks[i]->name());
+      if (tasks[i]->name() == wanted) place = std::min(place, i);
+    }
+    if (place < index) continue;
+    if (place < tasks.size()) {
+      node.reject("needs", "{} {} (tasks are run in the order in which they stand); {}", printable(wanted),
+                  place == index ? "is this task itself" : "comes after this task",
+                  place == index ? "remove it" : "put it before this one");
+      continue;
+    }
+    const std::string nearest = nearest_name(wanted, earlier);
+    node.reject("needs", "no task before this one is named {} (it would be waited for in vain); {}", printable(wanted),
+                nearest.empty() ? "name one, or remove it" : fmt::format("did you mean {}?", printable(nearest)));
+  }
+}
+
+// A path below the experiment's own folder is what an earlier task writes: NAME.h5, or a file of the folder NAME.
+void add_needs_of_paths(const std::string& folder, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index) {
+  std::vector<std::string> paths = tasks[index]->dataset().paths;
+  paths.push_back(tasks[index]->model_section().path);
+  for (const std::string& path : paths) {
+    for (std::size_t i = 0; i < index; ++i) {
+      const std::string begin = folder + "/" + tasks[i]->name();
+      if (path == begin || path.starts_with(begin + ".") || path.starts_with(begin + "/"))
+        tasks[index]->also_needs({tasks[i]->name()});
+    }
+  }
+}
+
 }  // namespace
 
 void Experiment::read(ConfigNode& root, TaskKinds kinds) {
@@ -82,7 +117,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     if (task == nullptr) continue;
     if (trains(*task, kinds)) {
       config_.trained.emplace_back(task->name(), task->model_section());
-      config_.trained.back().second.reward_head |= task->trains_rewards();
+      if (task->head_labels() > 0) config_.trained.back().second.head_labels = task->head_labels();
     }
     const auto [first, is_new] = paths.emplace(task->name(), node.path());
     if (!is_new) {
@@ -94,6 +129,8 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     nodes.push_back(node);
   }
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    check_needs(nodes[i], tasks_, i);
+    add_needs_of_paths(config_.folder(), tasks_, i);
     const ModelSection& model = tasks_[i]->model_section();
     if (model.task.empty() || !model.begins_as.empty()) continue;
     ConfigNode section = nodes[i].section("model");
@@ -105,6 +142,8 @@ bool Experiment::belongs_to_task(const std::string& key_path, std::size_t task_i
   if (key_path == "output" || key_path == "run" || key_path == "plan") return false;
   if (key_path.ends_with("model.quantization_loss"))
     return false;  // measures beside the results, which stay as they are
+  if (key_path == fmt::format("tasks.{}.needs", task_index)) return false;       // says when, not what
+  if (key_path == fmt::format("tasks.{}.train.zero", task_index)) return false;  // where the optimizer stands
   if (key_path == fmt::format("tasks.{}.label", task_index)) return false;  // for the summary, which can be made again
   // An entry of the list; "tasks" itself and whatever stands deeper is kept or left out with it.
   const bool is_entry = key_path.starts_with("tasks.") && key_path.find('.', 6) == std::string::npos;

@@ -148,7 +148,11 @@ TaskState state_of(const std::string& folder, const TaskRecord& task, bool runni
     out.units = counts.units;
     out.done = counts.done;
   }
-  if (running && !task.begin.empty() && !task.exit_code) {
+  if (task.exit_code && *task.exit_code != 0 && *task.exit_code != static_cast<int>(ExitCode::kStopped)) {
+    out.state = fmt::format("failed ({})", *task.exit_code);
+  } else if (task.left_out) {
+    out.state = "left out";
+  } else if (running && !task.begin.empty() && !task.exit_code) {
     out.state = "running";
   } else if (begun) {
     out.state = "to go on";

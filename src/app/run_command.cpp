@@ -7,6 +7,7 @@
 
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
+#include "app/run_tasks.h"
 #include "magister/app/experiment.h"
 #include "magister/core/host_name.h"
 #include "magister/core/log.h"
@@ -61,85 +62,6 @@ bool starts_fresh(const Invocation& call) {
       "resumed",
       printable(restarts, 20));
   return false;
-}
-
-RunContext context_of(const Invocation& call, const Experiment& experiment, std::size_t task_index, RunLog& log,
-                      bool fresh, RunContext::Earlier earlier) {
-  RunContext context{call.world,
-                     experiment.config(),
-                     experiment.results_path(task_index),
-                     experiment.resolved_yaml_of_task(task_index),
-                     experiment.config_yaml_of_task(task_index),
-                     fresh,
-                     call.stop,
-                     log,
-                     {},
-                     earlier};
-  for (std::size_t i = 0; i < task_index; ++i) context.earlier_tasks.push_back(experiment.tasks()[i].get());
-  return context;
-}
-
-// An open task holds its tokenizer and the index of its records, some 100 MB with a large vocabulary. Those of a long experiment beyond these
-// are closed when they have been checked, and opened again in their turn.
-constexpr std::size_t kMostOpen = 8;
-
-// Every task is opened and checked whole before the first one computes.
-class OpenTasks {
- public:
-  // plan_ranks: of a plan, which takes what stands on disk.
-  OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
-            std::optional<int> plan_ranks)
-      : call_(call), experiment_(experiment), log_(log), fresh_(fresh), plan_ranks_(plan_ranks) {
-    for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-      auto runner = opened(i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited);
-      runners_.push_back(i < kMostOpen ? std::move(runner) : nullptr);
-    }
-  }
-
-  // Once of each task, in order: those before it have run, or are only planned. Collective over the world.
-  std::unique_ptr<TaskRunner> take(std::size_t i) {
-    std::unique_ptr<TaskRunner> runner = std::move(runners_[i]);
-    if (runner != nullptr && (plan_ranks_ || !runner->awaits_earlier())) return runner;
-    runner.reset();
-    return opened(i, plan_ranks_ ? Earlier::kOnDisk : Earlier::kMade);
-  }
-
- private:
-  using Earlier = RunContext::Earlier;
-  std::unique_ptr<TaskRunner> opened(std::size_t i, Earlier earlier) const {
-    return std::make_unique<TaskRunner>(*experiment_.tasks()[i],
-                                        context_of(call_, experiment_, i, log_, fresh_, earlier), plan_ranks_);
-  }
-
-  const Invocation& call_;
-  const Experiment& experiment_;
-  RunLog& log_;
-  const bool fresh_;
-  const std::optional<int> plan_ranks_;
-  std::vector<std::unique_ptr<TaskRunner>> runners_;  // null: closed again
-};
-
-ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh) {
-  OpenTasks tasks(call, experiment, log, fresh, {});
-  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    leave_if_stopped(call.world, call.stop);
-    const Task& task = *experiment.tasks()[i];
-    const auto begin = Clock::now();
-    log.event("task", {{"task", task.name()}, {"kind", task.kind()}, {"results", experiment.results_path(i)}});
-    ExitCode code = ExitCode::kDone;
-    try {
-      code = tasks.take(i)->run();
-    } catch (const Error& error) {  // thrown by all ranks together where a task was asked to stop outside of its loop
-      if (error.code() != ExitCode::kStopped) throw;
-      code = ExitCode::kStopped;
-      log_info("{}: stopped cleanly before its first unit; run the same command again", task.name());
-    }
-    log.event("task_end", {{"task", task.name()},
-                           {"exit_code", static_cast<int>(code)},
-                           {"seconds", std::chrono::duration<double>(Clock::now() - begin).count()}});
-    if (code != ExitCode::kDone) return code;
-  }
-  return ExitCode::kDone;
 }
 
 void make_output_folder(const Communicator& world, const std::string& folder) {
@@ -280,7 +202,7 @@ ExitCode plan_command(Invocation& call) {
   OpenTasks tasks(call, experiment, silent, false, num_ranks);
   std::uint64_t needed_bytes = 0;
   for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    const PlanReport report = tasks.take(i)->plan();
+    const PlanReport report = tasks.take(i).runner->plan();
     const std::string path = experiment.results_path(i);
     if (world.rank() == 0) say(plan_text(*experiment.tasks()[i], path, report));
     needed_bytes += report.needed_bytes;

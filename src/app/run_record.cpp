@@ -79,6 +79,10 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
   } else if (kind == "phases") {
     task.tokens = member(event, "tokens", task.tokens);
     task.tokens_per_second = member(event, "tokens_per_second", task.tokens_per_second);
+  } else if (kind == "error") {
+    task.error = member(event, "message", std::string("unknown"));
+  } else if (kind == "task_skipped") {
+    task.left_out = true;
   } else if (kind == "task_end") {
     task.exit_code = member(event, "exit_code", 0);
     task.seconds = member(event, "seconds", 0.0);
@@ -96,7 +100,10 @@ void add_event(std::vector<StartRecord>& starts, const json& event) {
     starts.back().exit_code = member(event, "exit_code", 0);
     starts.back().stopped_by = member(event, "stopped_by", std::string());
     starts.back().seconds = member(event, "seconds", 0.0);
-  } else if (kind == "error") {
+    for (const TaskRecord& task : starts.back().tasks) {
+      if (starts.back().error.empty()) starts.back().error = task.error;
+    }
+  } else if (kind == "error" && !event.contains("task")) {
     starts.back().error = member(event, "message", std::string("unknown"));
     starts.back().exit_code = member(event, "exit_code", static_cast<int>(ExitCode::kInternal));
   } else if (event.contains("task")) {

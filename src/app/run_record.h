@@ -12,6 +12,8 @@ struct TaskRecord {
   std::string name, kind, results;  // results: the path of the file as the run was told it
   std::string begin;                // when its units began; empty: not yet
   std::optional<int> exit_code;     // of its end
+  std::string error;                // where it failed
+  bool left_out = false;            // for what it needs has failed
   std::uint64_t units = 0, done_before = 0, done = 0, samples = 0;  // of training a unit is a step
   std::uint64_t tokens = 0;                                         // computed in this start
   double tokens_per_second = 0, seconds = 0;                        // seconds: of its end

@@ -51,7 +51,7 @@ void Generator::guide(const GuideSetup& setup) {
 void Generator::add(GenerationRequest request, std::uint64_t count) {
   MAGISTER_CHECK(!request.prompt.empty(), ExitCode::kData,
                  "record {}: the prompt has no token (nothing can follow it); give it text", request.record);
-  if (parts_->guide) {
+  if (parts_->guide && request.guided) {
     parts_->guide->check_fits(request.record,
                               static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens);
   }
@@ -113,7 +113,7 @@ void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
       continue;
     }
     ++counts_.written_tokens;
-    if (parts_->guide) {
+    if (parts_->guide && asked[i]->request.guided) {
       guided.push_back(i);
       continue;
     }

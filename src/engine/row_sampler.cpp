@@ -14,7 +14,8 @@ namespace magister {
 
 RowSampler::RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params,
                        std::uint64_t seed)
-    : model_(model), top_logprobs_(limits.top_logprobs), params_(params), chain_(params), seed_(seed) {
+    : model_(model), top_logprobs_(limits.top_logprobs), params_(params), greedy_(params), chain_(params), seed_(seed) {
+  greedy_.temperature = 0;
   const std::int64_t vocab_size = model.config().vocab_size;
   MAGISTER_CHECK(top_logprobs_ >= 0 && top_logprobs_ <= vocab_size, ExitCode::kConfig,
                  "top_logprobs is {} (the vocabulary has {} entries); lower it", top_logprobs_, vocab_size);
@@ -36,7 +37,7 @@ DrawKey RowSampler::key_of(const Sequence& sequence) const {
 
 bool RowSampler::draws_on_device(const Sequence& sequence) const {
   return model_.queue() != nullptr && sequence.request.max_new_tokens > 0 && !sequence.constraint &&
-         top_logprobs_ == 0 && !chain_.applies_to({sequence.tokens, {}});
+         !sequence.request.greedy && top_logprobs_ == 0 && !chain_.applies_to({sequence.tokens, {}});
 }
 
 RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const {
@@ -92,7 +93,7 @@ void RowSampler::sample(Sequence& sequence, const Row& row, std::span<const Guid
   }
   const DecodingState state{sequence.tokens, allowed(sequence), guided};
   const SampledToken token =
-      row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_, key_of(sequence));
+      row.drawn ? *row.drawn : sample_token(row.logits_V, state, chain_, params_of(sequence), key_of(sequence));
   if (sequence.constraint && !sequence.constraint->accept(token.id)) {
     fail(ExitCode::kInternal,
          "record {}, text {}: token {} was allowed and then refused (mask and matcher disagree); report it "

@@ -43,11 +43,14 @@ class RowSampler {
  private:
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
   bool draws_on_device(const Sequence& sequence) const;
+  const SamplingParams& params_of(const Sequence& sequence) const {
+    return sequence.request.greedy ? greedy_ : params_;
+  }
   DrawKey key_of(const Sequence& sequence) const;
 
   const Transformer& model_;
   std::int64_t top_logprobs_;
-  SamplingParams params_;
+  SamplingParams params_, greedy_;  // of requests that are greedy, whatever the temperature
   LogitsChain chain_;
   std::uint64_t seed_;
 };

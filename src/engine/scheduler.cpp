@@ -37,6 +37,7 @@ void Scheduler::add(GenerationRequest request, std::uint64_t count) {
     if (request.constraint != nullptr) sequence->constraint.emplace(*request.constraint);
     sequence->request = request;
     sequence->request.sample += i;
+    sequence->request.greedy = request.greedy && i == 0;
     sequence->prompt = prompt;
     waiting_.push_back(std::move(sequence));
   }

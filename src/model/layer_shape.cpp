@@ -28,6 +28,11 @@ LayerShape shape_of(const ModelConfig& config, const Partition& partition, std::
   for (std::uint64_t head = partition.heads.begin; head < partition.heads.end; ++head) {
     shape.kv_of_head.push_back(static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
   }
+  if (config.qk_norm_of_all_heads && shape.heads < config.num_attention_heads) {
+    shape.all_heads = config.num_attention_heads;
+    shape.all_kv_heads = config.num_key_value_heads;
+    shape.first_counted_kv = partition.kv_heads.begin * heads_per_kv >= partition.heads.begin ? 0 : 1;
+  }
   shape.rms_norm_eps = static_cast<float>(config.rms_norm_eps);
   shape.activation = config.activation;
   shape.gated_mlp = config.gated_mlp;

@@ -42,11 +42,6 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
       "a model of {} attention heads, {} MLP columns and {} words cannot be divided over {} devices (each needs "
       "at least one of each); use groups of 1 to {} devices",
       config.num_attention_heads, mlp_columns(config), config.vocab_size, tp_size, largest_tp_size(config));
-  MAGISTER_CHECK(
-      tp_size == 1 || !config.qk_norm_of_all_heads, ExitCode::kConfig,
-      "a model of the family {} cannot be divided over {} devices (its norms on q and k are over all heads, of which a "
-      "device would hold a part); use groups of 1 device",
-      config.family, tp_size);
   MAGISTER_CHECK(tp_size == 1 || !config.encoder, ExitCode::kConfig,
                  "a model of the family {} cannot be divided over {} devices (encoders are computed whole); use groups "
                  "of 1 device, and more ranks for more speed",
@@ -73,7 +68,7 @@ Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size) {
 
 std::vector<int> working_tp_sizes(const ModelConfig& config, int limit) {
   std::vector<int> sizes;
-  const std::int64_t most = config.qk_norm_of_all_heads || config.encoder ? 1 : largest_tp_size(config);
+  const std::int64_t most = config.encoder ? 1 : largest_tp_size(config);
   for (int size = 1; size <= limit && size <= most; ++size) sizes.push_back(size);
   return sizes;
 }

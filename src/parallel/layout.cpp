@@ -1,6 +1,7 @@
 // Asks every rank what it is, solves, and makes the group's communicator.
 #include "magister/parallel/layout.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -14,7 +15,7 @@
 namespace magister {
 
 GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config) {
-  refuse_singleton_launch(world.size());
+  if (config.most_threads == 0) refuse_singleton_launch(world.size());
   const std::vector<RankProbe> ranks = probe_ranks(world);
   // Every rank solves the same problem and throws the same error.
   LayoutConfig wishes = config;
@@ -30,7 +31,8 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   group.tp_size_ = solution.tp_size;
   group.shards_per_rank_ = solution.shards_per_rank;
   group.first_tp_rank_ = place.first_tp_rank;
-  group.threads_per_shard_ = place.threads_per_shard;
+  group.threads_per_shard_ =
+      config.most_threads == 0 ? place.threads_per_shard : std::min(place.threads_per_shard, config.most_threads);
   group.device_index_ = place.device_index;
   group.on_gpu_ = solution.on_gpu;
   group.fast_collectives_ = config.fast_collectives;

@@ -208,4 +208,13 @@ ordered_json record_field(const std::string& line, const std::string& field, con
        nearest.empty() ? "" : "did you mean \"" + printable(nearest) + "\"? else ");
 }
 
+std::string prompt_text(const Record& record, const DatasetConfig& dataset) {
+  if (!dataset.whole_record) return record.text;
+  const nlohmann::ordered_json value = record_field(record.text, dataset.text_field, record.where);
+  MAGISTER_CHECK(value.is_string(), ExitCode::kData,
+                 "{}: \"{}\" is no text (the model writes on after one); fix this record", record.where,
+                 printable(dataset.text_field));
+  return value.get<std::string>();
+}
+
 }  // namespace magister

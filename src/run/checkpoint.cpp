@@ -179,9 +179,10 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
 Checkpoint::Checkpoint(const ModelSection& section)
     : section_(with_its_base(section)),
       file_(open_tensors(section_)),
-      description_(section_.none          ? ModelDescription{}
-                   : section_.reward_head ? with_reward_head(describe_model(section_.path, *file_))
-                                          : describe_model(section_.path, *file_)) {}
+      description_(section_.none ? ModelDescription{}
+                   : section_.head_labels > 0
+                       ? with_reward_head(describe_model(section_.path, *file_), section_.head_labels)
+                       : describe_model(section_.path, *file_)) {}
 
 const std::string& Checkpoint::tokenizer_path() const {
   return section_.random && !section_.random->tokenizer.empty() ? section_.random->tokenizer : section_.path;

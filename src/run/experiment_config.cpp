@@ -71,6 +71,7 @@ RunSection read_run(ConfigNode& root) {
   node.text_form("max_wall", "^[0-9]{1,6}:[0-5][0-9]:[0-5][0-9]$");
   run.schedule =
       node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
+  run.at_once = static_cast<int>(node.integer("at_once", 1, 0, 4096));
   run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
   return run;
 }
@@ -219,11 +220,44 @@ std::string read_task_name(ConfigNode& task, const std::string& fallback) {
 
 namespace {
 
+constexpr std::size_t kMostSources = 256;
+
+// Sources in place of `path`: their files are drawn by weight. Names as interleave_datasets of Hugging Face's `datasets` has them.
+void read_sources(ConfigNode& node, DatasetConfig& dataset) {
+  DatasetMix mix;
+  for (ConfigNode& source : node.optional_sections("sources")) {
+    const std::vector<std::string> paths = source.texts("path");
+    dataset.paths.insert(dataset.paths.end(), paths.begin(), paths.end());
+    mix.sources.push_back({paths.size(), source.number("weight", 1e-6, 1e6)});
+    source.also_called("weight", {"probability", "ratio", "frac"});
+  }
+  if (mix.sources.size() > kMostSources) {
+    node.reject("sources",
+                "{} sources are given (each is read by a thread of its own, at most {} are); join files of equal "
+                "weight in one `path`",
+                mix.sources.size(), kMostSources);
+  }
+  ConfigNode of_mix = node.only_if(node.has("sources"), "is given without `sources` (only these are drawn); remove it");
+  const std::string stop =
+      of_mix.choice("stopping_strategy", {"first_exhausted", "all_exhausted", "all_exhausted_without_replacement"},
+                    "first_exhausted");
+  mix.stop = stop == "first_exhausted" ? DatasetMix::Stop::kFirstExhausted
+             : stop == "all_exhausted" ? DatasetMix::Stop::kAllExhausted
+                                       : DatasetMix::Stop::kAllExhaustedOnce;
+  mix.seed = static_cast<std::uint64_t>(of_mix.integer("seed", 0, 0));
+  node.also_called("sources", {"mixture", "datasets", "probabilities", "weights"});
+  if (!mix.sources.empty()) dataset.mix = std::move(mix);
+}
+
 // fields: reads what the records consist of.
 DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(ConfigNode&, DatasetConfig&)>& fields) {
   ConfigNode node = task.section("dataset");
   DatasetConfig dataset;
-  dataset.paths = node.texts("path");
+  dataset.paths = node.only_if(!node.has("sources"),
+                               "is given beside `sources` (files are joined in order, or drawn by weight); remove one")
+                      .texts("path");
+  read_sources(node, dataset);
+  node.one_of({"path", "sources"});
   dataset.split = node.optional_text("split").value_or("");
   fields(node, dataset);
   dataset.key_field = node.optional_text("key").value_or("");

@@ -5,6 +5,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/rope.h"
+#include "magister/run/guide.h"
 #include "magister/run/not_finite.h"
 #include "magister/run/shard_threads.h"
 
@@ -42,6 +43,17 @@ void GeneratorShard::start(const GeneratorLimits& limits, const SamplingParams& 
     refuse_not_finite(model_, record_words(base_.file, sample_of(record, sample)), tokens.size() - 1, tokens);
   });
   room_ = room;
+}
+
+// Shards give up the same pages only if they have as many.
+void GeneratorShard::guide(const ValueModel& value, std::int64_t pages) {
+  if (value.params().multiplier == 0) return;
+  {
+    const PhaseTimes::Span span(times_, "load");
+    value_.emplace(value.load(group_, pool_, [this] { watch("load the value model"); }));
+  }
+  if (group_.tp_size() > 1) pages = group_.broadcast_number(pages, 0);
+  generator_->guide({&*value_, value.params(), pages});
 }
 
 void GeneratorShard::run_units() {

@@ -29,7 +29,7 @@ void find_task(const ExperimentConfig& experiment, ModelSection& model) {
     if (name != model.task) continue;
     model.begins_as = start.task.empty() ? start.path : start.begins_as;
     model.begins_random = start.task.empty() ? start.random : start.begins_random;
-    model.reward_head = start.reward_head;
+    model.head_labels = start.head_labels;
   }
   model.path = experiment.folder() + "/" + model.task;
 }
@@ -59,12 +59,13 @@ ModelSection read_reward_model(ConfigNode& section, const ExperimentConfig& expe
   section.one_of({"path", "task"});
   section.also_called("path", {"model", "name", "model_name_or_path", "pretrained_model_name_or_path", "model_id"});
   find_task(experiment, model);
-  if (model.task.empty() || (!model.begins_as.empty() && model.reward_head)) return model;
+  if (model.task.empty() || (!model.begins_as.empty() && model.head_labels > 0)) return model;
   std::vector<std::string> names;
   for (const auto& [name, start] : experiment.trained)
-    if (start.reward_head) names.push_back(name);
+    if (start.head_labels > 0) names.push_back(name);
   const std::string nearest = nearest_name(model.task, names);
-  section.reject("task", "no train task of objective reward before this one is named {} (its weights are needed); {}",
+  section.reject("task",
+                 "no train task of objective reward or value before this one is named {} (its weights are needed); {}",
                  printable(model.task),
                  nearest.empty() ? "put that task before this one, or name a folder with path"
                                  : fmt::format("did you mean {}?", printable(nearest)));

@@ -26,6 +26,8 @@ std::unique_ptr<Task> read_task(TaskKinds kinds, ConfigNode& node, ExperimentCon
     if (own) experiment.seed = static_cast<std::uint64_t>(*own);
     std::unique_ptr<Task> task = kind.read(node, experiment);
     experiment.seed = shared;
+    task->also_needs(node.optional_texts("needs"));
+    node.also_called("needs", {"depends_on", "after", "dependencies"});
     return task;
   }
   node.abandon();

@@ -84,6 +84,7 @@ std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int nu
 LayoutConfig layout_of(const Task& task, const RunContext& context) {
   LayoutConfig layout = context.experiment.layout;
   layout.gpus_usable = task.uses_gpus();
+  layout.most_threads = context.most_threads;
   const bool left_idle = !layout.gpus_usable && !layout.cpu_only && !discover_gpus().empty();
   if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
     log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
@@ -128,6 +129,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   }
   model_.shards_on_host =
       group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
+  if (context_.shards_on_host > 0) model_.shards_on_host = context_.shards_on_host;
   if (!checkpoint_.section().none) {
     // Refuses what cannot be divided.
     partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);
@@ -135,6 +137,12 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   }
   job_ = task_.open({context_, checkpoint_, model_, dataset_, tp_size_, data_.stands_in});
   check_first_record();
+}
+
+double TaskRunner::cost() const {
+  const double parameters =
+      checkpoint_.section().none ? 1.0 : static_cast<double>(checkpoint_.config().num_parameters());
+  return static_cast<double>(std::max<std::uint64_t>(dataset_.records().size(), 1)) * parameters;
 }
 
 // A field that is missing, a template that does not fit: every record has them, so the first one tells before any work.
@@ -244,7 +252,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
   spec.attributes = root_attributes(task_, context_, results.format_version, expected, plan_sha256(plan, rules));
   spec.attributes.emplace_back("num_samples", plan.num_samples);
   spec.attributes.emplace_back("num_tokens", plan.num_tokens);
-  if (job_->packs()) {
+  if (job_->keeps_widths()) {
     spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
     spec.attributes.emplace_back("longest_sample", plan.longest_sample);
   }
@@ -265,7 +273,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
 PlanNumbers TaskRunner::stored_numbers(const std::string& path, std::uint64_t num_units) const {
   const auto number = [&](const char* of) { return ResultsFile::read_number(context_.world, path, of); };
   PlanNumbers numbers{number("num_samples"), number("num_tokens"), num_units};
-  if (!job_->packs()) return numbers;
+  if (!job_->keeps_widths()) return numbers;
   numbers.key_bytes = number("key_bytes");
   numbers.longest_sample = number("longest_sample");
   return numbers;

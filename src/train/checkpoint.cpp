@@ -57,6 +57,16 @@ void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const
     tensors.push_back({prefix + layout.all()[i].name, layout.view(flat, i)});
 }
 
+// Moments, of which this rank may hold a part: a parameter at a time is whole, while it is hashed, written or read.
+void add_moments(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
+                 const std::function<at::Tensor(const NamedTensor&, const FlatRange&)>& read) {
+  for (const TrainParameter& parameter : layout.all()) {
+    NamedTensor& tensor = tensors.emplace_back(prefix + parameter.name, at::Tensor(), parameter.shape);
+    const FlatRange range{parameter.offset, parameter.offset + parameter.count};
+    tensor.read = [read, range, of = NamedTensor{tensor.name, {}, tensor.shape}] { return read(of, range); };
+  }
+}
+
 void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
   const auto length = static_cast<std::int64_t>(curves.step);
   tensors.push_back({"train.loss", at::from_blob(curves.loss.data(), {length}, at::kFloat)});
@@ -144,12 +154,13 @@ class StateFile {
   std::map<std::string, std::string> texts_;
 };
 
-TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, at::Tensor& mean,
-                    at::Tensor& square, std::uint64_t& updates, const std::string& identity, std::int64_t rewards) {
+// trainer: whose moments are read, too; nullptr: they are only verified.
+TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tensor& weights, Trainer* trainer,
+                    const std::string& identity, std::int64_t rewards) {
   StateFile file(path, identity);
   TrainingCurves curves;
   curves.step = file.number("step");
-  updates = file.number("updates");
+  const std::uint64_t updates = file.number("updates");
   file.require(curves.step > 0 && updates <= curves.step && curves.step < (1ull << 28), "has no sound metadata");
   const auto steps = static_cast<std::int64_t>(curves.step);
   for (const char* const name : {"train.loss", "train.grad_norm"}) file.require_shape(name, {steps});
@@ -157,14 +168,26 @@ TrainingCurves load(const std::string& path, const FlatLayout& layout, at::Tenso
   curves.loss.resize(curves.step);
   curves.grad_norm.resize(curves.step);
   curves.rewards.resize(curves.step * static_cast<std::uint64_t>(rewards));
-  curves.evaluations.resize(file.length_of("train.evaluations", curves.step + 1));
+  curves.evaluations.resize(file.length_of("train.evaluations", 4 * (curves.step + 1)));
   std::vector<NamedTensor> tensors;
   add_parameters(tensors, "model.", layout, weights);
-  add_parameters(tensors, "exp_avg.", layout, mean);
-  add_parameters(tensors, "exp_avg_sq.", layout, square);
+  const auto moment = [&](at::Tensor OptimizerState::* of) {
+    return [&file, trainer, of](const NamedTensor& tensor, const FlatRange& range) {
+      const at::Tensor values = at::empty(tensor.shape, at::kFloat);
+      file.read({tensor.name, values});
+      if (trainer != nullptr)
+        keep_own(trainer->shards(), trainer->sharing().rank(), values, range, trainer->optimizer().*of);
+      return values;
+    };
+  };
+  add_moments(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
+  add_moments(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
   add_curves(tensors, curves);
-  for (const NamedTensor& tensor : tensors) file.read(tensor);
+  for (const NamedTensor& tensor : tensors) {
+    if (!tensor.read) file.read(tensor);
+  }
   file.verify(tensors, curves.step, updates);
+  if (trainer != nullptr) trainer->optimizer().updates = updates;
   return curves;
 }
 
@@ -207,8 +230,23 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
   TrainingCurves copy = curves;
   std::vector<NamedTensor> tensors;
   add_parameters(tensors, "model.", layout, trainer.weights());
-  add_parameters(tensors, "exp_avg.", layout, trainer.optimizer().mean);
-  add_parameters(tensors, "exp_avg_sq.", layout, trainer.optimizer().square);
+  const auto moment = [&trainer](at::Tensor OptimizerState::* of) {
+    return [&trainer, of](const NamedTensor& tensor, const FlatRange& range) {
+      const at::Tensor whole = range_on_first(trainer.sharing(), trainer.shards(), trainer.optimizer().*of, range);
+      return whole.defined() ? whole.view(tensor.shape) : whole;
+    };
+  };
+  add_moments(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
+  add_moments(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
+  if (trainer.world().rank() != 0) {
+    // The first rank asks for every moment twice, to hash and to write it.
+    for (int pass = 0; pass < 2 && trainer.sharing().size() > 1; ++pass) {
+      for (const NamedTensor& tensor : tensors) {
+        if (tensor.read) tensor.read();
+      }
+    }
+    return;
+  }
   add_curves(tensors, copy);
   make_folders(folder);
   remove_half_made(folder);
@@ -230,15 +268,13 @@ void save_training_state(const std::string& folder, Trainer& trainer, const Trai
 
 TrainingCurves load_training_state(const std::string& path, Trainer& trainer, const std::string& identity,
                                    std::int64_t rewards) {
-  OptimizerState& state = trainer.optimizer();
-  return load(path, trainer.trained(), trainer.weights(), state.mean, state.square, state.updates, identity, rewards);
+  return load(path, trainer.trained(), trainer.weights(), &trainer, identity, rewards);
 }
 
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
                                     const std::string& identity, std::int64_t rewards) {
-  OptimizerState state = new_optimizer_state(layout);
   flat_weights = at::zeros({layout.flat_size()}, at::kFloat);
-  return load(path, layout, flat_weights, state.mean, state.square, state.updates, identity, rewards);
+  return load(path, layout, flat_weights, nullptr, identity, rewards);
 }
 
 }  // namespace magister

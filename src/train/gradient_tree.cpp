@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "magister/core/error.h"
 #include "magister/parallel/exchange.h"
@@ -12,8 +11,6 @@
 namespace magister {
 namespace {
 
-constexpr std::int64_t kBucket = (25 << 20) / 4;  // numbers: 25 MiB, as torch's DistributedDataParallel has them
-constexpr std::int64_t kMostPieces = 64;          // of a bucket: 400 KiB each
 constexpr int kGradientTag = 72;
 
 std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
@@ -29,7 +26,6 @@ GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_ba
     : world_(world), num_micro_batches_(num_micro_batches), fast_(fast) {
   MAGISTER_ASSERT(num_micro_batches > 0);
   while ((std::uint64_t{1} << levels_) < num_micro_batches) ++levels_;
-  while (pieces_ < world.size() && pieces_ < kMostPieces) pieces_ *= 2;
 }
 
 IndexRange GradientTree::covered(Node node) const {
@@ -80,43 +76,49 @@ void GradientTree::add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool
   nodes_.emplace(node, std::move(flat_gradient));
 }
 
-std::vector<GradientTree::Part> GradientTree::reduce(Node node, std::int64_t begin, std::int64_t count) {
+// Where there is a choice, pieces are spread by the bits of their numbers.
+bool GradientTree::belongs_left(int piece, Node left, Node right) const {
+  const IndexRange own = micro_batches_of(num_micro_batches_, piece, world_.size());
+  const auto meets = [&](const IndexRange& side) { return own.begin < side.end && side.begin < own.end; };
+  if (meets(covered(left)) || meets(covered(right))) return meets(covered(left));
+  return ((piece >> (left.first % 30)) & 1) == 0;
+}
+
+std::vector<GradientTree::Part> GradientTree::reduce(Node node, const FlatShards& shards, std::int64_t bucket) {
   const int me = world_.rank();
+  std::vector<Part> parts(static_cast<std::size_t>(world_.size()));
   if (const int owner = owner_of(node); owner >= 0) {
-    std::vector<Part> parts(static_cast<std::size_t>(pieces_));
-    for (std::int64_t p = 0; p < pieces_; ++p) {
-      const std::int64_t first = count * p / pieces_, end = count * (p + 1) / pieces_;
+    for (int p = 0; p < world_.size(); ++p) {
+      const FlatRange piece = shards.piece(bucket, p);
       Part& part = parts[static_cast<std::size_t>(p)];
       part.owner = owner;
-      if (owner == me) part.values = nodes_.at(node).narrow(0, begin + first, end - first);
+      if (owner == me) part.values = nodes_.at(node).narrow(0, piece.begin, piece.size());
     }
     return parts;
   }
   const Node left_node{node.first - 1, node.second * 2}, right_node{node.first - 1, node.second * 2 + 1};
-  std::vector<Part> left = reduce(left_node, begin, count);
+  std::vector<Part> left = reduce(left_node, shards, bucket);
   if (covered(right_node).size() == 0) return left;
-  std::vector<Part> right = reduce(right_node, begin, count);
-  // The root divides by the lowest bit of a piece's number; the two below it, each with half of the pieces, by the next.
-  const int bit = (levels_ - node.first) % std::max(1, std::countr_zero(static_cast<std::uint64_t>(pieces_)));
+  std::vector<Part> right = reduce(right_node, shards, bucket);
   std::vector<Transfer> transfers;
-  for (std::size_t p = 0; p < left.size(); ++p) {
-    if (((p >> bit) & 1) != 0) std::swap(left[p], right[p]);
-    if (left[p].owner == right[p].owner) continue;
-    const std::int64_t first = count * static_cast<std::int64_t>(p) / pieces_;
-    const std::int64_t size = count * static_cast<std::int64_t>(p + 1) / pieces_ - first;
-    if (right[p].owner == me) {
-      transfers.push_back({right[p].values.data_ptr(), bytes_of(size), left[p].owner, true});
-    } else if (left[p].owner == me) {
-      right[p].values = at::empty({size}, at::kFloat);
-      transfers.push_back({right[p].values.data_ptr(), bytes_of(size), right[p].owner, false});
+  for (int p = 0; p < world_.size(); ++p) {
+    const auto i = static_cast<std::size_t>(p);
+    if (!belongs_left(p, left_node, right_node)) std::swap(left[i], right[i]);
+    if (left[i].owner == right[i].owner) continue;
+    const std::int64_t size = shards.piece(bucket, p).size();
+    if (right[i].owner == me) {
+      transfers.push_back({right[i].values.data_ptr(), bytes_of(size), left[i].owner, true});
+    } else if (left[i].owner == me) {
+      right[i].values = at::empty({size}, at::kFloat);
+      transfers.push_back({right[i].values.data_ptr(), bytes_of(size), right[i].owner, false});
     }
   }
   exchange(world_, transfers, kGradientTag);
-  for (std::size_t p = 0; p < left.size(); ++p) {
-    if (left[p].owner == me) {
-      left[p].values.add_(right[p].values);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i].owner == me) {
+      left[i].values.add_(right[i].values);
     } else {
-      left[p].values = at::Tensor();
+      left[i].values = at::Tensor();
     }
   }
   return left;
@@ -131,23 +133,43 @@ at::Tensor GradientTree::fast_sum(std::int64_t flat_size) {
 }
 
 at::Tensor GradientTree::sum(std::int64_t flat_size) {
-  if (fast_ && world_.size() > 1) return fast_sum(flat_size);
   if (world_.size() == 1) return nodes_.begin()->second;
+  if (fast_) return fast_sum(flat_size);
+  const FlatShards shards(flat_size, world_.size());
   at::Tensor out = at::empty({flat_size}, at::kFloat);
-  for (std::int64_t begin = 0; begin < flat_size; begin += kBucket) {
-    const std::int64_t count = std::min(kBucket, flat_size - begin);
-    const std::vector<Part> parts = reduce({levels_, 0}, begin, count);
-    std::vector<Transfer> pieces;
-    for (std::int64_t p = 0; p < pieces_; ++p) {
-      const Part& part = parts[static_cast<std::size_t>(p)];
-      const std::int64_t first = count * p / pieces_, size = count * (p + 1) / pieces_ - first;
-      at::Tensor here = out.narrow(0, begin + first, size);
-      if (part.owner == world_.rank()) here.copy_(part.values);
-      pieces.push_back({here.data_ptr(), bytes_of(size), part.owner, part.owner == world_.rank()});
-    }
-    broadcast_all(world_, pieces);
-  }
+  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket)
+    own_piece(shards, bucket, out.data_ptr<float>() + shards.piece(bucket, world_.rank()).begin);
+  gather_pieces(world_, shards, out);
   return out;
+}
+
+at::Tensor GradientTree::part_of_sum(const FlatShards& shards) {
+  MAGISTER_ASSERT(shards.num_ranks() == world_.size());
+  if (world_.size() == 1) return nodes_.begin()->second;
+  if (fast_) return part_of(shards, world_.rank(), fast_sum(shards.flat_size()));
+  at::Tensor out = at::empty({shards.size(world_.rank())}, at::kFloat);
+  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket)
+    own_piece(shards, bucket, out.data_ptr<float>() + shards.offset(bucket, world_.rank()));
+  return out;
+}
+
+// A rank without a micro-batch gets its piece from whoever has it.
+void GradientTree::own_piece(const FlatShards& shards, std::int64_t bucket, float* out) {
+  const std::vector<Part> parts = reduce({levels_, 0}, shards, bucket);
+  const int me = world_.rank();
+  std::vector<Transfer> transfers;
+  for (int p = 0; p < world_.size(); ++p) {
+    const Part& part = parts[static_cast<std::size_t>(p)];
+    const std::size_t bytes = bytes_of(shards.piece(bucket, p).size());
+    if (part.owner == me && p == me) {
+      std::copy_n(part.values.const_data_ptr<float>(), part.values.numel(), out);
+    } else if (p == me) {
+      transfers.push_back({out, bytes, part.owner, false});
+    } else if (part.owner == me) {
+      transfers.push_back({part.values.data_ptr(), bytes, p, true});
+    }
+  }
+  exchange(world_, transfers, kGradientTag);
 }
 
 }  // namespace magister

@@ -8,7 +8,7 @@
 namespace magister {
 
 MicroGradient::MicroGradient(const FlatLayout& layout, at::Tensor onto)
-    : layout_(layout), flat_(std::move(onto)), adds_(flat_.defined()) {
+    : layout_(layout), flat_(std::move(onto)), is_put_(layout.all().size()), adds_(flat_.defined()) {
   if (adds_) return;
   flat_ = at::empty({layout.flat_size()}, at::kFloat);
   // The padding behind each parameter stays 0: norms and updates run over it.
@@ -24,6 +24,7 @@ MicroGradient::MicroGradient(const FlatLayout& layout, at::Tensor onto)
 }
 
 void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
+  if (is_put_[parameter]) return;
   // While it is in the cache.
   finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
   at::Tensor place = layout_.view(flat_, parameter);
@@ -32,6 +33,7 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   } else {
     place.copy_(gradient);
   }
+  is_put_[parameter] = true;
 }
 
 }  // namespace magister

@@ -24,10 +24,6 @@ std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int6
 ParameterLayout::ParameterLayout(const ModelDescription& description)
     : description_(description), table_(layer_parameters(description.config, 0)) {
   const ModelConfig& config = description.config;
-  MAGISTER_CHECK(config.labels.size() <= 1, ExitCode::kConfig,
-                 "the model is a classifier of {} labels (language models and reward models of one are trained); name "
-                 "such a model",
-                 config.labels.size());
   const TensorNames& names = description.names;
   // What the trunk does not compute.
   const bool has_other_blocks = config.num_experts > 0 || !config.gated_mlp || config.norm_bias ||

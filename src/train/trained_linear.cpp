@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/cpu/panels.h"
 
 namespace magister {
@@ -18,28 +19,44 @@ at::Tensor product(const at::Tensor& left_MK, const Linear& right) {
   return out;
 }
 
+// The products of a pass in its precision. rows_KN stand as panels_of_rows takes them; x is rounded by the product itself where it has bf16.
+struct Precision {
+  bool bf16;
+
+  at::Tensor by_weight(const at::Tensor& x_TK, const at::Tensor& weight_NK) const {
+    return bf16 ? product(rounded(x_TK), bf16_panels_of_weight(weight_NK)) : product(x_TK, panels_of_weight(weight_NK));
+  }
+  at::Tensor by_rows(const at::Tensor& x_MK, const at::Tensor& rows_KN) const {
+    if (!bf16) return product(x_MK, panels_of_rows(rows_KN));
+    return product(rounded(x_MK), bf16_panels_of_weight(transposed(rows_KN.to(at::kFloat))));
+  }
+  static at::Tensor rounded(const at::Tensor& x) { return cpu_prefers_bf16() ? x : x.to(at::kBFloat16).to(at::kFloat); }
+};
+
 class TrainedLinear : public torch::autograd::Function<TrainedLinear> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TK, const at::Tensor& weight_NK) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TK, const at::Tensor& weight_NK, bool bf16) {
     const at::Tensor x = x_TK.contiguous();
-    context->save_for_backward({x, weight_NK});
-    return product(x, panels_of_weight(weight_NK));
+    context->save_for_backward({bf16 ? x.to(at::kBFloat16) : x, weight_NK});
+    context->saved_data["bf16"] = bf16;
+    return Precision{bf16}.by_weight(x, weight_NK);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor gradient_TN = gradients[0].contiguous();
-    variable_list out(2);
-    if (context->needs_input_grad(0)) out[0] = product(gradient_TN, panels_of_rows(saved[1]));
-    if (context->needs_input_grad(1)) out[1] = product(transposed(gradient_TN), panels_of_rows(saved[0]));
+    const Precision precision{context->saved_data["bf16"].toBool()};
+    variable_list out(3);
+    if (context->needs_input_grad(0)) out[0] = precision.by_rows(gradient_TN, saved[1]);
+    if (context->needs_input_grad(1)) out[1] = precision.by_rows(transposed(gradient_TN), saved[0]);
     return out;
   }
 };
 
 }  // namespace
 
-at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight_NK, const at::Tensor& bias_N) {
-  const at::Tensor out_TN = TrainedLinear::apply(x_TK, weight_NK);
+at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight_NK, const at::Tensor& bias_N, bool bf16) {
+  const at::Tensor out_TN = TrainedLinear::apply(x_TK, weight_NK, bf16);
   return bias_N.defined() ? out_TN + bias_N : out_TN;
 }
 

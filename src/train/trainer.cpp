@@ -27,10 +27,12 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       reference_(options.policy.beta == 0 ? at::Tensor()
                  : lora_                  ? frozen_
                                           : weights_.clone()),
-      state_(new_optimizer_state(trained())) {}
+      memory_(options.recompute, num_threads),
+      shards_(trained().flat_size(), sharing().size()),
+      state_(new_optimizer_state(shards_.size(sharing().rank()))) {}
 
 TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
-  return TrunkPass(layout_, model_weights(), batch.tokens, recompute,
+  return TrunkPass(layout_, model_weights(), batch.tokens, TrunkOptions{recompute, options_.bf16},
                    lora_ ? std::optional<LoraWeights>({*lora_, weights_}) : std::nullopt);
 }
 
@@ -42,34 +44,67 @@ HeadLossOptions Trainer::head_options() const {
   return options;
 }
 
-Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient) const {
-  TrunkPass pass = pass_of(batch, options_.recompute);
+Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const {
+  TrunkPass pass = pass_of(batch, recompute);
   const auto zeros = [&](std::size_t parameter) { return at::zeros(layout_.all()[parameter].shape, at::kFloat); };
-  at::Tensor head_gradient = lora_ ? at::Tensor() : zeros(layout_.head());
-  const Objective objective = options_.preference.objective;
-  const auto losses = objective == Objective::kDpo      ? &Trainer::dpo_losses
-                      : objective == Objective::kReward ? &Trainer::reward_losses
-                      : objective == Objective::kGrpo   ? &Trainer::policy_losses
-                                                        : &Trainer::token_losses;
-  at::Tensor hidden_gradient_TD;
-  Outcome outcome = (this->*losses)(batch, pass, scale, hidden_gradient_TD, head_gradient);
+  HeadGradients of_head{{}, lora_ ? at::Tensor() : zeros(layout_.head())};
+  Outcome outcome = (this->*losses_of_objective())(batch, pass, scale, &of_head);
   outcome.finite = 0.0;
   if (!std::isfinite(outcome.loss)) return outcome;
   const bool tied = layout_.head() == layout_.embeddings();
-  at::Tensor embedding_gradient = lora_ || tied ? head_gradient : zeros(layout_.embeddings());
-  if (!lora_ && !tied) gradient.put(layout_.head(), std::exchange(head_gradient, {}));
-  pass.backward(hidden_gradient_TD, embedding_gradient, gradient);
+  at::Tensor embedding_gradient = lora_ || tied ? of_head.head : zeros(layout_.embeddings());
+  if (!lora_ && !tied) gradient.put(layout_.head(), std::exchange(of_head.head, {}));
+  pass.backward(of_head.hidden_TD, embedding_gradient, gradient);
   if (!lora_) gradient.put(layout_.embeddings(), embedding_gradient);
   if (gradient.finite()) outcome.finite = 1.0;
   return outcome;
 }
 
+Trainer::Outcome Trainer::run_within_memory(const MicroBatch& batch, double scale, MicroGradient& gradient) {
+  Outcome outcome;
+  memory_.run(batch.tokens.token_ids_T.numel(),
+              [&](bool recompute) { outcome = run(batch, scale, gradient, recompute); });
+  return outcome;
+}
+
+Trainer::Losses Trainer::losses_of_objective() const {
+  switch (options_.preference.objective) {
+    case Objective::kDpo:
+      return &Trainer::dpo_losses;
+    case Objective::kReward:
+      return &Trainer::reward_losses;
+    case Objective::kGrpo:
+      return &Trainer::policy_losses;
+    case Objective::kValue:
+      return &Trainer::value_losses;
+    case Objective::kTokens:
+      break;
+  }
+  return &Trainer::token_losses;
+}
+
+std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, const std::function<void()>& alive) {
+  std::vector<HeldOutSums> all(batches.size());
+  pool_.run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
+    const auto i = static_cast<std::size_t>(index);
+    // Recomputing means that no graph is kept.
+    const Outcome outcome = (this->*losses_of_objective())(batches[i], pass_of(batches[i], true), 1.0, nullptr);
+    all[i] = {outcome.loss, outcome.rewards};
+    if (alive) alive();
+  });
+  return all;
+}
+
 Trainer::Outcome Trainer::token_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
-                                       at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+                                       HeadGradients* gradients) const {
   HeadLossTargets targets = batch.targets;
   if (batch.read_teacher) batch.read_teacher(targets);
-  const HeadLossResult result = head_loss(pass.hidden_TD(), head(), targets, head_options(), scale, head_gradient);
-  hidden_gradient_TD = result.hidden_gradient_TD;
+  HeadLossOptions options = head_options();
+  options.gradient = gradients != nullptr;
+  at::Tensor none;
+  const HeadLossResult result =
+      head_loss(pass.hidden_TD(), head(), targets, options, scale, gradients != nullptr ? gradients->head : none);
+  if (gradients != nullptr) gradients->hidden_TD = result.hidden_gradient_TD;
   Outcome outcome;
   outcome.loss = result.loss;
   return outcome;
@@ -109,7 +144,7 @@ void add(PairRewards& sum, const PairLoss& pair) {
 // The loss of a pair is a function of two sums of log-probabilities, so the gradient of a row is that of its cross entropy times minus the
 // derivative by its sequence's sum: the head is read once for the sums and once for the gradients, tile by tile.
 Trainer::Outcome Trainer::dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
-                                     at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+                                     HeadGradients* gradients) const {
   HeadLossOptions options = head_options();
   options.gradient = false;
   at::Tensor none;
@@ -133,19 +168,18 @@ Trainer::Outcome Trainer::dpo_losses(const MicroBatch& batch, const TrunkPass& p
     weigh(2 * i, pair.chosen_gradient);
     weigh(2 * i + 1, pair.rejected_gradient);
   }
-  if (!std::isfinite(outcome.loss)) return outcome;
+  if (!std::isfinite(outcome.loss) || gradients == nullptr) return outcome;
   options.gradient = true;
-  const HeadLossResult second = head_loss(pass.hidden_TD(), head(), targets, options, scale, head_gradient);
-  hidden_gradient_TD = second.hidden_gradient_TD;
+  const HeadLossResult second = head_loss(pass.hidden_TD(), head(), targets, options, scale, gradients->head);
+  gradients->hidden_TD = second.hidden_gradient_TD;
   return outcome;
 }
 
 // A reward is the product of one row with the head's only row, in f64.
 Trainer::Outcome Trainer::reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
-                                        at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+                                        HeadGradients* gradients) const {
   const at::Tensor weight_D = head().select(0, 0);
-  hidden_gradient_TD = at::zeros_like(pass.hidden_TD());
-  at::Tensor weight_gradient_D = head_gradient.select(0, 0);
+  if (gradients != nullptr) gradients->hidden_TD = at::zeros_like(pass.hidden_TD());
   const auto reward = [&](std::int64_t row) {
     return at::dot(pass.hidden_TD().select(0, row).to(at::kDouble), weight_D.to(at::kDouble)).item<double>();
   };
@@ -155,12 +189,31 @@ Trainer::Outcome Trainer::reward_losses(const MicroBatch& batch, const TrunkPass
         reward_loss(options_.preference, reward(given.chosen_row), reward(given.rejected_row), given.margin);
     outcome.loss += scale * pair.loss;
     add(outcome.rewards, pair);
+    if (gradients == nullptr) continue;
     for (const auto& [row, gradient] :
          {std::pair(given.chosen_row, pair.chosen_gradient), std::pair(given.rejected_row, pair.rejected_gradient)}) {
-      hidden_gradient_TD.select(0, row).add_(weight_D, scale * gradient);
-      weight_gradient_D.add_(pass.hidden_TD().select(0, row), scale * gradient);
+      gradients->hidden_TD.select(0, row).add_(weight_D, scale * gradient);
+      gradients->head.select(0, 0).add_(pass.hidden_TD().select(0, row), scale * gradient);
     }
   }
+  return outcome;
+}
+
+Trainer::Outcome Trainer::value_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
+                                       HeadGradients* gradients) const {
+  std::vector<std::int64_t> rows;
+  for (const ValueText& text : batch.values) rows.insert(rows.end(), text.rows.begin(), text.rows.end());
+  const at::Tensor rows_R = at::tensor(rows, at::kLong);
+  const ValueLoss all =
+      value_loss(options_.value, batch.values, pass.hidden_TD().index_select(0, rows_R), head(), scale);
+  if (gradients != nullptr) {
+    gradients->hidden_TD = at::zeros_like(pass.hidden_TD());
+    gradients->hidden_TD.index_copy_(0, rows_R, all.hidden_gradient_RD);
+    gradients->head.add_(all.head_gradient_LD);
+  }
+  Outcome outcome;
+  outcome.loss = all.loss;
+  outcome.value = {all.label, all.value};
   return outcome;
 }
 
@@ -176,20 +229,22 @@ std::vector<std::vector<double>> Trainer::sequence_logprobs(std::span<const Micr
 
 namespace {
 
-// Tokens that are learnt from: those that have a label; of a reward model all that it reads.
+// Tokens that are learnt from: those that have a label; of a reward or value model all that it reads.
 std::uint64_t num_tokens(std::span<const MicroBatch> batches, Objective objective) {
   std::uint64_t count = 0;
   for (const MicroBatch& batch : batches) {
     const at::Tensor& labels_T = batch.targets.labels_T;
-    count += static_cast<std::uint64_t>(objective == Objective::kReward ? labels_T.numel()
-                                                                        : (labels_T >= 0).sum().item<std::int64_t>());
+    count += static_cast<std::uint64_t>(objective == Objective::kReward || objective == Objective::kValue
+                                            ? labels_T.numel()
+                                            : (labels_T >= 0).sum().item<std::int64_t>());
   }
   return count;
 }
 
+// Or texts of a value model.
 std::uint64_t num_pairs(std::span<const MicroBatch> batches) {
   std::uint64_t count = 0;
-  for (const MicroBatch& batch : batches) count += batch.pairs.size();
+  for (const MicroBatch& batch : batches) count += batch.pairs.size() + batch.values.size();
   return count;
 }
 
@@ -201,7 +256,8 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   MAGISTER_ASSERT(own.size() == range.size());
   StepResult result;
   const Objective objective = options_.preference.objective;
-  const bool of_pairs = objective == Objective::kDpo || objective == Objective::kReward;
+  const bool of_pairs =
+      objective == Objective::kDpo || objective == Objective::kReward || objective == Objective::kValue;
   result.tokens = world_.sum(num_tokens(own, objective));
   MAGISTER_CHECK(result.tokens > 0, ExitCode::kInternal,
                  "a step of {} micro-batches has no token to learn from (its loss would be 0 / 0); report this",
@@ -218,7 +274,7 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
     at::Tensor other_half = tree.take_other_half(range.begin + i);
     const bool pair = other_half.defined();
     MicroGradient micro_gradient(trained(), std::move(other_half));
-    outcomes[i] = run(own[i], scale, micro_gradient);
+    outcomes[i] = run_within_memory(own[i], scale, micro_gradient);
     tree.add(range.begin + i, micro_gradient.take(), pair);
     if (alive) alive();
   });
@@ -228,11 +284,14 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
     result.rewards.chosen += all[i].rewards.chosen * scale;
     result.rewards.rejected += all[i].rewards.rejected * scale;
     result.rewards.accuracy += all[i].rewards.accuracy * scale;
+    result.value.label += all[i].value.label * scale;
+    result.value.value += all[i].value.value * scale;
     result.policy.kl += all[i].policy.kl / tokens;
     result.policy.clipped += all[i].policy.clipped / tokens;
     if (all[i].finite == 0) result.not_finite.push_back(i);
   }
-  if (result.not_finite.empty()) gradient = tree.sum(trained().flat_size());
+  if (result.not_finite.empty())
+    gradient = options_.divides_optimizer ? tree.part_of_sum(shards_) : tree.sum(trained().flat_size());
   return result;
 }
 
@@ -240,24 +299,26 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
                          const std::function<void()>& alive) {
   at::Tensor gradient;
   StepResult result = differentiate(num_micro_batches, own, gradient, alive);
-  result.grad_norm = gradient.defined() ? global_norm(gradient, pool_) : std::nan("");
+  result.grad_norm = gradient.defined() ? global_norm(sharing(), shards_, gradient, pool_) : std::nan("");
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) return result;
   const double clip = options_.optimizer.clip;
   const double scale = clip > 0 ? std::min(1.0, clip / (result.grad_norm + 1e-6)) : 1.0;
-  adamw_update(trained(), options_.optimizer, lr, scale, gradient, weights_, state_, pool_);
+  adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights_, state_, pool_);
+  gather_pieces(sharing(), shards_, weights_);
   return result;
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
                                                                   bool recompute, std::int64_t tokens,
                                                                   std::int64_t longest, std::uint64_t own_micro_batches,
-                                                                  int num_threads) {
+                                                                  int num_threads, int sharing) {
   const std::uint64_t weights = 4 * config.num_parameters(), factors = 4 * static_cast<std::uint64_t>(adapter);
   const std::uint64_t learnt = factors > 0 ? factors : weights;
   const auto threads = static_cast<std::uint64_t>(num_threads);
-  // One a thread, what waits on each level of the tree, and the sum over ranks.
-  const std::uint64_t gradients = std::min(own_micro_batches, threads + std::bit_width(own_micro_batches)) + 1;
+  const auto part = (learnt + static_cast<std::uint64_t>(sharing) - 1) / static_cast<std::uint64_t>(sharing);
+  // One a thread, and what waits on each level of the tree; beside them the rank's part of the sum over ranks.
+  const std::uint64_t gradients = std::min(own_micro_batches, threads + std::bit_width(own_micro_batches));
   // The head's gradient and the embeddings' are gathered over a micro-batch before they are added, one after the other.
   const std::uint64_t table =
       factors > 0 ? 0
@@ -265,8 +326,8 @@ std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelCon
   const std::uint64_t pass = trunk_bytes(config, tokens, longest, recompute) +
                              head_loss_bytes(tokens, config.hidden_size, config.vocab_size, 1) + table;
   return {{"weights", weights + factors},
-          {"gradients", gradients * learnt},
-          {"optimizer", 2 * learnt},
+          {"gradients", gradients * learnt + part},
+          {"optimizer", 2 * part},
           {"activations", std::min(own_micro_batches, threads) * pass}};
 }
 

@@ -12,7 +12,7 @@ namespace magister {
 // The gradient of a row is that of its cross entropy times minus the derivative of its loss by its log-probability. Where the texts
 // are this policy's own and nothing is compared with a reference, no log-probability has to be known: the head is read once.
 Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale,
-                                        at::Tensor& hidden_gradient_TD, at::Tensor& head_gradient) const {
+                                        HeadGradients* gradients) const {
   const at::Tensor &old_T = batch.old_logprob_T, &reference_T = batch.reference_logprob_T;
   MAGISTER_ASSERT(batch.texts.size() + 1 == batch.tokens.cu_seqlens.size());
   const auto* labels = batch.targets.labels_T.const_data_ptr<std::int64_t>();
@@ -43,8 +43,9 @@ Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass
       weights[t] = static_cast<float>(-batch.texts[s].token_weight * token.gradient);
     }
   }
-  if (!std::isfinite(outcome.loss)) return outcome;
-  hidden_gradient_TD = head_loss(pass.hidden_TD(), head(), targets, options, scale, head_gradient).hidden_gradient_TD;
+  if (!std::isfinite(outcome.loss) || gradients == nullptr) return outcome;
+  gradients->hidden_TD =
+      head_loss(pass.hidden_TD(), head(), targets, options, scale, gradients->head).hidden_gradient_TD;
   return outcome;
 }
 
@@ -58,7 +59,8 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
     options.gradient = false;
     at::Tensor none;
     // Recomputing means that no graph is kept.
-    const TrunkPass pass = of_reference ? TrunkPass(layout_, reference_, batch.tokens, true) : pass_of(batch, true);
+    const TrunkPass pass =
+        of_reference ? TrunkPass(layout_, reference_, batch.tokens, {true, options_.bf16}) : pass_of(batch, true);
     const at::Tensor head_VD = layout_.view(of_reference ? reference_ : model_weights(), layout_.head());
     all[static_cast<std::size_t>(index)] =
         head_loss(pass.hidden_TD(), head_VD, batch.targets, options, 1.0, none).label_logprob_T;

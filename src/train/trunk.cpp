@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "magister/core/fail_point.h"
 #include "magister/model/layer_shape.h"
 #include "train/fused_ops.h"
 #include "train/trained_linear.h"
@@ -58,8 +59,8 @@ class LayerWeights {
  public:
   // lora: nullptr, or the adapter whose leaves the factors are.
   LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves,
-               const LoraLayout* lora, const std::vector<at::Tensor>& factors)
-      : config_(layout.description().config), table_(layout.table()) {
+               const LoraLayout* lora, const std::vector<at::Tensor>& factors, bool bf16)
+      : config_(layout.description().config), table_(layout.table()), bf16_(bf16) {
     for (const ParameterLayout::Slice& slice : layout.layers()[layer].slices) {
       const auto part = [&](const at::Tensor& whole) {
         return slice.whole ? whole : whole.narrow(0, slice.first_row, slice.rows);
@@ -86,7 +87,7 @@ class LayerWeights {
   at::Tensor linear(const at::Tensor& x, std::string TensorNames::Layer::* weight,
                     std::string TensorNames::Layer::* bias) const {
     const std::size_t row = row_of(weight);
-    const at::Tensor out = trained_linear(x, weights_[row], (*this)(bias));
+    const at::Tensor out = trained_linear(x, weights_[row], (*this)(bias), bf16_);
     const auto& [a_RK, b_NR] = factors_[row];
     return a_RK.defined() ? out + at::linear(at::linear(x, a_RK), b_NR) * scale_ : out;
   }
@@ -103,6 +104,7 @@ class LayerWeights {
   std::vector<at::Tensor> weights_;                         // by row of the table
   std::vector<std::pair<at::Tensor, at::Tensor>> factors_;  // likewise: A [R, K], B [N, R]; undefined: none
   float scale_ = 1;
+  bool bf16_;
 };
 
 using Names = TensorNames::Layer;
@@ -164,18 +166,18 @@ RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::siz
 
 }  // namespace
 
-TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute,
-                     std::optional<LoraWeights> lora)
-    : layout_(layout), flat_(flat), batch_(batch), recompute_(recompute), lora_(lora) {
+TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch,
+                     const TrunkOptions& options, std::optional<LoraWeights> lora)
+    : layout_(layout), flat_(flat), batch_(batch), options_(options), lora_(lora) {
   const ModelConfig& config = layout.description().config;
   for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i));
   const c10::NoGradGuard no_graph;
   at::Tensor hidden_TD = at::embedding(layout.view(flat, layout.embeddings()), batch.token_ids_T) *
                          embedding_multiplier(config, at::kFloat);
   for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {
-    kept_.push_back(run_layer(layer, hidden_TD, !recompute));
+    kept_.push_back(run_layer(layer, hidden_TD, !options.recompute));
     hidden_TD = kept_.back().output_TD.detach();
-    if (recompute) kept_.back().output_TD.reset();
+    if (options.recompute) kept_.back().output_TD.reset();
   }
   hidden_TD_ = std::move(hidden_TD);
 }
@@ -207,7 +209,7 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   const double eps = static_cast<float>(config.rms_norm_eps);
   if (layer == layout_.layers().size())
     return Norm{config.norm_weights_plus_one ? leaves[0] + 1.0 : leaves[0], eps, centred}(input_TD);
-  const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors);
+  const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors, options_.bf16);
   const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
   const Norm attention_output{weights.norm(&Names::attention_output_norm), eps},
       mlp_output{weights.norm(&Names::mlp_output_norm), eps};
@@ -236,6 +238,7 @@ void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embed
                          MicroGradient& gradient) {
   at::Tensor gradient_TD = hidden_gradient_TD;
   for (std::size_t layer = kept_.size(); layer-- > 0;) {
+    TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("train.pass.memory"), "a test asked for it");
     Kept kept = std::move(kept_[layer]);
     if (!kept.output_TD.defined()) kept = run_layer(layer, kept.input_TD, true);
     std::vector<at::Tensor> inputs = lora_ ? kept.factors : kept.parameters;

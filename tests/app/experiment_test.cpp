@@ -52,6 +52,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "  shards_per_rank: 1\n"
             "run:\n"
             "  schedule: dynamic\n"
+            "  at_once: 1\n"
             "  watchdog_seconds: 1800.0\n"
             "tasks:\n"
             "  - task: teacher_logits\n"
@@ -156,7 +157,7 @@ TEST(Experiment, NamesWhatIsWrong) {
       {{"tasks.0.task=teacher_logit"}, "tasks.0.task: ", "did you mean teacher_logits?"},
       {{"tasks.0.task=exam"},
        "tasks.0.task: ",
-       "is not possible (known: teacher_logits, generate, judge, score, train, evaluate)"},
+       "is not possible (known: teacher_logits, generate, judge, rollout, score, train, evaluate)"},
       {{"tasks.0.name=a/b"}, "tasks.0.name: ", "cannot name a file"},
       {{"tasks.0.slice=4/4"}, "tasks.0.slice: ", "is not i/n"},
       {{"tasks.0.slice=1"}, "tasks.0.slice: ", "is not i/n"},
@@ -183,6 +184,8 @@ TEST(Experiment, NamesWhatIsWrong) {
        "tasks.0.dataset.offsets: ",
        "both `lengths` and `offsets`"},
       {{"tasks.0.dataset.path=[]"}, "tasks.0.dataset.path: ", "the list is empty"},
+      {{"tasks.0.dataset.sources=[{path: a, weight: 1}]"}, "tasks.0.dataset.path: ", "is given beside `sources`"},
+      {{"tasks.0.dataset.seed=1"}, "tasks.0.dataset.seed: ", "is given without `sources`"},
       {{"tasks.0.dataset.paths=x"}, "tasks.0.dataset.paths: ", "did you mean path?"},
       {{"tasks.0.datset.path=x"}, "tasks.0.datset: ", "did you mean dataset?"},
       {{"output.dir=x"}, "output.dir: ", "unknown key"},
@@ -209,7 +212,8 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
   };
   const std::vector<Case> cases = {
       {"tasks.0.dataset.mesages=x", "did you mean messages?",
-       "known here: path, split, text, tokens, lengths, offsets, messages, tools, special_tokens, key, limit"},
+       "known here: path, sources, stopping_strategy, seed, split, text, tokens, lengths, offsets, messages, tools, "
+       "special_tokens, key, limit"},
       {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
       {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},
       {"model.lora_path=a", "did you mean adapter?", "quantization_loss"},
@@ -272,7 +276,7 @@ TEST(Experiment, NamesPlacesInTheFile) {
             "e.yaml:4:5: tasks.0.dataset.path: the key is missing (there is no default for it); add it with a text");
   EXPECT_EQ(refusal("name: a\nmodel: {path: m}\ntasks:\n  - {dataset: {path: d}}\n"),
             "e.yaml:4:5: tasks.0.task: the key is missing (there is no default for it); add it with one of "
-            "teacher_logits, generate, judge, score, train, evaluate");
+            "teacher_logits, generate, judge, rollout, score, train, evaluate");
   const std::string twice = refusal(kGood + "  - {task: teacher_logits, dataset: {path: d}}\n");
   EXPECT_TRUE(twice.starts_with("e.yaml:8:5: tasks.1.name: the name teacher is taken by tasks.0")) << twice;
   const std::string many = refusal(

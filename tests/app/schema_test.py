@@ -31,7 +31,7 @@ GOOD = {
     "name": "a", "seed": 1, "output": {"directory": "runs", "driver": "mpio", "hints": {"striping_factor": 8, "cb_nodes": "2"}},
     "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x", "adapter": "a"},
     "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "shards_per_rank": 1},
-    "run": {"max_wall": "01:30:00", "schedule": "static", "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
+    "run": {"max_wall": "01:30:00", "schedule": "static", "at_once": 0, "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
     "tasks": [
         {"task": "teacher_logits", "name": "t", "model": {"path": "other"}, "dataset": {"path": ["a.jsonl", "b.txt"], "tokens": "ids", "lengths": "n", "key": "id", "limit": 0},
          "slice": "3/8", "max_length": 16, "overflow": "window", "stride": 4, "top_k": 1, "logprob_dtype": "f16", "unit_tokens": 1, "score": "all"},
@@ -41,7 +41,7 @@ GOOD = {
          "temperature": 0.5, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1.5, "logit_bias": [{"token": "a", "bias": -1}, {"id": 3, "bias": 2.5}],
          "top_logprobs": 20, "stop": ["x", "y"], "stop_tokens": [1, 2], "ignore_eos": False, "max_sequences": 1, "token_budget": 1, "share_prefixes": True},
         {"task": "generate", "name": "h", "dataset": {"path": "x.h5", "tokens": "t", "offsets": "o"}, "stop": "x", "stop_tokens": 1},
-        {"task": "generate", "name": "i", "dataset": {"path": "x"}, "constraint": {"choice": ["a", "b"]},
+        {"task": "generate", "name": "i", "dataset": {"sources": [{"path": "x", "weight": 0.5}, {"path": ["y", "z"], "weight": 2}], "stopping_strategy": "all_exhausted", "seed": 3}, "constraint": {"choice": ["a", "b"]},
          "guide": {"model": {"path": "v"}, "multiplier": 2.5, "candidates": 5, "form": "bernoulli"}},
         {"task": "judge", "name": "j", "dataset": {"path": "x", "key": "k", "limit": 2}, "answers": "g", "mode": "choice", "method": "decode",
          "max_new_tokens": 5, "read": "word", "combine": "majority", "prompt": {"named": "letters"}, "fields": {"question": "q", "options": "o"},
@@ -50,12 +50,12 @@ GOOD = {
         {"task": "train", "name": "s", "model": {"path": "m", "dtype": "f32"}, "objective": "lm", "dataset": {"path": "x", "messages": "m"}, "assistant_only_loss": True,
          "train": {"epochs": 1.5, "steps": 9, "batch_tokens": 4096, "micro_batch": 2, "max_length": 64, "packing": True, "shuffle": False, "append_eos": False,
                    "optimizer": {"lr": 0.001, "schedule": "cosine", "warmup": 0.1, "weight_decay": 0.01, "clip": 0, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.001},
-                   "zero": 0, "precision": "f32", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
+                   "zero": 0, "precision": "bf16", "gradient_checkpointing": True, "save_every": 3, "keep": 1,
                    "evaluate": {"dataset": {"path": "h", "messages": "n"}, "every": 7},
                    "adapter": {"rank": 4, "alpha": 16, "targets": ["q_proj", "v_proj"], "rank_stabilized": True}}},
         {"task": "train", "name": "d", "model": {"task": "s"}, "objective": "distill", "teacher": {"task": "t"},
-         "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}},
-        {"task": "generate", "name": "u", "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
+         "distill": {"loss": "js", "tail": "gold", "beta": 0.1, "temperature": 2, "weight": 0.5, "lm_weight": 0.1}, "train": {"evaluate": {"teacher": {"task": "t"}}}},
+        {"task": "generate", "name": "u", "needs": ["s", "d"], "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
         {"task": "train", "name": "n", "model": {"config": "c", "seed": 3, "tokenizer": "m"}, "dataset": {"path": "x"}, "train": {"global_batch": 4}},
         {"task": "train", "name": "p", "model": {"path": "m"}, "objective": "dpo", "dataset": {"path": "x", "prompt": "q", "chosen": "a", "rejected": "b", "key": "k"},
          "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}},
@@ -66,6 +66,10 @@ GOOD = {
         {"task": "train", "name": "o", "model": {"path": "m"}, "objective": "grpo", "dataset": {"path": "x", "text": "q"},
          "grpo": {"num_generations": 4, "max_new_tokens": 16, "temperature": 0.9, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1, "loss_type": "grpo", "beta": 0.1,
                   "epsilon": 0.1, "epsilon_high": 0.28, "scale_rewards": "batch", "num_iterations": 2, "log_completions": True, "reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}},
+        {"task": "rollout", "dataset": {"path": "x", "messages": "q"}, "max_prompt_length": 64, "max_new_tokens": 16, "roll_in": "sampled", "cuts": 3, "first_cut": 0,
+         "continuations": "sampled", "n": 4, "continue_with": "reference", "temperature": 0.8, "top_p": 0.9, "guide": {"model": {"path": "v"}},
+         "reward": {"verifier": "math", "scale": 5.0}, "preference": {"beta": 0.5}, "stop": ["x"], "share_prefixes": False},
+        {"task": "train", "name": "z", "model": {"path": "m"}, "objective": "value", "rollouts": {"task": "rollouts"}, "value": {"loss": "histogram", "atoms": 5, "max_reward": 5}},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -88,7 +92,7 @@ BAD = [
     ("tasks.5.method", "think"), ("tasks.5.read", "all"), ("tasks.5.max_new_tokens", 0), ("tasks.5.combine", "mean"), ("tasks.5.prompt.name", "letters"), ("tasks.5.fields.reference", "r"),
     ("tasks.5.classes", 1), ("tasks.5.low_mass", 1.5), ("tasks.5.chat_template", "on"), ("tasks.5.dataset.text", "x"), ("tasks.6.prompts", []), ("tasks.6.prompts.0.user", []),
     ("tasks.6.token_budget", 0), ("tasks.7.objective", "ppo"), ("tasks.7.train.epochs", 0), ("tasks.7.train.micro_batch", 0), ("tasks.7.train.batch_tokens", 0), ("tasks.10.train.global_batch", 0), ("tasks.7.train.sync_batch_norm", "on"), ("tasks.7.train.max_length", 1),
-    ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "bf16"), ("tasks.7.train.keep", 0),
+    ("tasks.7.train.optimizer.lr", -1), ("tasks.7.train.optimizer.schedule", "step"), ("tasks.7.train.precision", "fp16"), ("tasks.7.train.keep", 0),
     ("tasks.7.dataset", REMOVED), ("tasks.8.model", {"task": "s", "path": "m"}), ("tasks.8.model.task", []), ("tasks.8.teacher", REMOVED),
     ("tasks.8.teacher", {}), ("tasks.8.teacher.path", "x.h5"), ("tasks.8.distill.loss", "kl"), ("tasks.8.distill.tail", "ghost"), ("tasks.8.distill.beta", 2),
     ("tasks.8.distill.temperature", 0), ("tasks.8.distill.lm_weight", -1), ("tasks.9.model.path", "m"),
@@ -98,9 +102,15 @@ BAD = [
     ("tasks.11.dataset.chosen", []), ("tasks.12.reward.center_rewards_coefficient", -1), ("tasks.12.dataset.margins", "m"),
     ("tasks.16.grpo.num_generations", 1), ("tasks.16.grpo.epsilon", -0.1), ("tasks.16.grpo.loss_type", "ppo"), ("tasks.16.grpo.beta", -1), ("tasks.16.grpo.scale_rewards", "all"),
     ("tasks.16.grpo.num_iterations", 0), ("tasks.16.grpo.reward.verifier", "exakt"), ("tasks.16.grpo.reward.pattern", []), ("tasks.16.grpo.log_completions", "all"), ("tasks.16.grpo.max_completion_length", 9),
+    ("tasks.17.cuts", 0), ("tasks.17.roll_in", "guided"), ("tasks.17.continuations", "greedy"), ("tasks.17.n", 0), ("tasks.17.continue_with", "value"), ("tasks.17.first_cut", -1),
+    ("tasks.17.preference.beta", -1), ("tasks.17.preference.eta", 1), ("tasks.17.reward.scale", "five"), ("tasks.17.samples_per_example", 4),
+    ("tasks.18.value.loss", "mse"), ("tasks.18.value.atoms", 1), ("tasks.18.value.bins", 5), ("tasks.18.rollouts", {}), ("tasks.18.rollouts.path", "x.h5"),
     ("tasks.7.train.evaluate.every", 0), ("tasks.7.train.evaluate.dataset", REMOVED), ("tasks.7.train.evaluate.steps", 5),
     ("tasks.4.guide.model", REMOVED), ("tasks.4.guide.model", {}), ("tasks.4.guide.model", {"path": "v", "task": "s"}), ("tasks.4.guide.multiplier", -1),
     ("tasks.4.guide.candidates", 0), ("tasks.4.guide.form", "odds"), ("tasks.4.guide.eta", 1),
+    ("tasks.4.dataset.sources", []), ("tasks.4.dataset.sources.0.weight", 0), ("tasks.4.dataset.sources.1.path", REMOVED), ("tasks.4.dataset.path", "x"),
+    ("run.at_once", "all"), ("run.at_once", -1), ("tasks.9.needs", []),
+    ("tasks.4.dataset.stopping_strategy", "never"), ("tasks.4.dataset.seed", -1),
 ]
 
 
@@ -220,11 +230,11 @@ class Schema(unittest.TestCase):
         top = {key: value for key, value in self.schema["properties"].items() if key != "tasks"}
         found = self.keys({"properties": top})
         sources = {"model.task", "model.config", "model.seed", "model.tokenizer"}  # of a task's own section alone
-        for kind in ("teacher_logits", "generate", "judge", "score", "train", "evaluate"):
+        for kind in ("teacher_logits", "generate", "judge", "rollout", "score", "train", "evaluate"):
             for key, value in self.keys(self.schema["$defs"]["task_" + kind]).items():
                 if key.startswith("model.") and key not in sources:
                     continue  # the same section as above
-                shared = kind == "teacher_logits" or key in {"task", "name", "seed", "slice", *sources} or key.startswith("dataset.")
+                shared = kind == "teacher_logits" or key in {"task", "name", "seed", "needs", "slice", *sources} or key.startswith("dataset.")
                 key = re.sub(r"^prompts\.", "prompt.", key)  # a list of such sections
                 found[("tasks.0." if shared else kind + ".") + key] = value
         listed = {key: default for key, default in self.table().items() if key not in ("tasks", "tasks.0.model")}

@@ -13,6 +13,7 @@ import unittest
 import evaluate_test
 import grpo_test
 import preference_test
+import rollout_test
 import score_test
 import train_test
 from tiny_world import CHAIN, ROOT, World
@@ -48,7 +49,10 @@ class FailPoints(unittest.TestCase):
         evaluate_test.write_solutions(evaluated.data)
         written = World(cls.scratch.name + "/written", records=3, model=teacher.model, text=grpo_test.EXPERIMENT.replace("steps: 8", "steps: 3"), results=("student.h5",))
         written.data.write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(grpo_test.PROMPTS)))
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written)}
+        rolled = World(cls.scratch.name + "/rolled", records=3, model=teacher.model, text=rollout_test.EXPERIMENT, results=("rollouts.h5",))
+        rolled.data.write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(grpo_test.PROMPTS)))
+        cls.rolled = rolled
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written, rolled)}
         cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred, cls.evaluated, cls.written = teacher, chain, scored, trained, preferred, evaluated, written
 
     def choose(self, name):
@@ -56,6 +60,7 @@ class FailPoints(unittest.TestCase):
         self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
                       else self.evaluated if name.startswith(("score.verify.", "evaluate.")) else self.scored if name.startswith("score.")
                       else self.preferred if name.startswith("train.reference.") else self.written if name.startswith("train.rollout.")
+                      else self.rolled if name.startswith("rollout.")
                       else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 

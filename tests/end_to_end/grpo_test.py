@@ -277,7 +277,7 @@ class Grpo(unittest.TestCase):
             self.refused("both", 78, "a text has one reward", overrides=(G + "reward.verifier=exact",))
             self.refused("answer", 78, "is given without a verifier", overrides=(G + "reward.answer=id",))
             self.refused("language", 78, "has 0 labels", overrides=(G + f"reward.model.path={self.model}",))
-            self.refused("nobody", 78, "no train task of objective reward before this one is named nobody", overrides=(G + "reward.model.task=nobody",))
+            self.refused("nobody", 78, "no train task of objective reward or value before this one is named nobody", overrides=(G + "reward.model.task=nobody",))
             config = json.loads((folder / "config.json").read_text())
             (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 63}))
             self.refused("short", 78, "train.max_length is 64, but the reward model", "was made for 63 positions", overrides=())
@@ -307,9 +307,9 @@ class Grpo(unittest.TestCase):
                 want = [judge(torch.tensor([self.tokenizer.encode(PROMPTS[int(text["key"][1:])] + text["text"]).ids])).logits[0, 0].item() for text in texts]
             numpy.testing.assert_allclose([text["reward"] for text in texts], want, atol=2e-5)
             self.world.text = head + own.replace("task: rewards", "task: rewords")
-            self.refused("alone", 78, "no train task of objective reward before this one is named rewords")
+            self.refused("alone", 78, "no train task of objective reward or value before this one is named rewords")
             self.world.text = head + reward.replace("objective: reward", "objective: dpo") + own
-            self.refused("policy", 78, "no train task of objective reward before this one is named rewards")
+            self.refused("policy", 78, "no train task of objective reward or value before this one is named rewards")
         finally:
             self.world.text = EXPERIMENT
 

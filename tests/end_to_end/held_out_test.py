@@ -161,7 +161,6 @@ class Evaluate(unittest.TestCase):
                 (78, "tasks.0.train.evaluate.every: 0 is out of range", e + "every=0"), (74, "missing.jsonl", e + "dataset.path=missing.jsonl"),
                 (65, "train.evaluate.dataset has no records", f"{e}dataset.path={empty}"), (65, "none of the 1 records of train.evaluate.dataset", f"{e}dataset.path={none}"),
                 (78, "names messages, and the training's data set text", e + "dataset.messages=m"), (78, "did you mean every?", e + "eval_steps=3"),
-                (78, "is there for objective: lm alone", "tasks.0.objective=reward"),
                 (65, "token id 100000 is outside", f"{e}dataset.path={ids}", e + "dataset.tokens=ids", f"tasks.0.dataset.path={self.ids()}", "tasks.0.dataset.tokens=ids"))):
             with self.subTest(overrides=overrides):
                 done = self.world.run(f"refused-{number}", 0, *overrides)

@@ -284,7 +284,7 @@ class Preference(unittest.TestCase):
     def test_what_is_refused(self):
         d = "tasks.0.dpo."
         for number, (words, *overrides) in enumerate((
-                ("known: lm, distill, dpo, reward, grpo", "tasks.0.objective=ppo"), ("did you mean", "tasks.0.objective=dop"),
+                ("known: lm, distill, dpo, reward, grpo, value", "tasks.0.objective=ppo"), ("did you mean", "tasks.0.objective=dop"),
                 ("known: sigmoid, hinge, ipo, robust", d + "loss_type=sigmod"), ("beta: 0 (nothing would be learnt)", d + "beta=0"), ("out of range", d + "beta=-0.1"),
                 ("tasks.0.dpo.beta", d + "beta=nan"), ("without `loss_type: robust`", d + "label_smoothing=0.1"),
                 ("out of range", d + "loss_type=robust", d + "label_smoothing=0.5"), ("known: keep_start, keep_end", d + "truncation_mode=middle"),

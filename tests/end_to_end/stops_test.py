@@ -161,7 +161,7 @@ class FullDisk(unittest.TestCase):
                 reference = world.complete("x", 2)
                 world.forget("x")
                 # The check of free space passes (the file is sparse), then something else takes the space.
-                process = world.start("x", 2)
+                process = world.start("x", 2, MAGISTER_FAIL_POINT="teacher.unit.begin:slow")  # 0.1 s a unit: it is not done before that
                 wait_until(lambda: world.results("x").with_suffix(".h5.partial").exists() or process.poll() is not None)
                 with open(os.path.join(disk, "filler"), "wb", buffering=0) as filler:
                     try:

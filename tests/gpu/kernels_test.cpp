@@ -12,8 +12,10 @@
 #include "engine/gpu/sample_kernel.h"
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/expert_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gather_kernel.h"
+#include "model/gpu/head_norm_kernels.h"
 #include "model/paged_cache.h"
 #include "model/stored_weight.h"
 
@@ -115,6 +117,46 @@ TYPED_TEST(Elementwise, AddLayerNorm) {
     });
     EXPECT_TRUE(at::equal(both.device[0], both.host[0])) << D << ": the residual stream is one addition";
     expect_close<A>(both.device[3], both.host[3]);
+  }
+}
+
+TYPED_TEST(Elementwise, NormsOverDividedHeads) {
+  using A = TypeParam;
+  constexpr std::int64_t T = 7, q = 3 * 80, k = 2 * 80, stride = q + 2 * k;
+  const Tensors inputs = {at::randn({T, stride}).to(kType<A>), at::zeros({T, 2}), at::rand({q}) + 0.5,
+                          at::rand({k}) + 0.5};
+  const Both both = on_both(inputs, [](const Tensors& t, const Queue& queue) {
+    const SumHeadSquares<A> sums{data<A>(t[0]), data<float>(t[1]), stride, q, q + 80, k - 80};
+    launch(sums, sums.shape(T), queue);
+    const NormHeads<A> norms{
+        data<A>(t[0]), data<float>(t[1]), data<float>(t[2]), data<float>(t[3]), stride, q, k, 400, 240, 1e-5f};
+    launch(norms, norms.shape(T), queue);
+  });
+  expect_close<float>(both.device[1], both.host[1]);
+  expect_close<A>(both.device[0], both.host[0]);
+}
+
+TYPED_TEST(Elementwise, Experts) {
+  using A = TypeParam;
+  constexpr std::int64_t T = 13, X = 70, k = 6, D = 300;
+  for (const bool normed : {false, true}) {
+    at::Tensor logits_TX = at::randn({T, X}) * 3;
+    logits_TX.narrow(0, 0, 4).round_();  // many are equal
+    const Tensors inputs = {logits_TX,
+                            at::zeros({T, k}, at::kInt),
+                            at::zeros({T, k}),
+                            at::randn({T * k, D}).to(kType<A>),
+                            at::randperm(T * k, at::kInt),
+                            at::zeros({T, D}, kType<A>)};
+    const Both both = on_both(inputs, [normed](const Tensors& t, const Queue& queue) {
+      const ChooseExperts choose{data<float>(t[0]), data<std::int32_t>(t[1]), data<float>(t[2]), T, X, k, normed};
+      launch(choose, choose.shape(), queue);
+      const SumExperts<A> sum{data<A>(t[3]), data<std::int32_t>(t[4]), data<float>(t[2]), data<A>(t[5]), D, k};
+      launch(sum, sum.shape(T), queue);
+    });
+    EXPECT_TRUE(at::equal(both.device[1], both.host[1])) << "the same experts";
+    expect_close<float>(both.device[2], both.host[2]);
+    expect_close<A>(both.device[5], both.host[5]);
   }
 }
 

@@ -137,6 +137,12 @@ int records(const std::string& settings_text) {
   config.whole_record = settings.value("whole", !config.messages_field.empty());
   config.split = settings.value("split", "");
   config.max_line_bytes = settings.value("max_line_bytes", config.max_line_bytes);
+  if (settings.contains("weights")) {
+    magister::DatasetMix& mix = config.mix.emplace();
+    for (const json& weight : settings["weights"]) mix.sources.push_back({1, weight});
+    mix.seed = settings.value("seed", 0ull);
+    mix.stop = static_cast<magister::DatasetMix::Stop>(settings.value("stop", 0));
+  }
   if (settings.contains("limit")) config.limit = settings["limit"].get<std::uint64_t>();
   const auto begin = std::chrono::steady_clock::now();
   const auto dataset = magister::Dataset::open(magister::Communicator(), config);

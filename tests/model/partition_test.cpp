@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "magister/core/error.h"
+#include "magister/model/layer_shape.h"
 
 namespace magister {
 namespace {
@@ -119,18 +120,22 @@ TEST(Partition, TooManyShardsAreRefusedWithTheSizesThatWork) {
   EXPECT_THROW(partition_for(config, 0, 0), Error);
 }
 
-// A norm over all heads of q and k sees a part of them on a shard.
-TEST(Partition, NormsOverAllHeadsAreNotDivided) {
+// A norm over all heads of q and k: each KV head's squares are counted by one shard, though several may hold it.
+TEST(Partition, NormsOverAllHeadsCountEachHeadOnce) {
   ModelConfig config = shaped(8, 2, 128, 512);
   config.qk_norm = config.qk_norm_of_all_heads = true;
-  EXPECT_EQ(partition_for(config, 0, 1).heads, (IndexRange{0, 8}));
-  EXPECT_EQ(working_tp_sizes(config, 64), (std::vector<int>{1}));
-  try {
-    partition_for(config, 0, 2);
-    FAIL() << "2 shards were accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kConfig);
-    EXPECT_NE(std::string(error.what()).find("groups of 1 device"), std::string::npos) << error.what();
+  EXPECT_EQ(shape_of(config, partition_for(config, 0, 1), 0).all_heads, 0);
+  for (const int size : {2, 3, 5, 8}) {
+    std::int64_t counted = 0, heads = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const LayerShape shape = shape_of(config, partition_for(config, rank, size), 0);
+      EXPECT_EQ(shape.all_heads, 8);
+      EXPECT_EQ(shape.all_kv_heads, 2);
+      heads += shape.heads;
+      counted += shape.kv_heads - shape.first_counted_kv;
+    }
+    EXPECT_EQ(heads, 8);
+    EXPECT_EQ(counted, 2) << size << " shards";
   }
 }
 

@@ -61,14 +61,14 @@ class Configs(unittest.TestCase):
         everything = self.resolved("quickstart.yaml", "run.max_wall=01:00:00", "tasks.0.slice=0/1", "tasks.0.dataset.limit=5",
                                    "tasks.0.overflow=window", "tasks.0.stride=1024", "tasks.0.encoding=sampled", "tasks.0.tail_draws=12", "tasks.0.logprob_dtype=f16", "model.quantization=int8", "model.chat_template=x", "model.adapter=x", "plan.device_memory=80GB")
         keys = {re.sub(r"^tasks\.0\.model\.", "model.", key) for key in everything}
-        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate."))}
-        self.assertEqual(keys | {"output.hints", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
+        own = {key for key in table() if not key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout."))}
+        self.assertEqual(keys | {"output.hints", "tasks.0.needs", "tasks.0.seed", "tasks.0.model.task", "tasks.0.model.config", "tasks.0.model.seed", "tasks.0.model.tokenizer", "tasks.0.dataset.tokens", "tasks.0.dataset.lengths", "tasks.0.dataset.offsets", "tasks.0.dataset.messages", "tasks.0.dataset.special_tokens", "tasks.0.dataset.split", *(f"tasks.0.dataset.{name}" for name in ("sources.path", "sources.weight", "stopping_strategy", "seed")), "tasks.0.dataset.tools", *(f"tasks.0.dataset.{name}" for name in ("prompt", "chosen", "rejected", "margin")), "model.chat_template_kwargs"}, own)
 
     def test_the_tables_of_the_other_tasks(self):
         shared = ("task", "name", "model.", "dataset.", "slice")
         extra = {"generate": ["stop=x", "stop_tokens=1", "best_of=1"],
                  "judge": ["answers=answers", "method=decode", "panel=x", "prompt.named=strict", "prompt.system=x", "prompt.user=x", "fields.question=q", "label=l"], "train": ["train.steps=5", "train.adapter.targets=x", "dataset.messages=m", "train.evaluate.dataset.path=h", "train.evaluate.dataset.messages=m"]}
-        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train"), ("evaluate.yaml", 4, "evaluate")):
+        for example, index, kind in (("judge.yaml", 0, "generate"), ("judge.yaml", 1, "judge"), ("score.yaml", 0, "score"), ("train.yaml", 0, "train"), ("evaluate.yaml", 4, "evaluate"), ("qsharp-star-graph.yaml", 1, "rollout")):
             found = self.resolved(example, *(f"tasks.{index}.{entry}" for entry in extra.get(kind, [])))
             if kind == "generate":  # one kind of constraint at a time; biases are a list of maps
                 for one in ("json_schema=a.json", "regex=a", "choice=a", "grammar=a.ebnf"):
@@ -81,6 +81,15 @@ class Configs(unittest.TestCase):
                     found.update({f"tasks.0.{key[8:]}": value for key, value in guided.items() if key.startswith("tasks.1.guide.")})
                 biases = self.resolved("constrained.yaml").items()
                 found.update({re.sub(r"logit_bias\.\d+", "logit_bias", key): value for key, value in biases if "logit_bias" in key})
+            if kind == "rollout":
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "rollout.yaml"
+                for source in ({"path": "x"}, {"task": "v"}):
+                    for reward in ({"model": source}, {"verifier": "math"}, {"verifier": "regex", "pattern": "(x)"}):
+                        tasks = [{"task": "train", "name": "v", "objective": "reward", "dataset": {"path": "x"}},
+                                 {"task": "rollout", "dataset": {"path": "x", "messages": "m"}, "stop": "x", "reward": reward, "guide": {"model": source}}]
+                        path.write_text(json.dumps({"name": "g", "model": {"path": "m"}, "tasks": tasks}))
+                        found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
+                found = {**found, **{key: value for key, value in self.resolved(os.path.relpath(path, ROOT / "configs")).items() if key.startswith("tasks.1.")}}
             if kind == "score":  # a rule instead of a model
                 for document in ({"verifier": "math"}, {"verifier": "regex", "pattern": "(x)"}):
                     for more in ({}, {"answers": "x"}):
@@ -97,7 +106,12 @@ class Configs(unittest.TestCase):
                     document = yaml.safe_load((ROOT / "configs" / example).read_text())
                     del document["tasks"][0]["dataset"]
                     document["tasks"][0].update(objective="distill", teacher={one: "x"}, distill={"loss": "js"})
+                    document["tasks"][0]["train"]["evaluate"] = {"teacher": {one: "x"}}
                     path.write_text(json.dumps(document))
+                    found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
+                for document in (dict(rollouts={"results": "x"}), dict(rollouts={"task": "x"}, value={"loss": "histogram"})):
+                    whole = {"name": "v", "model": {"path": "m"}, "tasks": [{"task": "train", "objective": "value", **document}]}
+                    path.write_text(json.dumps(whole))
                     found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
                 for document, extra_keys in ((dict(objective="dpo", dpo={"loss_type": "robust"}), {"prompt": "q"}), (dict(objective="reward"), {"prompt": "q", "margin": "m"}),
                                              (dict(objective="grpo", grpo={"reward": {"verifier": "regex", "pattern": "(x)"}}), {"text": "q"}),
@@ -117,7 +131,7 @@ class Configs(unittest.TestCase):
             keys = {f"{kind}.{key}": value for key, value in keys.items() if not key.startswith((*shared, "train.evaluate.dataset.", "train.evaluate.slice"))}
             rows = {key: default for key, default in table().items() if key.startswith(f"{kind}.")}
             self.assertEqual(set(keys), set(rows))
-            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", *TRAIN_YAML}  # by the example itself, or above
+            given = {"train.distill.loss", "train.dpo.loss_type", "train.grpo.reward.verifier", "generate.max_new_tokens", "generate.temperature", "judge.method", "evaluate.evaluate.pass_at", "evaluate.evaluate.majority_at", "score.score.verifier", "rollout.reward.verifier", *TRAIN_YAML}  # by the example itself, or above
             for key, default in rows.items():
                 if default and default != "optional" and key not in given:
                     self.assertEqual(str(keys[key]).lower(), default.lower(), key)
@@ -129,7 +143,7 @@ class Configs(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         found = flatten(yaml.safe_load(result.stdout))
         for key, default in table().items():
-            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.")):
+            if default in ("", "optional", "max_length") or key.startswith(("generate.", "judge.", "score.", "train.", "evaluate.", "rollout.")):
                 continue
             self.assertEqual(found[key], type(found[key])(default), key)
 

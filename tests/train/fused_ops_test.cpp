@@ -94,14 +94,14 @@ TEST(TrainedLinear, ProductsOfAllShapes) {
   };
   for (const std::int64_t T : {1, 5, 37, 300}) {
     for (const auto& [N, K] : {std::pair{7, 3}, {48, 64}, {50, 193}, {130, 48}}) {
-      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], {}); }, plain,
+      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], {}, false); }, plain,
                    {at::randn({T, K}), at::randn({N, K})}, 3e-6);
-      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], in[2]); }, plain,
+      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], in[2], false); }, plain,
                    {at::randn({T, K}), at::randn({N, K}), at::randn({N})}, 3e-6);
     }
   }
   // Rows of a larger weight, as fused ones hold them.
-  expect_equal([](const auto& in) { return trained_linear(in[0], in[1].narrow(0, 5, 20), {}); },
+  expect_equal([](const auto& in) { return trained_linear(in[0], in[1].narrow(0, 5, 20), {}, false); },
                [](const auto& in) { return at::linear(in[0], in[1].narrow(0, 5, 20)); },
                {at::randn({9, 16}), at::randn({40, 16})}, 3e-6);
 }
@@ -109,10 +109,10 @@ TEST(TrainedLinear, ProductsOfAllShapes) {
 TEST(TrainedLinear, WhatNeedsNoGradientHasNone) {
   const at::Tensor x = at::randn({4, 8}), frozen = at::randn({6, 8});
   const at::Tensor leaf = x.clone().requires_grad_(true);
-  const at::Tensor out = trained_linear(leaf, frozen, {});
+  const at::Tensor out = trained_linear(leaf, frozen, {}, false);
   EXPECT_TRUE(at::allclose(torch::autograd::grad({out}, {leaf}, {at::ones({4, 6})})[0], at::ones({4, 6}).matmul(frozen),
                            1e-5, 1e-6));
-  EXPECT_FALSE(trained_linear(x, frozen, {}).requires_grad());
+  EXPECT_FALSE(trained_linear(x, frozen, {}, false).requires_grad());
 }
 
 }  // namespace

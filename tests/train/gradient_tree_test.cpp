@@ -44,6 +44,23 @@ TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+// Of a tensor of one bucket and a part of a second one, which does not divide by blocks or ranks; ranks without a micro-batch have a part, too.
+TEST(GradientTree, EveryRankGetsItsPartOfTheSum) {
+  const Communicator world = Communicator::world();
+  constexpr std::int64_t kSize = FlatShards::kBucket + 5 * FlatShards::kBlock + 7;
+  const FlatShards shards(kSize, world.size());
+  for (const std::uint64_t count : {1, 2, 5}) {
+    const IndexRange own = micro_batches_of(count, world.rank(), world.size());
+    for (const bool fast : {false, true}) {
+      GradientTree tree(world, count, fast);
+      for (std::uint64_t i = own.begin; i < own.end; ++i) tree.add(i, gradient_of(i, kSize));
+      const at::Tensor part = tree.part_of_sum(shards);
+      const at::Tensor expected = part_of(shards, world.rank(), plain_sum(0, count == 5 ? 8 : count, count, kSize));
+      EXPECT_TRUE(fast ? at::allclose(part, expected, 0, 1e-3) : at::equal(part, expected)) << count;
+    }
+  }
+}
+
 TEST(GradientTree, FastSumsAreEqualToRounding) {
   const Communicator world = Communicator::world();
   constexpr std::int64_t kSize = 1000;

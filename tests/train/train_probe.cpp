@@ -1,6 +1,6 @@
 // Trains a model on sequences of token ids, for oracle_test.py to compare with transformers and torch. Sequences of a micro-batch are packed.
-// usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1: hidden states of the inference forward and of training, and every gradient
-//        of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass
+// usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2: hidden states of the inference forward and of training, and every gradient
+//        of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass; 2: products in bf16
 //        train_probe steps MODEL STEPS.json OPTIONS.json THREADS: a line a step: loss, norm, lr
 // STEPS.json: steps of micro-batches of sequences of ids. A label of every token but a sequence's first.
 #include <ATen/ATen.h>
@@ -49,14 +49,16 @@ std::vector<MicroBatch> micro_batches(const json& step) {
   return batches;
 }
 
-int gradients(const std::string& model, const json& steps, const std::filesystem::path& out, bool recompute) {
+int gradients(const std::string& model, const json& steps, const std::filesystem::path& out, const std::string& how) {
+  const TrunkOptions trunk{how == "1", how == "2"};
   const auto file = TensorFile::open(model);
   const ParameterLayout layout(describe_model(model, *file));
   const Communicator alone;
   TrainerOptions options;
   options.distill.weight = 0;
   options.distill.lm_weight = 1;
-  options.recompute = recompute;
+  options.recompute = trunk.recompute;
+  options.bf16 = trunk.bf16;
   Trainer trainer(layout, *file, options, alone, 1);
   const std::vector<MicroBatch> batches = micro_batches(steps.at(0));
   at::Tensor gradient;
@@ -71,7 +73,7 @@ int gradients(const std::string& model, const json& steps, const std::filesystem
   double worst = 0;
   for (const json& sequences : steps.at(0)) {
     const MicroBatch batch = micro_batch(sequences.get<Sequences>());
-    const at::Tensor own = TrunkPass(layout, trainer.weights(), batch.tokens, recompute).hidden_TD();
+    const at::Tensor own = TrunkPass(layout, trainer.weights(), batch.tokens, trunk).hidden_TD();
     // It scales the last norm by what it scales the logits with.
     const at::Tensor other =
         inference.forward(pack_sequences(sequences.get<Sequences>())) / layout.description().config.logit_scale;
@@ -107,8 +109,7 @@ int steps(const std::string& model, const json& steps, const json& choices, int 
 
 int run(const std::vector<std::string>& arguments) {
   if (arguments.size() != 5) return 64;
-  if (arguments[0] == "gradients")
-    return gradients(arguments[1], read_json(arguments[2]), arguments[3], arguments[4] == "1");
+  if (arguments[0] == "gradients") return gradients(arguments[1], read_json(arguments[2]), arguments[3], arguments[4]);
   return steps(arguments[1], read_json(arguments[2]), read_json(arguments[3]), std::stoi(arguments[4]));
 }
 

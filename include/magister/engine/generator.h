@@ -27,6 +27,8 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;             // at least one token
   std::int64_t max_new_tokens = 0;         // 0: only the prompt's last row is asked for
   const Constraint* constraint = nullptr;  // the text keeps to it and ends with it; kept by reference
+  bool greedy = false;  // the first of the request's texts takes the likeliest tokens, whatever the temperature
+  bool guided = true;   // by the generator's guide, where it has one
 };
 
 enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };

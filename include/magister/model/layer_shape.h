@@ -22,6 +22,9 @@ struct LayerShape {
   std::int64_t rotary_dim = 0;           // the first dimensions of a head that are rotated; 0: none
   std::size_t rope_table = 0;            // whose cosines and sines: 0: ModelConfig::rope, 1: sliding_rope
   std::vector<std::int64_t> kv_of_head;  // [H], index into this shard's KV heads
+  // Of norms on q and k over all heads, of which this shard holds a part: the heads of the whole model, and the first KV head here whose
+  // squares this shard adds to their sum (an earlier shard holds the others, too). 0 heads: nothing is summed.
+  std::int64_t all_heads = 0, all_kv_heads = 0, first_counted_kv = 0;
   float rms_norm_eps = 1e-6f;
   Activation activation = Activation::kSilu;
   bool gated_mlp = true;

@@ -178,9 +178,9 @@ struct ModelDescription {
 
 // Of a family: transformers' class of its layers with a head of labels; empty: there is none.
 std::string classifier_architecture(const ModelConfig& config);
-// The same layers with a head of one label, score.weight, as that class has it with num_labels 1: what a reward model is that begins as a
+// The same layers with a head of labels, score.weight, as that class has it with num_labels: what a reward model is that begins as a
 // language model. A model with a head of labels stays as it is. Error(kConfig) where there is no such class.
-ModelDescription with_reward_head(const ModelDescription& description);
+ModelDescription with_reward_head(const ModelDescription& description, std::int64_t num_labels = 1);
 
 // Reads and checks config and names for the model at `path` (a .gguf file or a folder) whose tensors are `file`:
 // unknown architecture, a missing or an unused tensor, and a shape that contradicts the config are refused by name

@@ -19,6 +19,7 @@ struct LayoutConfig {
   // Said by the task (Task::uses_gpus), not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU.
   bool gpus_usable = false;
   bool share_gpus = false;        // see shares_gpus()
+  int most_threads = 0;           // of a shard, where the ranks that resolve are a part of a job; 0: they are all of it
   bool fast_collectives = false;  // sums over shards (GPUs: NCCL chooses) and of gradients may differ from run to run
 };
 

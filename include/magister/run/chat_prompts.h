@@ -59,4 +59,7 @@ class ChatPrompts {
 // The field of a JSONL line (an object) as JSON; throws Error(kData) naming the fields that are there.
 nlohmann::ordered_json record_field(const std::string& line, const std::string& field, const std::string& where);
 
+// The text of a record, of the data set's field `text`. Throws Error(kData) with its place.
+std::string prompt_text(const Record& record, const DatasetConfig& dataset);
+
 }  // namespace magister

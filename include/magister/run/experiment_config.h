@@ -29,8 +29,8 @@ struct ModelSection {
   // has the same config and tokenizer; begins_as is empty where no such task comes before.
   std::string task, begins_as;
   std::optional<RandomStart> begins_random;
-  // Of such a model that is a reward model: stand_in() opens what it starts from with a head of one label.
-  bool reward_head = false;
+  // Of such a model that is a reward or a value model: stand_in() opens what it starts from with a head of so many labels. 0: of another.
+  std::int64_t head_labels = 0;
   std::string adapter;         // folder of a LoRA adapter that is merged into the weights; empty: none
   std::string dtype = "auto";  // auto | f32 | bf16 | f16, on GPUs also fp8
   std::string quantization =
@@ -51,6 +51,7 @@ struct ModelSection {
 struct RunSection {
   std::optional<double> max_wall_seconds;  // --max-wall wins over run.max_wall
   Schedule schedule = Schedule::kDynamic;
+  int at_once = 1;                 // tasks, at most; 0: as many as there are groups
   double watchdog_seconds = 1800;  // a rank that stays longer in one phase ends the job; 0: no watchdog
 };
 

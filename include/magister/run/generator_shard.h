@@ -22,6 +22,8 @@ void check_positions(const ModelConfig& model, const std::string& length_place, 
 std::int64_t pages_of_texts(const OpenModel& model, int tp_size, const PassShape& pass, std::uint64_t longest_text,
                             std::uint64_t max_sequences);
 
+class ValueModel;
+
 class GeneratorShard : public ShardModel {
  public:
   using ShardModel::ShardModel;
@@ -36,6 +38,10 @@ class GeneratorShard : public ShardModel {
   void start(const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed, Generator::Stop stop,
              std::uint64_t room);
 
+  // The value model guides the texts from now on; of a multiplier of 0 nothing is loaded. pages: of its cache on this rank. Before the first unit.
+  // Collective over the group.
+  void guide(const ValueModel& value, std::int64_t pages);
+
   // The task's part. begin_unit adds the unit's requests to the generator and returns their number; take returns how many of them are
   // done for good with this answer (0: more was asked of the model). before_pass: watchdog's phase and fail point.
   virtual std::uint64_t begin_unit(const Unit& unit) = 0;
@@ -46,6 +52,10 @@ class GeneratorShard : public ShardModel {
   // On the leader: the unit goes to the file.
   void submit(const Unit& unit, std::vector<ColumnBytes> columns);
 
+ private:
+  std::optional<Transformer> value_;  // of the guide; outlives the generator
+
+ protected:
   std::optional<Generator> generator_;
 
  private:

@@ -48,6 +48,9 @@ struct RunContext {
   // What they make: on disk as it stands (`plan`); awaited, for a run opens every task before the first one computes, and what stands there
   // may be made anew; made by now.
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
+  // `world` is a part of the job: of a shard at most these threads, for other parts compute on the same hosts. 0: it is the whole job.
+  int most_threads = 0;
+  int shards_on_host = 0;  // likewise those of all parts, which share its memory
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };
   }

@@ -3,8 +3,10 @@
 // have, how units are computed, and what remains to be done when all are there.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -94,6 +96,8 @@ class TaskJob {
   // A job that packs works in <name>.running.h5 and makes the final file of it at the end, on rank 0 alone, whole or not at all.
   // root: its attributes in order but for num_samples and num_tokens. False: asked to stop.
   virtual bool packs() const { return false; }
+  // Whether a restart needs PlanNumbers' key_bytes and longest_sample: they are attributes of the file then.
+  virtual bool keeps_widths() const { return packs(); }
   virtual bool pack(const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
                     const Attributes& root) {
     return true;
@@ -111,12 +115,22 @@ class Task {
 
   const ModelSection& model_section() const { return model_; }
   const DatasetConfig& dataset() const { return dataset_; }  // of its own keys
-  // Names of the tasks before this one whose results or model it takes: of this experiment, or their results stand on disk.
+  // Names of the tasks before this one whose results or model it takes: of this experiment, or their results stand on disk; and those that
+  // the experiment names (`needs`), each once.
   std::vector<std::string> needs() const {
-    std::vector<std::string> names = other_needs();
-    names.insert(names.begin(), model_.task);
-    std::erase(names, "");
-    return names;
+    std::vector<std::string> names = {model_.task}, unique;
+    const std::vector<std::string> others = other_needs();
+    names.insert(names.end(), others.begin(), others.end());
+    names.insert(names.end(), also_needed_.begin(), also_needed_.end());
+    for (std::string& name : names) {
+      if (!name.empty() && std::find(unique.begin(), unique.end(), name) == unique.end())
+        unique.push_back(std::move(name));
+    }
+    return unique;
+  }
+  void also_needs(std::vector<std::string> names) {
+    also_needed_.insert(also_needed_.end(), std::make_move_iterator(names.begin()),
+                        std::make_move_iterator(names.end()));
   }
   // Throws Error(kConfig) for an earlier task that is not there. Local.
   virtual TaskData data(const RunContext& context) const { return {dataset_}; }
@@ -125,8 +139,8 @@ class Task {
   virtual Head head() const { return Head::kVocabulary; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
-  // Of a task that trains: whether its model is a reward model.
-  virtual bool trains_rewards() const { return false; }
+  // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.
+  virtual std::int64_t head_labels() const { return 0; }
   // device: what `auto` stands for where it says something.
   virtual PassShape pass_shape(const PassLimits& device) const = 0;
   // Opens and checks everything that is the task's own, so that its faults show before any task computes. Throws as what it opens.
@@ -147,6 +161,7 @@ class Task {
 
   std::string kind_;
   std::string name_;
+  std::vector<std::string> also_needed_;
   ModelSection model_;
   DatasetConfig dataset_;
 };

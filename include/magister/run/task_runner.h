@@ -30,6 +30,11 @@ class TaskRunner {
 
   // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
   bool awaits_earlier() const { return model_stands_in_ || data_.stands_in || job_->awaits_earlier(); }
+  int ranks_a_group() const { return group_ ? group_->members().size() : 1; }
+  int threads_per_shard() const { return group_ ? group_->threads_per_shard() : 0; }
+  int host_shards() const { return model_.shards_on_host; }
+  // Records times parameters: what it computes, roughly, beside others of its kind.
+  double cost() const;
   // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
   ExitCode run();
   // Everything but compute. Writes nothing. Complete on rank 0. Collective over context.world.

@@ -18,7 +18,7 @@ struct TrainingCurves {
   std::vector<float> loss, grad_norm;  // [step]; not finite where a step was skipped
   // [step][width], the width given by whoever saves and loads them. Of pairs 3: mean rewards of chosen and rejected answers, accuracy.
   std::vector<float> rewards;
-  // Held-out losses, in the order in which they were computed; empty: there are none.
+  // Held-out losses, in the order in which they were computed, at most four numbers each; empty: there are none.
   std::vector<float> evaluations;
   // Steps at the end of the curves that were skipped.
   std::uint64_t skipped_in_a_row() const;
@@ -28,7 +28,8 @@ struct TrainingCurves {
 // Path of the newest state; nothing: there is none. Local.
 std::optional<std::string> newest_training_state(const std::string& folder);
 
-// identity: of the experiment, a digest. Removes all but the last `keep`. Local, one rank.
+// identity: of the experiment, a digest. Removes all but the last `keep`. The first rank writes; a divided optimizer's moments come to it, a
+// parameter at a time. Collective over the trainer's world.
 void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
                          const std::string& identity, std::uint64_t keep);
 

@@ -13,6 +13,7 @@
 
 #include "magister/core/types.h"
 #include "magister/parallel/communicator.h"
+#include "magister/train/flat_shards.h"
 
 namespace magister {
 
@@ -30,9 +31,12 @@ class GradientTree {
   // A micro-batch of this rank. The tensor becomes the tree's, and is added to its neighbours' as far as they are this rank's. pair: it holds
   // what take_other_half gave, too. Any thread. Local.
   void add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool pair = false);
-  // The sum over all ranks, on every rank, in buckets of 25 MiB, each in as many pieces as there are ranks (a power of two): where two ranks
-  // meet, each sends the one half of its pieces and adds up the other, both ways at once; then the pieces are gathered. Once. Collective over world.
+  // One of the two below, once. Buckets of 25 MiB, each in a piece a rank (FlatShards): where two ranks meet, each sends the other's pieces
+  // and adds up its own, both ways at once, until every rank has the sum of its piece.
+  // The sum over all ranks, on every rank: the pieces are gathered. Collective over world.
   at::Tensor sum(std::int64_t flat_size);
+  // This rank's part of it alone; nothing is gathered, and no second flat tensor is made. shards: over world. Collective over world.
+  at::Tensor part_of_sum(const FlatShards& shards);
 
  private:
   using Node = std::pair<int, std::uint64_t>;  // level, number
@@ -44,13 +48,15 @@ class GradientTree {
   int owner_of(Node node) const;  // -1: its micro-batches are several ranks'
   at::Tensor fast_sum(std::int64_t flat_size);
   // By piece.
-  std::vector<Part> reduce(Node node, std::int64_t begin, std::int64_t count);
+  std::vector<Part> reduce(Node node, const FlatShards& shards, std::int64_t bucket);
+  // On which of the two sides a piece is added up: its rank's, where that has a micro-batch there.
+  bool belongs_left(int piece, Node left, Node right) const;
+  void own_piece(const FlatShards& shards, std::int64_t bucket, float* out);
 
   const Communicator& world_;
   std::uint64_t num_micro_batches_;
   bool fast_;
-  int levels_ = 0;           // of the root
-  std::int64_t pieces_ = 1;  // of a bucket
+  int levels_ = 0;  // of the root
   std::mutex mutex_;
   std::map<Node, at::Tensor> nodes_;
 };

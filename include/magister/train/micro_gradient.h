@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <utility>
+#include <vector>
 
 #include "magister/train/parameters.h"
 
@@ -15,7 +16,7 @@ class MicroGradient {
   // layout is kept by reference. onto: undefined, or a flat gradient that this one is added to. Local.
   MicroGradient(const FlatLayout& layout, at::Tensor onto);
 
-  // gradient: f32, in the parameter's shape.
+  // gradient: f32, in the parameter's shape. What was put before a pass ran out of memory is not put again by the next, which has the same bits.
   void put(std::size_t parameter, const at::Tensor& gradient);
   bool finite() const { return finite_; }  // all that was put
   // Where a parameter's gradient was not put (after a loss that was not finite) the numbers say nothing.
@@ -24,6 +25,7 @@ class MicroGradient {
  private:
   const FlatLayout& layout_;
   at::Tensor flat_;
+  std::vector<bool> is_put_;  // by parameter
   bool adds_, finite_ = true;
 };
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "magister/parallel/communicator.h"
+#include "magister/train/flat_shards.h"
 #include "magister/train/parameters.h"
 
 namespace magister {
@@ -27,16 +29,20 @@ enum class LrSchedule { kLinear, kCosine, kConstant };
 double lr_factor(LrSchedule schedule, std::uint64_t step, std::uint64_t warmup_steps, std::uint64_t total_steps);
 
 struct OptimizerState {
-  at::Tensor mean, square;    // exp_avg and exp_avg_sq, flat
+  at::Tensor mean, square;    // exp_avg and exp_avg_sq of this rank's part of the flat tensor
   std::uint64_t updates = 0;  // that were made; steps that were skipped do not count
 };
-OptimizerState new_optimizer_state(const FlatLayout& layout);
+OptimizerState new_optimizer_state(std::int64_t part_size);
 
-// L2 norm of a flat gradient, summed in double over fixed blocks: the threads do not change it.
-double global_norm(const at::Tensor& flat_gradient, ThreadPool& pool);
+// L2 norm of a flat gradient whose parts the ranks have, summed in double over fixed blocks: neither ranks nor threads change it.
+// Collective over ranks.
+double global_norm(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part_of_gradient,
+                   ThreadPool& pool);
 
-// One update of flat weights; the gradient is multiplied by `scale` first (clipping). Local; the bits do not depend on the threads.
-void adamw_update(const FlatLayout& layout, const OptimizerOptions& options, double lr, double scale,
-                  const at::Tensor& flat_gradient, at::Tensor& flat_weights, OptimizerState& state, ThreadPool& pool);
+// One update of the rank's part of flat weights; the gradient is multiplied by `scale` first (clipping). Local; the bits do not depend on ranks
+// and threads.
+void adamw_update(const FlatLayout& layout, const FlatShards& shards, int rank, const OptimizerOptions& options,
+                  double lr, double scale, const at::Tensor& part_of_gradient, at::Tensor& flat_weights,
+                  OptimizerState& state, ThreadPool& pool);
 
 }  // namespace magister

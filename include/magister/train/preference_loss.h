@@ -12,7 +12,8 @@ enum class Objective {
   kTokens,  // language models and distillation: a loss of every token
   kDpo,
   kReward,
-  kGrpo  // texts of the policy's own, with an advantage each (policy_loss.h)
+  kGrpo,  // texts of the policy's own, with an advantage each (policy_loss.h)
+  kValue  // texts of a policy, with a label each that every row says (value_loss.h)
 };
 
 struct PreferenceOptions {

@@ -1,4 +1,5 @@
-// Trainer: the weights, the optimizer and the steps of a training on data-parallel ranks, each with a whole copy. A step's micro-batches are a
+// Trainer: the weights, the optimizer and the steps of a training on data-parallel ranks, each with a whole copy of the weights and, with ZeRO-1,
+// its part of the optimizer. A step's micro-batches are a
 // function of config and data; several are computed at once, one a thread, and their gradients are summed by GradientTree: the loss
 // sequence and the weights are bit for bit the same on any number of ranks and threads, unless fast sums are asked for. It knows no file but the model's.
 #pragma once
@@ -18,12 +19,14 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/train/head_loss.h"
 #include "magister/train/lora.h"
+#include "magister/train/memory_ladder.h"
 #include "magister/train/micro_gradient.h"
 #include "magister/train/optimizer.h"
 #include "magister/train/parameters.h"
 #include "magister/train/policy_loss.h"
 #include "magister/train/preference_loss.h"
 #include "magister/train/trunk.h"
+#include "magister/train/value_loss.h"
 
 namespace magister {
 
@@ -45,6 +48,7 @@ struct MicroBatch {
   HeadLossTargets targets;
   std::vector<Pair> pairs{};        // of DPO, where targets has the answers' labels, and of reward models
   std::vector<PolicyText> texts{};  // of GRPO, by sequence
+  std::vector<ValueText> values{};  // of value models, by sequence
   // Of GRPO, as label_logprobs() gives them, f32: when the texts were written, undefined: they are these weights' own; and by the reference,
   // undefined: there is none.
   at::Tensor old_logprob_T{}, reference_logprob_T{};
@@ -54,12 +58,15 @@ struct MicroBatch {
 
 struct TrainerOptions {
   OptimizerOptions optimizer;
-  DistillOptions distill;           // of `lm` and DPO: weight 0, lm_weight 1
-  PreferenceOptions preference;     // of pairs; its objective is that of the training
-  PolicyOptions policy;             // of GRPO
-  NewHead new_head;                 // of a reward model that begins as a language model
-  bool recompute = false;           // gradient checkpointing by layer
-  bool fast_sums = false;           // gradients of the ranks are added in any order
+  DistillOptions distill;        // of `lm` and DPO: weight 0, lm_weight 1
+  PreferenceOptions preference;  // of pairs; its objective is that of the training
+  PolicyOptions policy;          // of GRPO
+  ValueOptions value;            // of value models
+  NewHead new_head;              // of a reward or value model that begins as a language model
+  bool recompute = false;        // gradient checkpointing by layer
+  bool bf16 = false;  // products of the layers in bf16, as TrunkOptions has it; weights, sums and the optimizer are f32
+  bool fast_sums = false;          // gradients of the ranks are added in any order
+  bool divides_optimizer = false;  // ZeRO-1: each rank has its part of the moments, and updates its part of the weights
   std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
 };
 
@@ -75,15 +82,27 @@ struct PolicyMeans {
   double clipped = 0;  // part of the tokens whose ratio has no gradient
 };
 
+// Means over the texts of a step of a value model.
+struct ValueMeans {
+  double label = 0, value = 0;  // what the texts were worth, and what the model expected of them
+};
+
 struct StepResult {
   double loss = 0;           // mean over the tokens that are learnt from, or over the pairs
   PairRewards rewards;       // of pairs
   PolicyMeans policy;        // of GRPO
+  ValueMeans value;          // of value models
   double grad_norm = 0;      // before clipping
   bool skipped = false;      // loss or gradient was not finite: weights and moments are as before
   std::uint64_t tokens = 0;  // that are learnt from, over all ranks
   // Micro-batches of the step, by number over all ranks, whose loss or gradient was not finite.
   std::vector<std::uint64_t> not_finite;
+};
+
+// Of a held-out micro-batch, sums over its labels or pairs.
+struct HeldOutSums {
+  double loss = 0;  // nats
+  PairRewards rewards;
 };
 
 class Trainer {
@@ -93,8 +112,8 @@ class Trainer {
           const Communicator& world, int num_threads);
 
   // Loss and gradient of a step over all ranks. own: this rank's micro-batches (micro_batches_of); alive: called between them, any
-  // thread. The sum of the gradients of sum(loss) / tokens (or / pairs) is left in `gradient`, undefined where a loss or a gradient is not finite.
-  // Collective over world.
+  // thread. The sum of the gradients of sum(loss) / tokens (or / pairs) is left in `gradient`, this rank's part of it (shards()), undefined where a
+  // loss or a gradient is not finite. Collective over world.
   StepResult differentiate(std::uint64_t num_micro_batches, std::span<const MicroBatch> own, at::Tensor& gradient,
                            const std::function<void()>& alive = {});
   // differentiate, clip, update. Collective over world.
@@ -105,6 +124,9 @@ class Trainer {
   // as steps are; a micro-batch's bits depend on nothing else. Local.
   std::vector<std::vector<double>> sequence_logprobs(std::span<const MicroBatch> batches,
                                                      const std::function<void()>& alive = {});
+
+  // What each micro-batch loses with the weights as they are. Several at once, likewise. Not for GRPO. Local.
+  std::vector<HeldOutSums> losses(std::span<const MicroBatch> batches, const std::function<void()>& alive = {});
 
   // The labels' log-probabilities of each micro-batch [T], nats, f32, NaN in rows without a label; with the temperature of the policy. Of the
   // weights as they are, or of GRPO's reference. Several at once, likewise. Local.
@@ -117,7 +139,11 @@ class Trainer {
   // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
   at::Tensor& weights() { return weights_; }
+  // The moments of this rank's part of shards() over sharing(): all of them, alone, where the optimizer is not divided.
   OptimizerState& optimizer() { return state_; }
+  const FlatShards& shards() const { return shards_; }
+  const Communicator& sharing() const { return options_.divides_optimizer ? world_ : alone_; }
+  const Communicator& world() const { return world_; }
 
  private:
   struct Outcome {
@@ -125,17 +151,24 @@ class Trainer {
     double finite = 1.0;  // 0: the loss or a gradient is not
     PairRewards rewards;  // sums over the pairs
     PolicyMeans policy;   // sums over the tokens
+    ValueMeans value;     // sums over the texts
   };
-  Outcome run(const MicroBatch& batch, double scale, MicroGradient& gradient) const;
+  Outcome run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const;
+  // The same bits with as much memory as there is.
+  Outcome run_within_memory(const MicroBatch& batch, double scale, MicroGradient& gradient);
   // What the head makes of a pass: loss and rewards, the gradient of the hidden states, and the head's own, which is added.
-  Outcome token_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
-                       at::Tensor& head_gradient) const;
-  Outcome dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
-                     at::Tensor& head_gradient) const;
-  Outcome reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
-                        at::Tensor& head_gradient) const;
-  Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, at::Tensor& hidden_gradient_TD,
-                        at::Tensor& head_gradient) const;
+  struct HeadGradients {
+    at::Tensor hidden_TD;  // made
+    at::Tensor head;       // added to; undefined: the head is frozen
+  };
+  using Losses = Outcome (Trainer::*)(const MicroBatch&, const TrunkPass&, double scale, HeadGradients*) const;
+  Losses losses_of_objective() const;
+  // gradients: nullptr: the losses alone.
+  Outcome token_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
+  Outcome dpo_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
+  Outcome reward_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
+  Outcome value_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
+  Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
   at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
   HeadLossOptions head_options() const;
@@ -146,18 +179,21 @@ class Trainer {
   std::optional<LoraLayout> lora_;
   TrainerOptions options_;
   const Communicator& world_;
+  Communicator alone_;
   ThreadPool pool_;
   at::Tensor frozen_;  // the model's weights beside an adapter
   at::Tensor weights_;
   at::Tensor reference_;  // of GRPO with beta: the model's weights before the first step
+  MemoryLadder memory_;
+  FlatShards shards_;
   OptimizerState state_;
 };
 
 // Memory of a rank by part: weights, gradients, optimizer, activations of num_threads micro-batches. tokens: of the largest micro-batch.
-// adapter: numbers of the adapter that alone has gradients and moments; 0: the model is trained.
+// adapter: numbers of the adapter that alone has gradients and moments; 0: the model is trained. sharing: ranks that divide the optimizer.
 std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
                                                                   bool recompute, std::int64_t tokens,
                                                                   std::int64_t longest, std::uint64_t own_micro_batches,
-                                                                  int num_threads);
+                                                                  int num_threads, int sharing);
 
 }  // namespace magister

@@ -25,11 +25,17 @@ struct TrainBatch {
   std::vector<std::int64_t> cu_seqlens;  // S + 1
 };
 
+struct TrunkOptions {
+  bool recompute = false;  // gradient checkpointing by layer
+  bool bf16 =
+      false;  // the layers' products have both operands in bf16 and sums in f32; all else, attention's products too, is f32
+};
+
 class TrunkPass {
  public:
   // layout and flat are kept by reference until backward() is done. On the calling thread, whose ATen threads should be one, for
   // bits that do not depend on their number. lora: an adapter beside the model's weights, which then have no gradient. Local, any thread.
-  TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, bool recompute,
+  TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, const TrunkOptions& options,
             std::optional<LoraWeights> lora = std::nullopt);
 
   // After the last norm, [T, D] f32, without a graph.
@@ -52,7 +58,7 @@ class TrunkPass {
   const ParameterLayout& layout_;
   const at::Tensor& flat_;
   const TrainBatch& batch_;
-  bool recompute_;
+  TrunkOptions options_;
   std::optional<LoraWeights> lora_;
   std::vector<RopeTable> rope_;  // [T, R/2] rows for every packed token, by number of the rotary table
   std::vector<Kept> kept_;       // by layer, and the last norm

@@ -2,6 +2,7 @@
 #include "magister/io/checkpoint/safetensors_writer.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,12 @@ namespace {
 
 constexpr std::size_t kPiece = 64 << 20;  // bytes of a write
 
+at::IntArrayRef shape_of(const NamedTensor& entry) {
+  return entry.read ? at::IntArrayRef(entry.shape) : entry.tensor.sizes();
+}
+
+at::Tensor values_of(const NamedTensor& entry) { return entry.read ? entry.read() : entry.tensor; }
+
 std::string_view bytes_of(const at::Tensor& tensor) {
   MAGISTER_ASSERT(tensor.is_contiguous() && tensor.scalar_type() == at::kFloat);
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
@@ -28,8 +35,9 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
   for (const auto& [name, text] : metadata) header["__metadata__"][name] = text;
   std::uint64_t begin = 0;
   for (const NamedTensor& entry : tensors) {
-    const std::uint64_t end = begin + entry.tensor.nbytes();
-    header[entry.name] = {{"dtype", "F32"}, {"shape", entry.tensor.sizes().vec()}, {"data_offsets", {begin, end}}};
+    const at::IntArrayRef shape = shape_of(entry);
+    const std::uint64_t end = begin + 4 * static_cast<std::uint64_t>(c10::multiply_integers(shape));
+    header[entry.name] = {{"dtype", "F32"}, {"shape", shape.vec()}, {"data_offsets", {begin, end}}};
     begin = end;
   }
   std::string text = header.dump();
@@ -39,7 +47,8 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
   file.write({reinterpret_cast<const char*>(&length), sizeof length});
   file.write(text);
   for (const NamedTensor& entry : tensors) {
-    const std::string_view bytes = bytes_of(entry.tensor);
+    const at::Tensor values = values_of(entry);
+    const std::string_view bytes = bytes_of(values);
     for (std::size_t at = 0; at < bytes.size(); at += kPiece) file.write(bytes.substr(at, kPiece));
   }
   file.keep();
@@ -65,8 +74,9 @@ TextPairs safetensors_metadata(const std::string& path) {
 std::string tensors_sha256(const std::vector<NamedTensor>& tensors) {
   Sha256 hash;
   for (const NamedTensor& entry : tensors) {
-    hash.update(fmt::format("{} [{}]\n", entry.name, fmt::join(entry.tensor.sizes(), ", ")));
-    hash.update(bytes_of(entry.tensor));
+    hash.update(fmt::format("{} [{}]\n", entry.name, fmt::join(shape_of(entry), ", ")));
+    const at::Tensor values = values_of(entry);
+    hash.update(bytes_of(values));
   }
   return hash.hex();
 }

@@ -37,6 +37,7 @@ struct DataFile {
   Compression compression = Compression::kNone;
   std::uint64_t first_block = 0;  // of the blocks that are counted in the whole data set
   std::uint64_t first_record = 0;
+  std::uint32_t source = 0;                // of a mix; else 0
   bool last_line_open = false;             // the last line has no '\n'
   std::vector<std::uint64_t> ends_before;  // line ends before block i of this file; one more entry: in the whole file
   std::vector<IndexPoint> index;           // of files that are not lines as they stand; the last: the number of records

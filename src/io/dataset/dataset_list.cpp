@@ -94,12 +94,13 @@ DataFile examine(const std::string& path, const DatasetConfig& config) {
   return file;
 }
 
-// The list as bytes for the other ranks: kind, compression, version, path, NUL.
+// The list as bytes for the other ranks: kind, compression, version, source, path, NUL.
 std::string packed(const std::vector<DataFile>& files) {
   std::string bytes;
   for (const DataFile& file : files) {
     bytes += {static_cast<char>(file.kind), static_cast<char>(file.compression)};
     bytes.append(reinterpret_cast<const char*>(&file.version), sizeof file.version);
+    bytes.append(reinterpret_cast<const char*>(&file.source), sizeof file.source);
     bytes.append(file.path.c_str(), file.path.size() + 1);
   }
   return bytes;
@@ -112,10 +113,21 @@ std::vector<DataFile> unpacked(const std::string& bytes) {
     file.kind = static_cast<DataKind>(bytes[at++]);
     file.compression = static_cast<Compression>(bytes[at++]);
     std::memcpy(&file.version, bytes.data() + at, sizeof file.version);
-    file.path = bytes.c_str() + at + sizeof file.version;
-    at += sizeof file.version + file.path.size() + 1;
+    at += sizeof file.version;
+    std::memcpy(&file.source, bytes.data() + at, sizeof file.source);
+    file.path = bytes.c_str() + at + sizeof file.source;
+    at += sizeof file.source + file.path.size() + 1;
   }
   return files;
+}
+
+// The source of a mix to which a path of the configuration belongs.
+std::uint32_t source_of(const DatasetConfig& config, std::size_t path) {
+  std::uint32_t source = 0;
+  if (!config.mix) return source;
+  for (std::size_t end = config.mix->sources.at(0).num_paths; end <= path;)
+    end += config.mix->sources.at(++source).num_paths;
+  return source;
 }
 
 void warn_of_repeats(const std::vector<DataFile>& files) {
@@ -151,10 +163,14 @@ std::vector<DataFile> list_data_files(const Communicator& world, const DatasetCo
     MAGISTER_CHECK(!config.paths.empty(), ExitCode::kConfig,
                    "dataset.path names no file (there is nothing to read); name one");
     std::vector<DataFile> files;
-    for (const std::string& pattern : config.paths) {
+    for (std::size_t i = 0; i < config.paths.size(); ++i) {
+      const std::string& pattern = config.paths[i];
       MAGISTER_CHECK(!pattern.empty() && pattern.find('\0') == std::string::npos, ExitCode::kConfig,
                      "dataset.path holds an empty path or a NUL character (no file has such a name); remove it");
-      for (const std::string& path : expand(pattern, config.split)) files.push_back(examine(path, config));
+      for (const std::string& path : expand(pattern, config.split)) {
+        files.push_back(examine(path, config));
+        files.back().source = source_of(config, i);
+      }
     }
     warn_of_repeats(files);
     bytes = packed(files);

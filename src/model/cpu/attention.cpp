@@ -5,12 +5,24 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "magister/model/cpu/cpu_kernels.h"
 #include "model/cpu/block_norms.h"
 
 namespace magister {
+
+namespace {
+
+// In one order for every batch.
+float sum_of_squares(const float* numbers, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(numbers[i]) * numbers[i];
+  return static_cast<float>(sum);
+}
+
+}  // namespace
 
 std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape) {
   std::vector<AttentionTile> tiles;
@@ -35,25 +47,52 @@ std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const Layer
 void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
                             const RopeRows& rope, KvPages& kv_pages, LayerBuffers& buffers, int thread_index,
                             ThreadPool* pool) const {
-  const CpuKernels& kernels = cpu_kernels();
   const std::int64_t D = shape_.hidden_size, E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D,
                                       buffers.scratch_of(thread_index), rows, D);
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
   linear_tile(input_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
+  if (shape_.all_heads == 0) return place_heads(batch, begin, end, rope, kv_pages, buffers);
+  const std::int64_t first_key = (shape_.heads + shape_.first_counted_kv) * E,
+                     keys_end = (shape_.heads + shape_.kv_heads) * E;
+  float* squares = buffers.squares_T2.data_ptr<float>() + 2 * begin;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* row = qkv_RQ + r * width;
+    squares[2 * r] = sum_of_squares(row, shape_.heads * E);
+    squares[2 * r + 1] = sum_of_squares(row + first_key, keys_end - first_key);
+  }
+}
+
+void Attention::norm_heads(float* row, float* keys, const float* squares) const {
+  const std::int64_t E = shape_.head_dim, q = weights_.q_norm.numel(), k = weights_.k_norm.numel();
+  const float *q_norm = weights_.q_norm.const_data_ptr<float>(), *k_norm = weights_.k_norm.const_data_ptr<float>();
+  if (squares == nullptr) {
+    // Over each head, or, where the weight is as wide as all of them, over all at once.
+    const CpuKernels& kernels = cpu_kernels();
+    kernels.rms_norm(row, q, q_norm, shape_.rms_norm_eps, row, q, shape_.heads * E / q, q);
+    kernels.rms_norm(keys, k, k_norm, shape_.rms_norm_eps, keys, k, shape_.kv_heads * E / k, k);
+    return;
+  }
+  const auto scale = [&](float* numbers, const float* weight, std::int64_t count, float sum, std::int64_t heads) {
+    const float factor = 1.0f / std::sqrt(sum / static_cast<float>(heads * E) + shape_.rms_norm_eps);
+    for (std::int64_t i = 0; i < count; ++i) numbers[i] = weight[i] * (numbers[i] * factor);
+  };
+  scale(row, q_norm, q, squares[0], shape_.all_heads);
+  scale(keys, k_norm, k, squares[1], shape_.all_kv_heads);
+}
+
+void Attention::place_heads(const PackedBatch& batch, std::int64_t begin, std::int64_t end, const RopeRows& rope,
+                            KvPages& kv_pages, LayerBuffers& buffers) const {
+  const CpuKernels& kernels = cpu_kernels();
+  const std::int64_t E = shape_.head_dim, width = shape_.qkv_features(), rows = end - begin;
+  float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
+  const float* squares = shape_.all_heads > 0 ? buffers.squares_T2.const_data_ptr<float>() + 2 * begin : nullptr;
   std::int64_t s =
       std::upper_bound(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), begin) - batch.cu_seqlens.begin() - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = qkv_RQ + r * width;
     float* keys = row + shape_.heads * E;
-    if (weights_.q_norm.defined()) {
-      // Over each head, or, where the weight is as wide as all of them, over all at once.
-      const std::int64_t q = weights_.q_norm.numel(), k = weights_.k_norm.numel();
-      kernels.rms_norm(row, q, weights_.q_norm.const_data_ptr<float>(), shape_.rms_norm_eps, row, q,
-                       shape_.heads * E / q, q);
-      kernels.rms_norm(keys, k, weights_.k_norm.const_data_ptr<float>(), shape_.rms_norm_eps, keys, k,
-                       shape_.kv_heads * E / k, k);
-    }
+    if (weights_.q_norm.defined()) norm_heads(row, keys, squares == nullptr ? nullptr : squares + 2 * r);
     if (shape_.clip_qkv > 0) {
       for (std::int64_t i = 0; i < width; ++i) row[i] = std::clamp(row[i], -shape_.clip_qkv, shape_.clip_qkv);
     }

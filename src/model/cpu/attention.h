@@ -1,11 +1,12 @@
 // Attention: the first block of a decoder layer on one shard: its weights, the tiled fast path and its reference implementation.
 // Legend: T packed tokens, D hidden, H query heads and K KV heads of this shard, E head_dim, R rows of a tile.
-// Every function here is local; sums over the shards are the model's business.
+// Every function here is local but the reference; sums over the shards are the model's business.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "magister/model/cpu/matmul.h"
@@ -40,10 +41,13 @@ class Attention {
  public:
   Attention(LayerShape shape, AttentionWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}
 
-  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and the pages. hidden_TD is read only.
+  // Rows [begin, end): norm, q/k/v, q/k norm, rope -> buffers.qkv_TQ and the pages. hidden_TD is read only. Of a shape with all_heads only
+  // q/k/v and buffers.squares_T2, which the model sums over the shards; place_heads does what is left.
   void project_qkv(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
                    const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index,
                    ThreadPool* pool = nullptr) const;
+  void place_heads(const PackedBatch& batch, std::int64_t begin, std::int64_t end, const RopeRows& rope, KvPages& kv,
+                   LayerBuffers& buffers) const;
   // One tile of causal attention over everything that the pages hold of its sequence -> buffers.attention_TA.
   void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream itself.
@@ -51,14 +55,16 @@ class Attention {
                       ThreadPool* pool = nullptr) const;
 
   // Plain ATen reference on a whole batch, in the weights' type for products, autograd-friendly: [T, D] -> partial [T, D], before
-  // the norm on the block's output. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table.
+  // the norm on the block's output. sum: over the shards, in place; none: of this shard alone. cos_TE2, sin_TE2: [T, rotary_dim / 2] f32, of the shape's rope_table.
   at::Tensor reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
-                       const at::Tensor& sin_TE2) const;
+                       const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum = {}) const;
 
   const LayerShape& shape() const { return shape_; }
   const AttentionWeights& weights() const { return weights_; }
 
  private:
+  void norm_heads(float* row, float* keys, const float* squares) const;
+
   LayerShape shape_;
   AttentionWeights weights_;
 };

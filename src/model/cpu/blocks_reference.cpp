@@ -31,8 +31,18 @@ at::Tensor plain_rope(const at::Tensor& x_THE, const at::Tensor& cos_TE2, const 
                  -1);
 }
 
-// Over each head, or over all heads at once where the weight is as wide.
-at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, double eps) {
+// Over each head, or over all heads at once where the weight is as wide. all_heads above 0: over those of all shards, of which this one
+// counts those from `counted` on.
+at::Tensor plain_qk_norm(const at::Tensor& x_THE, const at::Tensor& weight, double eps, std::int64_t all_heads,
+                         std::int64_t counted, const std::function<void(at::Tensor&)>& sum) {
+  if (all_heads > 0) {
+    const at::Tensor x_TA = x_THE.to(at::kFloat).flatten(1);
+    at::Tensor squares_T1 =
+        x_TA.narrow(1, counted * x_THE.size(2), x_TA.size(1) - counted * x_THE.size(2)).square().sum(1, true);
+    if (sum) sum(squares_T1);
+    const at::Tensor mean_T1 = squares_T1 / static_cast<double>(all_heads * x_THE.size(2));
+    return (x_TA * at::rsqrt(mean_T1 + eps) * weight).view(x_THE.sizes());
+  }
   return plain_rms_norm(x_THE.reshape({x_THE.size(0), -1, weight.numel()}), weight, eps).view(x_THE.sizes());
 }
 
@@ -61,15 +71,16 @@ at::Tensor visible_keys(std::int64_t queries, std::int64_t keys, std::int64_t wi
 }
 
 at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
-                                const at::Tensor& sin_TE2) const {
+                                const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum) const {
   const std::int64_t E = shape_.head_dim, H = shape_.heads, K = shape_.kv_heads;
   const at::Tensor input_TD = plain_input(weights_.norms, hidden_TD, shape_.rms_norm_eps);
   const auto parts = plain_linear(input_TD, weights_.qkv_proj).view({-1, H + 2 * K, E}).split({H, K, K}, 1);
   at::Tensor q_THE = parts[0], k_TKE = parts[1];
   at::Tensor v_TKE = parts[2];
   if (weights_.q_norm.defined()) {
-    q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps);
-    k_TKE = plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps);
+    q_THE = plain_qk_norm(q_THE, weights_.q_norm, shape_.rms_norm_eps, shape_.all_heads, 0, sum);
+    k_TKE =
+        plain_qk_norm(k_TKE, weights_.k_norm, shape_.rms_norm_eps, shape_.all_kv_heads, shape_.first_counted_kv, sum);
   }
   if (shape_.clip_qkv > 0) {
     for (at::Tensor* part : {&q_THE, &k_TKE, &v_TKE}) *part = part->clamp(-shape_.clip_qkv, shape_.clip_qkv);

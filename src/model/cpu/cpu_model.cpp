@@ -121,6 +121,13 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
     layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
                                 pages, pass.buffers, thread, shared);
   });
+  if (layer.shape().all_heads > 0) {  // norms on q and k over the heads of all shards
+    group_.all_reduce_sum(pass.buffers.squares_T2);
+    for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+      layer.attention.place_heads(pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table], pages,
+                                  pass.buffers);
+    });
+  }
   pool_.run(static_cast<std::int64_t>(pass.tiles.size()), [&](std::int64_t tile, int thread) {
     layer.attention.attend(pass.tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
@@ -224,8 +231,9 @@ at::Tensor CpuModel::forward_reference(const PackedBatch& batch) {
       hidden_TD = hidden_TD + reference_block_output(norms, summed(partial_TD), weights_.config.rms_norm_eps);
     };
     const at::Tensor stream_TD = hidden_TD;
-    join(layer.attention.weights().norms, layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()),
-                                                                    tables.gather_sin(layer.shape())));
+    join(layer.attention.weights().norms,
+         layer.attention.reference(stream_TD, batch, tables.gather_cos(layer.shape()), tables.gather_sin(layer.shape()),
+                                   [&](at::Tensor& sum) { group.all_reduce_sum(sum); }));
     join(layer.mlp_norms(), layer.mlp_reference(weights_.config.parallel_residual ? stream_TD : hidden_TD));
   }
   return plain_input(weights_.norm, hidden_TD, weights_.config.rms_norm_eps);

@@ -30,6 +30,8 @@ void CpuModel::self_test() {
   at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
   layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows[shape.rope_table], kv,
                               buffers, 0);
+  // This shard's squares alone, here and in the reference.
+  if (shape.all_heads > 0) layer.attention.place_heads(batch, 0, T, tables.rows[shape.rope_table], kv, buffers);
   for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
   layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
   compare("attention", attention_TD,

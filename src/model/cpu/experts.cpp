@@ -39,15 +39,10 @@ void choose(const float* logits, std::int64_t num_experts, std::int64_t k, bool 
   for (std::int64_t i = 0; i < k; ++i) weights[i] = static_cast<float>(weight(experts[i]) / sum);
 }
 
-// Tokens by expert: entries [first[x], first[x + 1]) of `entry` chose expert x, as places in [T, k], ascending.
-struct Grouping {
-  std::vector<std::int64_t> first;   // [X + 1]
-  std::vector<std::int32_t> entry;   // [T k]
-  std::vector<std::int32_t> row_of;  // [T k], the inverse
-};
+}  // namespace
 
-Grouping group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts) {
-  Grouping out;
+ExpertGroups group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts) {
+  ExpertGroups out;
   const std::int64_t N = experts_Tk.numel();
   const auto* experts = experts_Tk.const_data_ptr<std::int32_t>();
   out.first.assign(static_cast<std::size_t>(num_experts) + 1, 0);
@@ -63,6 +58,8 @@ Grouping group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts)
   }
   return out;
 }
+
+namespace {
 
 // At most kRows rows of one expert.
 struct Chunk {
@@ -101,7 +98,7 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
                   bool accumulate, ThreadPool& pool) const {
   const std::int64_t D = shape_.hidden_size, k = shape_.experts_per_token;
   route(hidden_TD, num_tokens, buffers, pool);
-  const Grouping grouping = group_by_expert(buffers.experts_Tk, shape_.num_experts);
+  const ExpertGroups grouping = group_by_expert(buffers.experts_Tk, shape_.num_experts);
   std::vector<Chunk> chunks;
   for (std::int64_t x = 0; x < shape_.num_experts; ++x) {
     const std::int64_t stop = grouping.first[static_cast<std::size_t>(x) + 1];

@@ -27,6 +27,15 @@ struct Routes {
 // logits_TX: f32, contiguous, CPU. normed: the chosen probabilities are divided by their sum.
 Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed);
 
+// Tokens by expert: entries [first[x], first[x + 1]) of `entry` chose expert x, as places in [T, k], ascending.
+struct ExpertGroups {
+  std::vector<std::int64_t> first;   // [X + 1]
+  std::vector<std::int32_t> entry;   // [T k]
+  std::vector<std::int32_t> row_of;  // [T k], the inverse
+};
+// experts_Tk: i32, contiguous, CPU.
+ExpertGroups group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts);
+
 class Experts {
  public:
   Experts(LayerShape shape, ExpertsWeights weights) : shape_(std::move(shape)), weights_(std::move(weights)) {}

@@ -40,6 +40,7 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const std::int64_t num_tokens = batch.num_tokens();
   qkv_TQ = at::empty({num_tokens, shape.qkv_features()}, options);
+  if (shape.all_heads > 0) squares_T2 = at::empty({num_tokens, 2}, options);
   attention_TA = at::empty({num_tokens, shape.heads * shape.head_dim}, options);
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
   const std::int64_t width = std::max({shape.mlp, shape.expert_mlp, shape.num_experts});

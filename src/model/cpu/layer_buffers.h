@@ -25,6 +25,7 @@ struct LayerBuffers {
   static constexpr std::int64_t kQueryBlock = 48;  // masked keys of the diagonal are wasted: 24 a row on average
   static constexpr std::int64_t kKeyBlock = 480;   // scores 48 x 480 x 4 B = 92 kB a thread
   at::Tensor qkv_TQ;                               // [T, (H + 2K) E]
+  at::Tensor squares_T2;                           // sums over q and over k, of shapes with all_heads
   at::Tensor attention_TA;                         // [T, H E]
   at::Tensor scratch;                              // [threads, scratch_floats]
   // Of models with experts, k to a token: which, ascending (i32), their weights, and what they give, sorted by expert.

@@ -147,7 +147,7 @@ void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows,
                                last - first, accumulate});
 }
 
-constexpr std::int64_t kPairDepth = 32;  // inputs that a panel of pairs is filled up to a multiple of
+constexpr std::int64_t kPairDepth = Linear::kPairDepth;
 
 // [K, 48] of a panel of pairs [Kp / 2, 96].
 at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {

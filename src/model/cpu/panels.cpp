@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "magister/core/error.h"
+#include "magister/model/cpu/cpu_kernels.h"
 
 namespace magister {
 namespace {
@@ -86,6 +87,21 @@ Linear panels_of_rows(const at::Tensor& rows_KN) {
                   static_cast<std::size_t>(columns) * sizeof(float));
     }
   }
+  return out;
+}
+
+// Two inputs of an output are one word, and words stand as f32 numbers do.
+Linear bf16_panels_of_weight(const at::Tensor& weight_NK) {
+  const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1);
+  if (!cpu_prefers_bf16()) return panels_of_weight(weight_NK.to(at::kBFloat16).to(at::kFloat));
+  const std::int64_t filled = (k + Linear::kPairDepth - 1) / Linear::kPairDepth * Linear::kPairDepth;
+  const at::Tensor rounded_NK = at::empty({n, filled}, at::kBFloat16);
+  rounded_NK.narrow(1, 0, k).copy_(weight_NK);
+  rounded_NK.narrow(1, k, filled - k).zero_();
+  Linear out = panels_of_weight(rounded_NK.view(at::kFloat));
+  out.panels_PKW = out.panels_PKW.view(at::kBFloat16);
+  out.num_inputs = k;
+  out.pairs = true;
   return out;
 }
 

@@ -58,14 +58,15 @@ std::string classifier_architecture(const ModelConfig& config) {
   return found == all.end() ? "" : classifier_of(**found);
 }
 
-ModelDescription with_reward_head(const ModelDescription& description) {
+ModelDescription with_reward_head(const ModelDescription& description, std::int64_t num_labels) {
   if (description.config.is_classifier()) return description;
   MAGISTER_CHECK(!classifier_architecture(description.config).empty(), ExitCode::kConfig,
                  "models of the family {} have no class with a head of labels in transformers (nothing could load the "
                  "reward model); start from a model of another family",
                  description.config.family);
   ModelDescription rewards = description;
-  rewards.config.labels = {"LABEL_0"};
+  rewards.config.labels.clear();
+  for (std::int64_t i = 0; i < num_labels; ++i) rewards.config.labels.push_back(fmt::format("LABEL_{}", i));
   rewards.config.final_logit_softcapping = 0;
   rewards.names.lm_head = "score.weight";
   return rewards;

@@ -15,6 +15,7 @@
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/gather_kernel.h"
 #include "model/gpu/gpu_weights.h"
+#include "model/gpu/head_norm_kernels.h"
 
 namespace magister::gpu {
 namespace {
@@ -90,21 +91,51 @@ bool groups_are_even(const LayerShape& shape) {
   return true;
 }
 
+// Norms over the heads of all shards.
 template <typename A>
-void rotate_heads(const GpuLayer& layer, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2, const at::Tensor& sin_PR2,
-                  const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T,
-                  const Queue& queue) {
+void norm_divided_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& qkv_TQ, const Queue& queue) {
+  const LayerShape& shape = layer.shape;
+  const std::int64_t T = qkv_TQ.size(0), E = shape.head_dim, q = shape.heads * E, k = shape.kv_heads * E;
+  const std::int64_t not_counted = shape.first_counted_kv * E;
+  at::Tensor squares_T2 = at::empty({T, 2}, qkv_TQ.options().dtype(at::kFloat));
+  const SumHeadSquares<A> sums{data<A>(qkv_TQ), data<float>(squares_T2), q + 2 * k, q,
+                               q + not_counted, k - not_counted};
+  launch(sums, sums.shape(T), queue);
+  group.all_reduce_sum(squares_T2);
+  const NormHeads<A> norms{data<A>(qkv_TQ),
+                           data<float>(squares_T2),
+                           data<float>(layer.q_norm),
+                           data<float>(layer.k_norm),
+                           q + 2 * k,
+                           q,
+                           k,
+                           static_cast<float>(shape.all_heads * E),
+                           static_cast<float>(shape.all_kv_heads * E),
+                           shape.rms_norm_eps};
+  launch(norms, norms.shape(T), queue);
+}
+
+template <typename A>
+void rotate_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2,
+                  const at::Tensor& sin_PR2, const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values,
+                  const at::Tensor& slots_T, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   const std::int64_t T = qkv_TQ.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
   // A norm over all heads at once is not a head's business: it goes before.
-  const bool of_all = layer.q_norm.defined() && layer.q_norm.numel() != E;
-  if (of_all) {
+  const bool divided = shape.all_heads > 0, of_all = divided || (layer.q_norm.defined() && layer.q_norm.numel() != E);
+  if (divided) {
+    norm_divided_heads<A>(layer, group, qkv_TQ, queue);
+  } else if (of_all) {
     auto* q = data<A>(qkv_TQ);
     const bool eight = E % 8 == 0;
     const NormRows<A> on_q{q, data<float>(layer.q_norm), H * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
     launch(on_q, on_q.shape(T), queue);
     const NormRows<A> on_k{q + H * E, data<float>(layer.k_norm), K * E, shape.rms_norm_eps, (H + 2 * K) * E, eight};
     launch(on_k, on_k.shape(T), queue);
+  }
+  if (shape.clip_qkv > 0) {  // OLMoE, after its norm over all heads
+    MAGISTER_ASSERT(of_all);
+    at::Tensor(qkv_TQ).clamp_(-shape.clip_qkv, shape.clip_qkv);
   }
   const RotateHeads<A> kernel{data<A>(qkv_TQ),
                               data<float>(cos_PR2),
@@ -122,12 +153,12 @@ void rotate_heads(const GpuLayer& layer, const at::Tensor& qkv_TQ, const at::Ten
                               shape.rms_norm_eps};
   launch(kernel, kernel.shape(T), queue);
 }
-template void rotate_heads<Bf16>(const GpuLayer&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+template void rotate_heads<Bf16>(const GpuLayer&, ProcessGroup&, const at::Tensor&, const at::Tensor&,
                                  const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                 const Queue&);
-template void rotate_heads<float>(const GpuLayer&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const at::Tensor&, const Queue&);
+template void rotate_heads<float>(const GpuLayer&, ProcessGroup&, const at::Tensor&, const at::Tensor&,
                                   const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                  const Queue&);
+                                  const at::Tensor&, const Queue&);
 
 std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at::Tensor& values,
                                                 const at::Tensor& slots_N, const Queue& queue) {

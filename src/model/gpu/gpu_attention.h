@@ -13,6 +13,7 @@
 #include "magister/model/batch.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/layer_shape.h"
+#include "magister/parallel/process_group.h"
 #include "model/gpu/attention_kernels.h"
 
 namespace magister::gpu {
@@ -47,11 +48,11 @@ bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& que
 struct GpuLayer;  // src/model/gpu/gpu_weights.h
 
 // Norms and rotation of q and k in place: qkv_TQ [T, (H + 2K) E], tables [P, R/2] and each token's row in them; keys and values go to
-// their slots of the layer's pages, undefined without a cache.
+// their slots of the layer's pages, undefined without a cache. The group adds the squares of norms over the heads of all shards.
 template <typename A>
-void rotate_heads(const GpuLayer& layer, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2, const at::Tensor& sin_PR2,
-                  const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values, const at::Tensor& slots_T,
-                  const Queue& queue);
+void rotate_heads(const GpuLayer& layer, ProcessGroup& group, const at::Tensor& qkv_TQ, const at::Tensor& cos_PR2,
+                  const at::Tensor& sin_PR2, const at::Tensor& rows_T, const at::Tensor& keys, const at::Tensor& values,
+                  const at::Tensor& slots_T, const Queue& queue);
 
 // qkv_TQ [T, (H + 2K) E], rotated; keys and values [P, K, 48, E] of the layer, undefined without a cache. -> [T, H E].
 at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::Tensor& qkv_TQ, const at::Tensor& keys,

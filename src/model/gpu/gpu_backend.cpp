@@ -61,8 +61,8 @@ std::uint64_t capped_score_bytes(const ModelConfig& config, std::uint64_t heads,
 
 std::string missing_on_gpus(const ModelConfig& config) {
   if (config.encoder) return "an encoder";
-  if (config.num_experts > 0) return "a mixture of experts";
-  if (config.clip_qkv > 0) return "clipped q, k and v";
+  if (config.attention_sinks) return "attention with sinks";
+  if (config.expert_bias || config.swiglu_limit > 0) return "experts with biases or limits";
   if (config.learned_positions) return "a vector for each position";
   if (config.norm_bias) return "a norm with a bias";
   if (config.parallel_norms) return "a norm for each of two blocks side by side";
@@ -83,11 +83,16 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  const std::uint64_t attention = (H + 2 * K) * E + H * E, mlp = 3 * partition.mlp.size();
+  const std::uint64_t attention = (H + 2 * K) * E + H * E,
+                      mlp = 3 * std::max(partition.mlp.size(), partition.expert.size());
+  // Of experts: what each token's give, and their choice with its logits.
+  const auto k = config.num_experts > 0 ? static_cast<std::uint64_t>(config.num_experts_per_tok) : 0;
+  const std::uint64_t experts =
+      k * (D * c10::elementSize(dtype) + 32) + sizeof(float) * static_cast<std::uint64_t>(config.num_experts);
   // Residual stream, normed rows, a product's output and its f32 copy on the way through the group; ids, rows and slots. The last tile
   // of a product is filled up beside them.
   return static_cast<std::uint64_t>(num_tokens) *
-             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + 16) +
+             (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max(attention, mlp)) + experts + 16) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * partition.mlp.size()) +
          capped_score_bytes(config, H, num_tokens, sequence_tokens, dtype);
 }

@@ -66,7 +66,7 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
   MAGISTER_ASSERT(most_rows_ == (weights.fp8 ? kPromptTile : kMostDecodeRows));  // one tile, or what our products take
   const LayerShape& shape = weights.layers.front().shape;
   works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
-           shape.head_dim <= kMostHeadDim;
+           shape.head_dim <= kMostHeadDim && shape.num_experts == 0;  // whose choice the host must read in every layer
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
 }
@@ -150,8 +150,8 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at
                                  const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
   queue_product(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
-  rotate_heads<Bf16>(layer, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table), places.rope_rows_R,
-                     keys, values, places.slots_R, queue);
+  rotate_heads<Bf16>(layer, group_, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
+                     places.rope_rows_R, keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, places.attention_RA),
                   queue);

@@ -13,6 +13,7 @@
 #include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
+#include "model/gpu/gpu_experts.h"
 
 namespace magister::gpu {
 
@@ -165,30 +166,47 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, const GpuPass& pass, const
   const at::Tensor qkv_TQ = multiply(layer.qkv_proj, pass, normed_TD);
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    rotate_heads<A>(layer, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table], pass.rope_rows_T,
-                    keys, values, pass.slots_T, queue_);
+    rotate_heads<A>(layer, group_, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
+                    pass.rope_rows_T, keys, values, pass.slots_T, queue_);
   });
   const bool flash = flash_takes(shape, weights_.dtype, queue_);
   return multiply(layer.o_proj, pass, {attend(pass.attention, shape, qkv_TQ, keys, values, flash, queue_)});
 }
 
 at::Tensor GpuModel::mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const {
-  const at::Tensor gate_up_TF2 = multiply(layer.gate_up_proj, pass, normed_TD);
-  const std::int64_t T = gate_up_TF2.size(0), F = layer.shape.mlp;
-  if (layer.down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
+  const Activation activation = layer.shape.activation;
+  if (layer.experts.empty())
+    return gated_mlp(layer.gate_up_proj, layer.down_proj, layer.shape.mlp, activation, pass.cached, normed_TD);
+  // An expert has a few of a pass's rows.
+  return run_experts(
+      layer, normed_TD.x_MK,
+      [&](const GpuExpert& expert, const at::Tensor& rows_RD) {
+        return gated_mlp(expert.gate_up_proj, expert.down_proj, layer.shape.expert_mlp, activation, true, {rows_RD});
+      },
+      queue_);
+}
+
+at::Tensor GpuModel::gated_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, std::int64_t F,
+                               Activation activation, bool small_tiles, const ProductRows& normed_TD) const {
+  const auto multiply = [&](const GpuLinear& linear, const ProductRows& rows) {
+    return product_in_tiles(linear, rows, small_tiles ? linear.prompt_tiles : linear.pass_tiles, queue_);
+  };
+  const at::Tensor gate_up_TF2 = multiply(gate_up_proj, normed_TD);
+  const std::int64_t T = gate_up_TF2.size(0);
+  if (down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
     ProductRows middle_TF = ProductRows::empty_fp8(T, F, weights_.device);
     const GateQuantize kernel{data<Bf16>(gate_up_TF2), data<std::uint8_t>(middle_TF.bytes_MK),
-                              data<float>(middle_TF.scale_M1), F, layer.shape.activation};
+                              data<float>(middle_TF.scale_M1), F, activation};
     launch(kernel, kernel.shape(T), queue_);
-    return multiply(layer.down_proj, pass, middle_TF);
+    return multiply(down_proj, middle_TF);
   }
   at::Tensor middle_TF = at::empty({T, F}, gate_up_TF2.options());
   with_type(weights_.dtype, [&](auto a) {
     using A = decltype(a);
-    const GateMultiply<A> kernel{data<A>(gate_up_TF2), data<A>(middle_TF), F, layer.shape.activation};
+    const GateMultiply<A> kernel{data<A>(gate_up_TF2), data<A>(middle_TF), F, activation};
     launch(kernel, kernel.shape(T), queue_);
   });
-  return multiply(layer.down_proj, pass, {middle_TF});
+  return multiply(down_proj, {middle_TF});
 }
 
 void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const {
@@ -201,7 +219,10 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   // Fewer rows would fill the products' last wave badly; the host has no waves. With a cache sequences may read each other's pages.
   const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
   std::vector<PackedBatch> parts;
-  if (group_.tp_size() == 1 || cached || batch.num_sequences() < 2 || T < 2 * least) return parts;
+  // Norms over all heads are summed in the middle of attention, where another part's sum would be on its way.
+  if (group_.tp_size() == 1 || weights_.config.qk_norm_of_all_heads || cached || batch.num_sequences() < 2 ||
+      T < 2 * least)
+    return parts;
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   std::vector<std::vector<TokenId>> sequences;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
@@ -236,8 +257,10 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     for (std::size_t p = 0; p < passes.size(); ++p) {
       GpuPass& pass = passes[p];
       if (!inputs.empty()) norm(pass, {});  // attention's output joins the residual stream
-      const ProductRows input_TD =
-          inputs.empty() ? norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D) : inputs[p];
+      const ProductRows input_TD = !inputs.empty() ? inputs[p]
+                                   : !layer.experts.empty()
+                                       ? ProductRows{norm(pass, layer.mlp_norms.input_D)}
+                                       : norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D);
       begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms);
     }
   }

@@ -73,6 +73,7 @@ class GpuModel {
 
  private:
   void finish_loading();
+  void self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance);
   // Whole sequences in parts that are computed in turn, so that the sums of one travel while the next is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
   at::Tensor forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
@@ -91,6 +92,9 @@ class GpuModel {
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
   at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
+  // An MLP, or one expert of F columns, over rows [R, D], with tiles of these kinds.
+  at::Tensor gated_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, std::int64_t F, Activation activation,
+                       bool small_tiles, const ProductRows& normed_RD) const;
   at::Tensor multiply(const GpuLinear& linear, const GpuPass& pass, const ProductRows& x_TK) const {
     return product_in_tiles(linear, x_TK, pass.cached ? linear.prompt_tiles : linear.pass_tiles, queue_);
   }

@@ -5,6 +5,7 @@
 
 #include "magister/model/rope.h"
 #include "model/cpu/decoder_layer.h"
+#include "model/gpu/gpu_experts.h"
 #include "model/gpu/gpu_model.h"
 #include "model/self_test.h"
 
@@ -16,6 +17,27 @@ Linear widened(const GpuLinear& linear, const Queue& queue) {
 }
 
 }  // namespace
+
+// Layer 0's choice, its weights, and an expert's products.
+void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance) {
+  const char* kernels = queue_.on_host() ? "of the GPU on the host" : "of the GPU";
+  const at::Tensor logits_TX = product(layer.router, normed_TD, at::kFloat, queue_);
+  compare_paths("router", logits_TX, at::mm(normed_TD.to(at::kFloat), layer.router.weight_NK.to(at::kFloat).t()),
+                tolerance, kernels);
+  const GpuRoutes routes = choose_experts(logits_TX, layer.shape, queue_);
+  const Routes plain =
+      magister::choose_experts(logits_TX.cpu(), layer.shape.experts_per_token, layer.shape.norm_topk_prob);
+  compare_paths("choice of experts", routes.experts_Tk.to(at::kFloat).cpu(), plain.experts_Tk.to(at::kFloat), 0.0,
+                kernels);
+  compare_paths("weights of experts", routes.weights_Tk.cpu(), plain.weights_Tk, 1e-6, kernels);
+  const GpuExpert& expert = layer.experts.front();
+  const FeedForward plain_expert(layer.shape,
+                                 {{}, widened(expert.gate_up_proj, queue_), widened(expert.down_proj, queue_)});
+  const at::Tensor given_TD = gated_mlp(expert.gate_up_proj, expert.down_proj, layer.shape.expert_mlp,
+                                        layer.shape.activation, true, {normed_TD});
+  compare_paths("expert", given_TD.to(at::kFloat), plain_expert.reference(normed_TD.to(at::kFloat)), tolerance,
+                kernels);
+}
 
 void GpuModel::self_test() {
   const GpuLayer& layer = weights_.layers.front();
@@ -29,18 +51,24 @@ void GpuModel::self_test() {
 
   const Attention plain_attention(layer.shape, {layer.attention_norms, widened(layer.qkv_proj, queue_),
                                                 widened(layer.o_proj, queue_), layer.q_norm, layer.k_norm});
-  const FeedForward plain_mlp(layer.shape,
-                              {layer.mlp_norms, widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_)});
   const std::size_t table = layer.shape.rope_table;
   const at::Tensor cos_TE2 = pass.cos_PE2[table].index_select(0, pass.rope_rows_T),
                    sin_TE2 = pass.sin_PE2[table].index_select(0, pass.rope_rows_T);
   const at::Tensor attended_TD =
       attention(layer, pass, norm_for(layer.qkv_proj, pass, layer.attention_norms.input_D), {}, {}).to(at::kFloat);
-  compare_paths("attention", attended_TD, plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2), tolerance,
-                kernels);
-  const at::Tensor mlp_TD =
-      mlp(layer, pass, norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D)).to(at::kFloat);
-  compare_paths("MLP", mlp_TD, plain_mlp.reference(block_TD), tolerance, kernels);
+  compare_paths("attention", attended_TD,
+                plain_attention.reference(block_TD, batch, cos_TE2, sin_TE2,
+                                          [&](at::Tensor& sum) { group_.all_reduce_sum(sum); }),
+                tolerance, kernels);
+  if (layer.experts.empty()) {
+    const at::Tensor mlp_TD =
+        mlp(layer, pass, norm_for(layer.gate_up_proj, pass, layer.mlp_norms.input_D)).to(at::kFloat);
+    const FeedForward plain(layer.shape,
+                            {layer.mlp_norms, widened(layer.gate_up_proj, queue_), widened(layer.down_proj, queue_)});
+    compare_paths("MLP", mlp_TD, plain.reference(block_TD), tolerance, kernels);
+  } else {
+    self_test_experts(layer, norm(pass, layer.mlp_norms.input_D), tolerance);
+  }
   const at::Tensor few_RD = block_TD.to(weights_.dtype);
   GpuLinear part = weights_.head;
   part.outputs = std::min<std::int64_t>(weights_.head.outputs, 1000);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
@@ -30,6 +31,19 @@ void check_codes(const Linear& linear, const GpuLinear& there) {
 
 }  // namespace
 
+std::vector<const GpuLinear*> GpuLayer::products() const {
+  std::vector<const GpuLinear*> all = {&qkv_proj, &o_proj};
+  if (experts.empty()) all.insert(all.end(), {&gate_up_proj, &down_proj});
+  for (const GpuExpert& expert : experts) all.insert(all.end(), {&expert.gate_up_proj, &expert.down_proj});
+  return all;
+}
+
+std::vector<GpuLinear*> GpuLayer::products() {
+  std::vector<GpuLinear*> all;
+  for (const GpuLinear* linear : std::as_const(*this).products()) all.push_back(const_cast<GpuLinear*>(linear));
+  return all;
+}
+
 void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const auto vector_of = [&](const at::Tensor& vector) { return on_device(vector, device); };
   const auto norms_of = [&](const BlockNorms& norms) {
@@ -38,13 +52,13 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
   const at::Tensor table_vD = source.load_embeddings();
   embedding_vD = table_vD.to(device);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    GpuLayer layer;
     const auto product_of = [&](const Linear& linear) {
       GpuLinear there = to_device(linear, device);
-      if (i == 0) check_codes(linear, there);
+      if (i == 0 && layer.experts.size() <= 1) check_codes(linear, there);
       if (fp8) to_fp8(there, queue);
       return there;
     };
-    GpuLayer layer;
     layer.shape = shape_of(config, partition, i);
     layer.attention_norms = norms_of(source.load_attention_norms(i));
     layer.mlp_norms = config.parallel_residual ? layer.attention_norms : norms_of(source.load_mlp_norms(i));
@@ -52,8 +66,18 @@ void GpuWeights::load(WeightSource& source, bool tied, const Queue& queue) {
     layer.k_norm = vector_of(source.load_k_norm(i));
     layer.qkv_proj = product_of(source.load_qkv_proj(i));
     layer.o_proj = product_of(source.load_o_proj(i));
-    layer.gate_up_proj = product_of(source.load_gate_up_proj(i));
-    layer.down_proj = product_of(source.load_down_proj(i));
+    if (config.is_sparse(i)) {
+      layer.router = to_device(source.load_router(i), device);
+      layer.router.weight_NK = layer.router.weight_NK.to(dtype);
+      for (std::int64_t x = 0; x < config.num_experts; ++x) {
+        GpuExpert& expert = layer.experts.emplace_back();
+        expert.gate_up_proj = product_of(source.load_expert_gate_up_proj(i, x));
+        expert.down_proj = product_of(source.load_expert_down_proj(i, x));
+      }
+    } else {
+      layer.gate_up_proj = product_of(source.load_gate_up_proj(i));
+      layer.down_proj = product_of(source.load_down_proj(i));
+    }
     layers.push_back(std::move(layer));
   }
   norm_D = vector_of(source.load_norm().input_D);
@@ -105,9 +129,17 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
     }
     layer.qkv_proj = random_linear(layer.shape.qkv_features(), D, *this, scheme);
     layer.o_proj = random_linear(D, layer.shape.heads * E, *this, scheme);
-    layer.gate_up_proj = random_linear(2 * layer.shape.mlp, D, *this, scheme);
-    layer.down_proj = random_linear(D, layer.shape.mlp, *this, scheme);
-    for (GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) {
+    if (config.is_sparse(i)) {
+      layer.router = random_linear(config.num_experts, D, *this, {});
+      for (std::int64_t x = 0; x < config.num_experts; ++x) {
+        layer.experts.push_back({random_linear(2 * layer.shape.expert_mlp, D, *this, scheme),
+                                 random_linear(D, layer.shape.expert_mlp, *this, scheme)});
+      }
+    } else {
+      layer.gate_up_proj = random_linear(2 * layer.shape.mlp, D, *this, scheme);
+      layer.down_proj = random_linear(D, layer.shape.mlp, *this, scheme);
+    }
+    for (GpuLinear* linear : layer.products()) {
       if (fp8) to_fp8(*linear, queue);
     }
     layers.push_back(std::move(layer));
@@ -121,7 +153,7 @@ void GpuWeights::randomize(const QuantScheme& scheme, const Queue& queue) {
 void GpuWeights::find_tile_sizes(const Queue& queue) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool>, const GpuLinear*> known;
   for (GpuLayer& layer : layers) {
-    for (GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj}) {
+    for (GpuLinear* linear : layer.products()) {
       const auto [place, is_new] =
           known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined()}, linear);
       if (is_new) gpu::find_tile_sizes(*linear, dtype, queue);
@@ -135,8 +167,8 @@ std::uint64_t GpuWeights::num_bytes() const {
   std::uint64_t bytes =
       embedding_vD.nbytes() + norm_D.nbytes() + (head.weight_NK.is_same(embedding_vD) ? 0 : head.num_bytes());
   for (const GpuLayer& layer : layers) {
-    for (const GpuLinear* linear : {&layer.qkv_proj, &layer.o_proj, &layer.gate_up_proj, &layer.down_proj})
-      bytes += linear->num_bytes();
+    for (const GpuLinear* linear : layer.products()) bytes += linear->num_bytes();
+    if (!layer.experts.empty()) bytes += layer.router.num_bytes();
     const at::Tensor mlp_input_D = config.parallel_residual ? at::Tensor() : layer.mlp_norms.input_D;  // attention's
     for (const at::Tensor& vector : {layer.attention_norms.input_D, layer.attention_norms.output_D, mlp_input_D,
                                      layer.mlp_norms.output_D, layer.q_norm, layer.k_norm}) {

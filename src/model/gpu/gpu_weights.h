@@ -18,11 +18,23 @@
 
 namespace magister::gpu {
 
+// One of a layer's experts: as the CPU's, sliced as an MLP is.
+struct GpuExpert {
+  GpuLinear gate_up_proj, down_proj;
+};
+
 struct GpuLayer {
   BlockNorms attention_norms, mlp_norms;
   at::Tensor q_norm, k_norm;                            // as AttentionWeights'
   GpuLinear qkv_proj, o_proj, gate_up_proj, down_proj;  // sharded as the CPU's blocks say
+  // Of a layer with experts, in place of gate_up_proj and down_proj; the router is replicated.
+  GpuLinear router;
+  std::vector<GpuExpert> experts;
   LayerShape shape;
+
+  // Every product that this layer has, but the router's.
+  std::vector<GpuLinear*> products();
+  std::vector<const GpuLinear*> products() const;
 };
 
 struct GpuWeights {

@@ -84,17 +84,4 @@ std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, cons
   return rows;
 }
 
-std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules) {
-  const auto ends = [&](TokenId id) {
-    return std::find(rules.tokens.begin(), rules.tokens.end(), id) != rules.tokens.end();
-  };
-  if (rules.constrained && !tokens.empty() && ends(tokens.back())) tokens = tokens.first(tokens.size() - 1);
-  std::string text = tokenizer.decode(tokens, /*skip_special_tokens=*/true);
-  std::size_t end = text.size();
-  for (const std::string& stop : rules.texts) end = std::min(end, text.find(stop));
-  text.resize(std::min(end, text.size()));
-  for (std::size_t at = text.find('\0'); at != text.npos; at = text.find('\0', at)) text.replace(at, 1, "\xEF\xBF\xBD");
-  return text;
-}
-
 }  // namespace magister

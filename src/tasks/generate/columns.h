@@ -12,6 +12,7 @@
 #include "magister/io/results/results_file.h"
 #include "magister/io/results/schema.h"
 #include "magister/run/run_context.h"
+#include "magister/run/stop_rules.h"
 #include "magister/run/unit_writer.h"
 #include "magister/text/tokenizer.h"
 
@@ -28,16 +29,6 @@ std::vector<ColumnSpec> running_columns(const GenerateShape& shape);
 
 // The slots of one record's texts, texts[i] being sample i.
 std::vector<ColumnBytes> running_rows(const std::vector<Generation>& texts, const GenerateShape& shape);
-
-// What ends a text besides its length: the same for stopping and for cutting the text that is stored.
-struct StopRules {
-  std::vector<TokenId> tokens;
-  std::vector<std::string> texts;
-  bool constrained = false;  // the token that ends a text is not part of it, even if it is no special one
-};
-
-// The text of generated tokens without special tokens, cut where the first stop text begins. U+0000 becomes U+FFFD.
-std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules);
 
 // A token is 3 to 5 bytes of text in most languages: what is planned for the texts before they are known.
 constexpr std::uint64_t kTextBytesAToken = 8;

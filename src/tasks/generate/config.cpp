@@ -3,22 +3,13 @@
 #include "tasks/generate/config.h"
 
 #include "magister/core/error.h"
+#include "magister/run/sampling_config.h"
 
 namespace magister {
 namespace {
 
 std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
   return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
-}
-
-SamplingParams read_sampling(ConfigNode& node) {
-  SamplingParams sampling;
-  sampling.temperature = node.number("temperature", 1.0, 0.0, 100.0);
-  sampling.top_k = node.integer("top_k", 0, 0, 1 << 24);
-  sampling.top_p = node.number("top_p", 1.0, 1e-9, 1.0);
-  sampling.min_p = node.number("min_p", 0.0, 0.0, 1.0);
-  sampling.repetition_penalty = node.number("repetition_penalty", 1.0, 0.01, 100.0);
-  return sampling;
 }
 
 // The texts that are written and those that stay.
@@ -71,8 +62,6 @@ void declare_other_names(ConfigNode& node) {
   node.also_called("max_prompt_length",
                    {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
   node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});
-  node.also_called("temperature", {"temp", "do_sample"});
-  node.also_called("repetition_penalty", {"repeat_penalty", "frequency_penalty", "presence_penalty"});
   node.also_called("top_logprobs", {"logprobs", "num_logprobs"});
   node.also_called("constraint",
                    {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",

@@ -12,9 +12,9 @@
 #include "magister/engine/sampler.h"
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/experiment_config.h"
+#include "magister/run/guide.h"
 #include "magister/run/task_kinds.h"
 #include "tasks/generate/constraint_config.h"
-#include "tasks/generate/guide.h"
 
 namespace magister {
 

@@ -40,9 +40,10 @@ class Writer final : public GeneratorShard {
                                  static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes,
                                  static_cast<std::int64_t>(config.top_logprobs)};
     start(
-        limits, run_.sampling, config.seed, [this](auto, auto, const auto& tokens) { return ends(tokens); },
+        limits, run_.sampling, config.seed,
+        [this](auto, auto, const auto& tokens) { return ends_text(run_.tokenizer, tokens, run_.rules); },
         config.max_sequences);
-    if (run_.value != nullptr && run_.value->params().multiplier > 0) guide();
+    if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
   }
 
  private:
@@ -51,31 +52,6 @@ class Writer final : public GeneratorShard {
     std::vector<Generation> texts;
     std::uint64_t missing = 0;
   };
-
-  // Shards give up the same pages only if they have as many.
-  void guide() {
-    {
-      const PhaseTimes::Span span(times_, "load");
-      value_.emplace(run_.value->load(group_, pool_, [this] { watch("load the value model"); }));
-    }
-    std::int64_t pages = run_.value_pages;
-    if (group_.tp_size() > 1) pages = group_.broadcast_number(pages, 0);
-    generator_->guide({&*value_, run_.value->params(), pages});
-  }
-
-  bool ends(const std::vector<TokenId>& tokens) const {
-    const StopRules& rules = run_.rules;
-    if (std::find(rules.tokens.begin(), rules.tokens.end(), tokens.back()) != rules.tokens.end()) return true;
-    if (rules.texts.empty()) return false;
-    // A stop text ends in the newest token, so the last tokens are enough: every token has a byte at least, and a few more
-    // make up for characters that begin before them.
-    std::size_t longest = 0;
-    for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
-    const std::size_t count = std::min(tokens.size(), longest + 8);
-    const std::string text = run_.tokenizer.decode(std::span(tokens).last(count), true);
-    return std::any_of(rules.texts.begin(), rules.texts.end(),
-                       [&](const std::string& stop) { return text.find(stop) != text.npos; });
-  }
 
   // A unit is one record.
   std::uint64_t begin_unit(const Unit& unit) override {
@@ -114,7 +90,6 @@ class Writer final : public GeneratorShard {
   }
 
   const GenerateRun& run_;
-  std::optional<Transformer> value_;         // of the guide
   std::map<std::uint64_t, Record> records_;  // in flight, by source index
 };
 

@@ -47,9 +47,15 @@ const Curve kPolicyColumns[] = {
     {"/train/truncated", "part of the texts that grpo.max_new_tokens ended",
      [](const StepRow& row) { return row.policy.truncated; }}};
 
-std::vector<ColumnSpec> policy_columns(std::uint64_t steps) {
+const Curve kValueColumns[] = {
+    {"/train/label", "mean label of the texts that the step learnt from",
+     [](const StepRow& row) { return static_cast<float>(row.value.label); }},
+    {"/train/value", "mean over the texts of what the model expected of them at their tokens",
+     [](const StepRow& row) { return static_cast<float>(row.value.value); }}};
+
+std::vector<ColumnSpec> curve_columns(std::uint64_t steps, std::span<const Curve> curves) {
   std::vector<ColumnSpec> columns;
-  for (const Curve& curve : kPolicyColumns)
+  for (const Curve& curve : curves)
     columns.push_back(of_steps_column(steps, curve.path, ColumnType::kF32, curve.comment, curve.units));
   return columns;
 }
@@ -57,14 +63,35 @@ std::vector<ColumnSpec> policy_columns(std::uint64_t steps) {
 constexpr const char* kRewards[] = {"/train/rewards_chosen", "/train/rewards_rejected", "/train/rewards_accuracy",
                                     "/train/rewards_margin"};
 
-std::vector<ColumnSpec> evaluation_columns(std::uint64_t count) {
+constexpr const char* kHeldOutRewards[] = {"/evaluate/rewards_chosen", "/evaluate/rewards_rejected",
+                                           "/evaluate/rewards_accuracy", "/evaluate/rewards_margin"};
+
+// What there is beside a held-out loss.
+enum class HeldOutKind { kTokens, kRows, kPairs };
+
+// A divergence has no perplexity.
+std::vector<ColumnSpec> evaluation_columns(std::uint64_t count, HeldOutKind kind) {
   constexpr auto kFixed = ColumnSpec::Extent::kFixed;
-  return {{"/evaluate/step", ColumnType::kU64, count, 0, "steps that were done before this evaluation", "", kFixed},
-          {"/evaluate/loss", ColumnType::kF32, count, 0, "mean over the tokens of the held-out records", "nat", kFixed},
-          {"/evaluate/perplexity", ColumnType::kF32, count, 0, "exp(loss)", "", kFixed}};
+  std::vector<ColumnSpec> columns = {
+      {"/evaluate/step", ColumnType::kU64, count, 0, "steps that were done before this evaluation", "", kFixed},
+      {"/evaluate/loss", ColumnType::kF32, count, 0,
+       "mean over the tokens of the held-out records, or over their pairs", "nat", kFixed}};
+  if (kind == HeldOutKind::kTokens)
+    columns.push_back({"/evaluate/perplexity", ColumnType::kF32, count, 0, "exp(loss)", "", kFixed});
+  for (const char* const name : kHeldOutRewards) {
+    if (kind == HeldOutKind::kPairs)
+      columns.push_back({name, ColumnType::kF32, count, 0, "of held-out pairs, as /train has it", "", kFixed});
+  }
+  return columns;
 }
 
 float perplexity_of(float loss) { return static_cast<float>(std::exp(static_cast<double>(loss))); }
+
+// Column `which` of kRewards.
+float reward_of(const PairRewards& of, int which) {
+  const float chosen = static_cast<float>(of.chosen), rejected = static_cast<float>(of.rejected);
+  return which == 0 ? chosen : which == 1 ? rejected : which == 2 ? static_cast<float>(of.accuracy) : chosen - rejected;
+}
 
 // TRL's rewards/chosen and so on.
 std::vector<ColumnSpec> reward_columns(std::uint64_t steps) {
@@ -110,12 +137,42 @@ void write_column(ResultsFile& file, const char* path, std::uint64_t count, cons
 }  // namespace
 
 std::uint64_t train_results_bytes(std::uint64_t num_steps, std::uint64_t num_evaluations) {
-  return 16 * num_evaluations + num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 24) + 8 +
+  return 28 * num_evaluations + num_steps * (kKeyBytes + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 24) + 8 +
          (num_steps / kUnitSteps + 1) * 13 + 8;
 }
 
+std::vector<float> EvaluationRow::numbers(Objective objective) const {
+  if (evaluation_width(objective) == 1) return {static_cast<float>(found.loss)};
+  return {static_cast<float>(found.loss), static_cast<float>(found.rewards.chosen),
+          static_cast<float>(found.rewards.rejected), static_cast<float>(found.rewards.accuracy)};
+}
+
+EvaluationRow EvaluationRow::of(std::uint64_t step, const float* numbers, Objective objective) {
+  EvaluationRow row{step, {numbers[0], {}}};
+  if (evaluation_width(objective) > 1) row.found.rewards = {numbers[1], numbers[2], numbers[3]};
+  return row;
+}
+
+namespace {
+
+void write_evaluations(ResultsFile& file, const std::vector<EvaluationRow>& rows, HeldOutKind kind) {
+  const std::uint64_t count = rows.size();
+  if (count == 0) return;
+  const auto loss = [&](std::uint64_t i) { return static_cast<float>(rows[i].found.loss); };
+  write_column<std::uint64_t>(file, "/evaluate/step", count, [&](std::uint64_t i) { return rows[i].step; });
+  write_column<float>(file, "/evaluate/loss", count, loss);
+  if (kind == HeldOutKind::kTokens)
+    write_column<float>(file, "/evaluate/perplexity", count, [&](std::uint64_t i) { return perplexity_of(loss(i)); });
+  for (int which = 0; kind == HeldOutKind::kPairs && which < 4; ++which) {
+    write_column<float>(file, kHeldOutRewards[which], count,
+                        [&](std::uint64_t i) { return reward_of(rows[i].found.rewards, which); });
+  }
+}
+
+}  // namespace
+
 void write_train_results(const std::string& path, const Attributes& attributes, const std::vector<StepRow>& steps,
-                         Objective objective, const std::vector<EvaluationRow>& evaluations) {
+                         Objective objective, bool distills, const std::vector<EvaluationRow>& evaluations) {
   const std::uint64_t n = steps.size(), units = (n + kUnitSteps - 1) / kUnitSteps;
   std::vector<std::uint64_t> offset = {0};
   for (const StepRow& step : steps) offset.push_back(offset.back() + step.tokens);
@@ -123,10 +180,15 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   spec.columns = train_columns(n);
   const bool of_pairs = objective == Objective::kDpo || objective == Objective::kReward;
   const bool of_prompts = objective == Objective::kGrpo;
-  for (ColumnSpec& column : of_pairs ? reward_columns(n) : of_prompts ? policy_columns(n) : std::vector<ColumnSpec>())
+  const std::span<const Curve> curves = of_prompts                       ? std::span<const Curve>(kPolicyColumns)
+                                        : objective == Objective::kValue ? std::span<const Curve>(kValueColumns)
+                                                                         : std::span<const Curve>();
+  for (ColumnSpec& column : of_pairs ? reward_columns(n) : curve_columns(n, curves))
     spec.columns.push_back(std::move(column));
+  const HeldOutKind held_out = of_pairs ? HeldOutKind::kPairs : distills ? HeldOutKind::kRows : HeldOutKind::kTokens;
   if (!evaluations.empty()) {
-    for (ColumnSpec& column : evaluation_columns(evaluations.size())) spec.columns.push_back(std::move(column));
+    for (ColumnSpec& column : evaluation_columns(evaluations.size(), held_out))
+      spec.columns.push_back(std::move(column));
   }
   spec.attributes = attributes;
   spec.attributes.emplace_back("num_samples", n);
@@ -150,28 +212,11 @@ void write_train_results(const std::string& path, const Attributes& attributes, 
   write_column<float>(file, "/train/lr", n, [&](std::uint64_t i) { return steps[i].lr; });
   write_column<float>(file, "/train/grad_norm", n, [&](std::uint64_t i) { return steps[i].grad_norm; });
   write_column<std::uint64_t>(file, "/train/tokens", n, [&](std::uint64_t i) { return steps[i].tokens; });
-  if (of_prompts) {
-    for (const Curve& curve : kPolicyColumns)
-      write_column<float>(file, curve.path, n, [&](std::uint64_t i) { return curve.value(steps[i]); });
-  }
-  if (const std::uint64_t count = evaluations.size(); count > 0) {
-    write_column<std::uint64_t>(file, "/evaluate/step", count, [&](std::uint64_t i) { return evaluations[i].step; });
-    write_column<float>(file, "/evaluate/loss", count, [&](std::uint64_t i) { return evaluations[i].loss; });
-    write_column<float>(file, "/evaluate/perplexity", count,
-                        [&](std::uint64_t i) { return perplexity_of(evaluations[i].loss); });
-  }
-  if (of_pairs) {
-    const auto reward = [&](std::uint64_t i, int which) {
-      const PairRewards& of = steps[i].rewards;
-      const float chosen = static_cast<float>(of.chosen), rejected = static_cast<float>(of.rejected);
-      return which == 0   ? chosen
-             : which == 1 ? rejected
-             : which == 2 ? static_cast<float>(of.accuracy)
-                          : chosen - rejected;
-    };
-    for (int which = 0; which < 4; ++which)
-      write_column<float>(file, kRewards[which], n, [&](std::uint64_t i) { return reward(i, which); });
-  }
+  for (const Curve& curve : curves)
+    write_column<float>(file, curve.path, n, [&](std::uint64_t i) { return curve.value(steps[i]); });
+  write_evaluations(file, evaluations, held_out);
+  for (int which = 0; of_pairs && which < 4; ++which)
+    write_column<float>(file, kRewards[which], n, [&](std::uint64_t i) { return reward_of(steps[i].rewards, which); });
   write_column<std::uint64_t>(file, "/commit/unit_begin", units + 1,
                               [&](std::uint64_t i) { return std::min(n, i * kUnitSteps); });
   file.freeze();
@@ -192,6 +237,12 @@ std::uint64_t evaluations_of(const ResultsReader& file) {
   return column == nullptr ? 0 : column->num_rows;
 }
 
+HeldOutKind held_out_kind(const ResultsReader& file) {
+  if (has_rewards(file)) return HeldOutKind::kPairs;
+  return file.find("/evaluate/perplexity") == nullptr && file.attribute("objective") != nullptr ? HeldOutKind::kRows
+                                                                                                : HeldOutKind::kTokens;
+}
+
 bool has_curves(const ResultsReader& file, FaultList& faults) {
   bool all = true;
   std::vector<ColumnSpec> columns = train_columns(file.num_samples());
@@ -199,10 +250,13 @@ bool has_curves(const ResultsReader& file, FaultList& faults) {
     for (ColumnSpec& column : reward_columns(file.num_samples())) columns.push_back(std::move(column));
   }
   if (has_policy(file)) {
-    for (ColumnSpec& column : policy_columns(file.num_samples())) columns.push_back(std::move(column));
+    for (ColumnSpec& column : curve_columns(file.num_samples(), kPolicyColumns)) columns.push_back(std::move(column));
+  }
+  if (file.find(kValueColumns[0].path) != nullptr) {
+    for (ColumnSpec& column : curve_columns(file.num_samples(), kValueColumns)) columns.push_back(std::move(column));
   }
   if (const std::uint64_t count = evaluations_of(file); count > 0) {
-    for (ColumnSpec& column : evaluation_columns(count)) columns.push_back(std::move(column));
+    for (ColumnSpec& column : evaluation_columns(count, held_out_kind(file))) columns.push_back(std::move(column));
   }
   for (const ColumnSpec& wanted : columns) {
     const ColumnSpec* const column = file.find(wanted.path);
@@ -214,13 +268,14 @@ bool has_curves(const ResultsReader& file, FaultList& faults) {
 }
 
 // A step that was skipped may have rewards that are not finite.
-void check_rewards(const ResultsReader& file, std::uint64_t first, std::uint64_t count, FaultList& faults) {
+void check_rewards(const ResultsReader& file, std::span<const char* const> names, std::uint64_t first,
+                   std::uint64_t count, const char* what, FaultList& faults) {
   std::vector<std::vector<float>> of;
-  for (const char* const name : kRewards) of.push_back(file.rows<float>(name, first, count));
+  for (const char* const name : names) of.push_back(file.rows<float>(name, first, count));
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (of[2][i] < 0 || of[2][i] > 1.000001f) faults.add("the accuracy of step {} is {}", first + i + 1, of[2][i]);
+    if (of[2][i] < 0 || of[2][i] > 1.000001f) faults.add("the accuracy of {} {} is {}", what, first + i + 1, of[2][i]);
     if (std::isfinite(of[3][i]) && of[3][i] != of[0][i] - of[1][i])
-      faults.add("the margin of step {} is {}, and its rewards differ by {}", first + i + 1, of[3][i],
+      faults.add("the margin of {} {} is {}, and its rewards differ by {}", what, first + i + 1, of[3][i],
                  of[0][i] - of[1][i]);
   }
 }
@@ -243,7 +298,8 @@ void check_policy(const ResultsReader& file, std::uint64_t first, std::uint64_t 
 void check_evaluations(const ResultsReader& file, FaultList& faults) {
   const std::uint64_t count = evaluations_of(file);
   if (count == 0) return;
-  for (const ColumnSpec& wanted : evaluation_columns(count)) {
+  const HeldOutKind kind = held_out_kind(file);
+  for (const ColumnSpec& wanted : evaluation_columns(count, kind)) {
     const std::uint64_t rows = file.find(wanted.path)->num_rows;
     if (rows == count) continue;
     faults.add("{} has {} rows, and there are {} evaluations", wanted.path, rows, count);
@@ -251,12 +307,15 @@ void check_evaluations(const ResultsReader& file, FaultList& faults) {
   }
   const auto step = file.rows<std::uint64_t>("/evaluate/step", 0, count);
   const auto loss = file.rows<float>("/evaluate/loss", 0, count);
-  const auto perplexity = file.rows<float>("/evaluate/perplexity", 0, count);
+  const auto perplexity =
+      kind == HeldOutKind::kTokens ? file.rows<float>("/evaluate/perplexity", 0, count) : std::vector<float>();
+  if (kind == HeldOutKind::kPairs) check_rewards(file, kHeldOutRewards, 0, count, "evaluation", faults);
   for (std::uint64_t i = 0; i < count; ++i) {
     if (step[i] > file.num_samples() || (i == 0 ? step[i] != 0 : step[i] <= step[i - 1]))
       faults.add("evaluation {} is of step {} of {}", i, step[i], file.num_samples());
     const double expected = std::exp(static_cast<double>(loss[i]));
-    if (std::isfinite(loss[i]) && std::abs(perplexity[i] / expected - 1) > 1e-5 && expected < 1e38)
+    if (!perplexity.empty() && std::isfinite(loss[i]) && std::abs(perplexity[i] / expected - 1) > 1e-5 &&
+        expected < 1e38)
       faults.add("the perplexity of evaluation {} is {}, and its loss {}", i, perplexity[i], loss[i]);
   }
   if (step.back() != file.num_samples())
@@ -276,7 +335,7 @@ void check_steps(const ResultsReader& file, const Unit& unit, FaultList& faults)
                  offset[i + 1] - offset[i]);
     if (!(lr[i] >= 0) || !std::isfinite(lr[i])) faults.add("the learning rate of step {} is {}", first + i + 1, lr[i]);
   }
-  if (has_rewards(file)) check_rewards(file, first, count, faults);
+  if (has_rewards(file)) check_rewards(file, kRewards, first, count, "step", faults);
   if (has_policy(file)) check_policy(file, first, count, faults);
 }
 

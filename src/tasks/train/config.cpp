@@ -13,19 +13,23 @@ std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, st
   return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
 }
 
+TeacherSource read_teacher(ConfigNode& node, bool is_needed) {
+  TeacherSource teacher = {node.optional_text("results").value_or(""), node.optional_text("task").value_or("")};
+  node.one_of({"results", "task"});
+  if (is_needed && teacher.results.empty() == teacher.task.empty()) {
+    node.reject("", "{} (the student learns from one file of teacher logits); give one of them",
+                teacher.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there");
+  }
+  return teacher;
+}
+
 // The teacher's file, and what is made of its rows. Names of the losses as in the literature; TRL's GKD calls js generalised JS.
 void read_distillation(ConfigNode& node, TrainConfig& config) {
   ConfigNode of_distill = node.only_if(
       config.distills,
       "is given with another objective (only a distillation has a teacher); set objective: distill, or remove it");
   ConfigNode teacher = of_distill.section("teacher");
-  config.teacher = {teacher.optional_text("results").value_or(""), teacher.optional_text("task").value_or("")};
-  teacher.one_of({"results", "task"});
-  if (config.distills && config.teacher.results.empty() == config.teacher.task.empty()) {
-    teacher.reject(
-        "", "{} (the student learns from one file of teacher logits); give one of them",
-        config.teacher.task.empty() ? "neither `results` nor `task` is there" : "`results` and `task` are there");
-  }
+  config.teacher = read_teacher(teacher, config.distills);
   using Loss = DistillOptions::Loss;
   using Tail = DistillOptions::Tail;
   DistillOptions& options = config.trainer.distill;
@@ -85,7 +89,7 @@ void read_dpo(ConfigNode& node, TrainConfig& config) {
 
 // Of TRL's RewardConfig.
 void read_reward(ConfigNode& node, TrainConfig& config) {
-  ConfigNode of_reward = node.only_if(config.objective() == Objective::kReward,
+  ConfigNode of_reward = node.only_if(config.objective() == Objective::kReward && !config.values,
                                       "is given with another objective; set objective: reward, or remove it");
   ConfigNode section = of_reward.section("reward");
   config.trainer.preference.center_rewards_coefficient = section.number("center_rewards_coefficient", 0.0, 0, 1e6);
@@ -115,9 +119,11 @@ void read_batches(ConfigNode& node, TrainConfig& config) {
   batches.packing = of_single.boolean("packing", false);
   batches.shuffle = node.boolean("shuffle", true);
   ConfigNode of_texts = node.only_if(
-      !config.distills && !config.of_prompts(),
-      config.distills ? "is given with objective: distill (the teacher's file holds the tokens as they are); remove it"
-                      : "is given with objective: grpo (the model writes on after a prompt); remove it");
+      !config.reads_results() && !config.of_prompts(),
+      config.values ? "is given with objective: value (the rollouts hold the tokens as they are); remove it"
+      : config.distills
+          ? "is given with objective: distill (the teacher's file holds the tokens as they are); remove it"
+          : "is given with objective: grpo (the model writes on after a prompt); remove it");
   config.append_eos = of_texts.boolean("append_eos", true);
   node.also_called("epochs", {"num_train_epochs"});
   node.also_called("steps", {"max_steps"});
@@ -160,12 +166,13 @@ void count_in_prompts(ConfigNode& task, ConfigNode& section, TrainConfig& config
   if (grpo.reward.has_answers()) config.dataset.whole_record = true;
 }
 
-// Hugging Face's Trainer; DPOConfig and GRPOConfig of TRL; its RewardConfig.
+// Hugging Face's Trainer; DPOConfig and GRPOConfig of TRL; its RewardConfig; PITA's value models.
 double default_lr(const TrainConfig& config) {
   const Objective objective = config.objective();
-  return objective == Objective::kDpo || objective == Objective::kGrpo ? 1e-6
-         : objective == Objective::kReward                             ? 1e-4
-                                                                       : 5e-5;
+  return config.values                                                   ? 2e-5
+         : objective == Objective::kDpo || objective == Objective::kGrpo ? 1e-6
+         : objective == Objective::kReward                               ? 1e-4
+                                                                         : 5e-5;
 }
 
 void read_optimizer(ConfigNode node, TrainConfig& config) {
@@ -213,14 +220,23 @@ void read_adapter(ConfigNode& train, TrainConfig& config) {
 
 // Names of Hugging Face's Trainer are eval_dataset and eval_steps.
 void read_evaluation(ConfigNode& train, TrainConfig& config) {
-  ConfigNode of_lm =
-      train.only_if(!config.distills && config.objective() == Objective::kTokens,
-                    "is given with another objective (the held-out loss is there for objective: lm alone); remove it");
-  std::optional<ConfigNode> node = of_lm.optional_section("evaluate");
+  ConfigNode of_records = train.only_if(!config.of_prompts() && !config.values,
+                                        "is given with objective: grpo or value (what they learn from is written on "
+                                        "the way, so no loss can be held out); remove it");
+  std::optional<ConfigNode> node = of_records.optional_section("evaluate");
   train.also_called("evaluate", {"eval", "evaluation", "eval_dataset", "eval_strategy"});
   if (!node) return;
   HeldOutConfig evaluate;
-  evaluate.dataset = read_dataset(*node);
+  ConfigNode of_data =
+      node->only_if(!config.distills,
+                    "is given with objective: distill (a teacher's file holds the held-out tokens, too); name "
+                    "evaluate.teacher");
+  evaluate.dataset = read_dataset_or_pairs(of_data, config.of_pairs(), config.objective() == Objective::kReward);
+  ConfigNode of_teacher = node->only_if(
+      config.distills, "is given with another objective (only a distillation has a teacher); name evaluate.dataset");
+  ConfigNode teacher = of_teacher.section("teacher");
+  evaluate.teacher = read_teacher(teacher, config.distills);
+  node->one_of({"dataset", "teacher"});
   evaluate.every = whole(*node, "every", 500, 1, 1 << 28);
   node->also_called("every", {"eval_steps"});
   const auto kind = [](const DatasetConfig& dataset) {
@@ -235,14 +251,18 @@ void read_evaluation(ConfigNode& train, TrainConfig& config) {
   config.evaluate = std::move(evaluate);
 }
 
-// What is known and not computed yet is refused with what there is instead.
-void refuse_what_is_not_there(ConfigNode& node) {
-  if (const std::int64_t stage = node.integer("zero", 0, 0, 3); stage > 0) {
-    node.reject("zero",
-                "stage {} of ZeRO (every rank holds the whole optimizer as yet); choose 0, and fewer ranks a host",
-                stage);
+// DeepSpeed's stages; what is known and not computed is refused with what there is instead.
+void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
+  const std::int64_t stage = node.integer("zero", 1, 0, 3);
+  if (stage > 1) {
+    node.reject(
+        "zero",
+        "stage {} of ZeRO (every rank holds the whole weights and a whole gradient as yet); choose 1, and fewer "
+        "ranks a host",
+        stage);
   }
-  node.choice("precision", {"auto", "f32"}, "auto");
+  config.trainer.divides_optimizer = stage == 1;
+  config.trainer.bf16 = node.choice("precision", {"auto", "f32", "bf16"}, "auto") == "bf16";
   if (node.boolean("sync_batch_norm", false)) {
     node.reject("sync_batch_norm",
                 "true (no model here has a batch norm: layer and RMS norms look at one token, so there is nothing to "
@@ -265,21 +285,28 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   config.name = read_task_name(node, "student");
   config.model = read_task_model(node, experiment, true);
   config.batches.seed = experiment.seed;
-  const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward", "grpo"}, "lm");
+  const std::string objective = node.choice("objective", {"lm", "distill", "dpo", "reward", "grpo", "value"}, "lm");
   config.distills = objective == "distill";
-  config.trainer.preference.objective = objective == "dpo"      ? Objective::kDpo
-                                        : objective == "reward" ? Objective::kReward
-                                        : objective == "grpo"   ? Objective::kGrpo
-                                                                : Objective::kTokens;
+  config.values = objective == "value";
+  config.value = read_value(node, config.values);
+  config.trainer.preference.objective = objective == "dpo"        ? Objective::kDpo
+                                        : objective == "reward"   ? Objective::kReward
+                                        : objective == "grpo"     ? Objective::kGrpo
+                                        : !config.values          ? Objective::kTokens
+                                        : config.value.of_pairs() ? Objective::kReward
+                                                                  : Objective::kValue;
+  if (config.value.loss == ValueConfig::Loss::kHistogram) config.trainer.value.loss = ValueOptions::Loss::kHistogram;
   ConfigNode of_lm = node.only_if(
-      !config.distills,
-      "is given with objective: distill (the teacher's file holds the tokens that it has read); remove it");
-  config.dataset = read_dataset_or_pairs(of_lm, config.of_pairs(), objective == "reward");
+      !config.reads_results(),
+      config.values
+          ? "is given with objective: value (the rollouts hold the tokens); remove it"
+          : "is given with objective: distill (the teacher's file holds the tokens that it has read); remove it");
+  config.dataset = read_dataset_or_pairs(of_lm, config.of_pairs() && !config.values, objective == "reward");
   read_distillation(node, config);
   read_dpo(node, config);
   read_reward(node, config);
   config.grpo = read_grpo(node, config.of_prompts(), experiment, config.trainer.policy);
-  node.one_of({"dataset", "teacher"});
+  node.one_of({"dataset", "teacher", "rollouts"});
   ConfigNode of_chats =
       of_lm.only_if(!config.dataset.messages_field.empty() && !config.of_prompts(),
                     config.of_prompts()
@@ -292,7 +319,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   if (config.of_prompts()) count_in_prompts(node, section, config);
   read_optimizer(section.section("optimizer"), config);
   read_adapter(section, config);
-  refuse_what_is_not_there(section);
+  read_what_is_divided(section, config);
   config.trainer.recompute = section.boolean("gradient_checkpointing", false);
   config.save_every = whole(section, "save_every", 500, 1, 1 << 28);
   config.keep = whole(section, "keep", 2, 1, 1 << 20);

@@ -13,6 +13,7 @@
 #include "magister/train/trainer.h"
 #include "tasks/train/grpo_config.h"
 #include "tasks/train/pairs.h"
+#include "tasks/train/values.h"
 
 namespace magister {
 
@@ -24,6 +25,7 @@ struct TeacherSource {
 // Records whose loss is computed beside the training, and after how many steps each time.
 struct HeldOutConfig {
   DatasetConfig dataset;
+  TeacherSource teacher;  // of a distillation, in its place
   std::uint64_t every = 500;
 };
 
@@ -37,6 +39,8 @@ struct TrainConfig {
   bool append_eos = true;       // to texts
   TruncationMode truncation = TruncationMode::kKeepStart;  // of `dpo`
   GrpoConfig grpo;
+  bool values = false;  // a value model: learns from rollouts, which hold the tokens
+  ValueConfig value;
   BatchOptions batches;     // of GRPO in prompts
   std::uint64_t steps = 0;  // of GRPO, as `steps` says; 0: as epochs say
   TrainerOptions trainer;
@@ -47,8 +51,13 @@ struct TrainConfig {
   std::string length_place;  // file:line:column and key
 
   Objective objective() const { return trainer.preference.objective; }
-  // A record is two answers to one prompt.
+  // What is learnt from are two answers to one prompt; of a value model, whose loss is then a reward model's, two continuations.
   bool of_pairs() const { return objective() == Objective::kDpo || objective() == Objective::kReward; }
+  // Learns from another task's file instead of a data set.
+  bool reads_results() const { return distills || values; }
+  // Trains a head of labels.
+  bool of_head() const { return objective() == Objective::kReward || objective() == Objective::kValue; }
+  std::int64_t head_labels() const { return !of_head() ? 0 : values ? value.head_labels() : 1; }
   // A record is a prompt, and what is learnt is written on the way.
   bool of_prompts() const { return objective() == Objective::kGrpo; }
   // Updates of a plan whose steps are those of `batches`.
@@ -56,7 +65,7 @@ struct TrainConfig {
   // Tokens of the longest prompt beside which a text still fits into max_length.
   std::uint64_t longest_prompt() const { return batches.max_length - grpo.max_new_tokens; }
   // Whether the working file marks the tokens that are learnt.
-  bool marks() const { return assistant_only || distills || objective() == Objective::kDpo; }
+  bool marks() const { return assistant_only || distills || values || objective() == Objective::kDpo; }
   std::uint64_t warmup_steps(std::uint64_t total_steps) const;
 };
 

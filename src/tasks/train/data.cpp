@@ -71,7 +71,7 @@ std::uint64_t TrainingData::num_labels(const Samples& items) const {
   return sum;
 }
 
-// Of a reward model no token has a label.
+// Of a reward or value model no token has a label.
 MicroBatch TrainingData::micro_batch(const Samples& items) const {
   const Samples samples = samples_of(items, per_item());
   MicroBatch batch;
@@ -83,7 +83,7 @@ MicroBatch TrainingData::micro_batch(const Samples& items) const {
   batch.targets.labels_T = at::full({T}, -100, at::kLong);
   auto* ids = batch.tokens.token_ids_T.data_ptr<std::int64_t>();
   auto* labels = batch.targets.labels_T.data_ptr<std::int64_t>();
-  const bool has_labels = objective_ != Objective::kReward;
+  const bool has_labels = objective_ != Objective::kReward && objective_ != Objective::kValue;
   for (const std::uint64_t sample : samples) {
     const std::uint32_t length = lengths_[sample];
     const auto tokens = rows<TokenId>(file_, "/tokens/id", offset_[sample], length);
@@ -96,8 +96,13 @@ MicroBatch TrainingData::micro_batch(const Samples& items) const {
     }
   }
   if (of_pairs()) add_pairs(items, batch);
+  if (objective_ == Objective::kValue) add_values(samples, batch);
   if (teacher_ != nullptr) {
-    batch.read_teacher = [this, samples](HeadLossTargets& targets) { read_teacher(samples, targets); };
+    std::vector<std::uint32_t> lengths;
+    for (const std::uint64_t sample : samples) lengths.push_back(lengths_[sample]);
+    batch.read_teacher = [this, samples, lengths = std::move(lengths)](HeadLossTargets& targets) {
+      read_teacher_rows(*teacher_, samples, lengths, targets);
+    };
   }
   return batch;
 }
@@ -106,35 +111,62 @@ std::vector<TokenId> TrainingData::tokens(std::uint64_t sample) const {
   return rows<TokenId>(file_, "/tokens/id", offset_[sample], lengths_[sample]);
 }
 
-void TrainingData::add_pairs(const Samples& items, MicroBatch& batch) const {
-  const auto* ids = batch.tokens.token_ids_T.const_data_ptr<std::int64_t>();
+Pair pair_of(const TrainBatch& tokens, std::size_t number, TokenId pad_token_id) {
+  const auto* ids = tokens.token_ids_T.const_data_ptr<std::int64_t>();
   const auto row = [&](std::size_t sequence) {
-    const std::int64_t begin = batch.tokens.cu_seqlens[sequence], end = batch.tokens.cu_seqlens[sequence + 1];
-    return begin + classified_token(std::span(ids + begin, ids + end), pad_token_id_);
+    const std::int64_t begin = tokens.cu_seqlens[sequence], end = tokens.cu_seqlens[sequence + 1];
+    return begin + classified_token(std::span(ids + begin, ids + end), pad_token_id);
   };
+  Pair pair;
+  pair.chosen_row = row(2 * number);
+  pair.rejected_row = row(2 * number + 1);
+  return pair;
+}
+
+void TrainingData::add_pairs(const Samples& items, MicroBatch& batch) const {
   for (std::size_t i = 0; i < items.size(); ++i) {
-    Pair& pair = batch.pairs.emplace_back();
+    Pair& pair = batch.pairs.emplace_back(pair_of(batch.tokens, i, pad_token_id_));
     if (!references_.empty()) {
       pair.chosen_reference = references_[2 * items[i]];
       pair.rejected_reference = references_[2 * items[i] + 1];
     }
     if (!margins_.empty()) pair.margin = margins_[items[i]];
-    pair.chosen_row = row(2 * i);
-    pair.rejected_row = row(2 * i + 1);
+    if (marked_ && objective_ == Objective::kReward) {  // of a value model
+      pair.chosen_row = batch.tokens.cu_seqlens[2 * i] + marked_rows(2 * items[i]).at(0);
+      pair.rejected_row = batch.tokens.cu_seqlens[2 * i + 1] + marked_rows(2 * items[i] + 1).at(0);
+    }
   }
 }
 
-void TrainingData::read_teacher(const Samples& samples, HeadLossTargets& targets) const {
-  const std::int64_t T = targets.labels_T.size(0), W = teacher_->width();
-  targets.sampled = teacher_->sampled();
+// Of the sample's own tokens.
+std::vector<std::int64_t> TrainingData::marked_rows(std::uint64_t sample) const {
+  const auto marks = rows<std::uint8_t>(file_, "/tokens/assistant", offset_[sample], lengths_[sample]);
+  std::vector<std::int64_t> marked;
+  for (std::size_t t = 1; t < marks.size(); ++t) {
+    if (marks[t] != 0) marked.push_back(static_cast<std::int64_t>(t));
+  }
+  return marked;
+}
+
+void TrainingData::add_values(const Samples& samples, MicroBatch& batch) const {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    ValueText& text = batch.values.emplace_back(ValueText{marked_rows(samples[i]), value_labels_.at(samples[i])});
+    for (std::int64_t& row : text.rows) row += batch.tokens.cu_seqlens[i];
+  }
+}
+
+void read_teacher_rows(TeacherFile& teacher, const Samples& samples, const std::vector<std::uint32_t>& lengths,
+                       HeadLossTargets& targets) {
+  const std::int64_t T = targets.labels_T.size(0), W = teacher.width();
+  targets.sampled = teacher.sampled();
   targets.teacher_ids_TK = at::empty({T, W}, at::kInt);
   targets.teacher_logprobs_TK = at::empty({T, W}, at::kFloat);
   targets.teacher_tail_T = at::empty({T}, at::kFloat);
   targets.teacher_entropy_T = at::empty({T}, at::kFloat);
   std::int64_t row = 0;
-  for (const std::uint64_t sample : samples) {
-    const TeacherSample rows = teacher_->sample(sample);
-    const auto length = static_cast<std::int64_t>(lengths_[sample]);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const TeacherSample rows = teacher.sample(samples[i]);
+    const auto length = static_cast<std::int64_t>(lengths[i]);
     std::copy_n(rows.top_ids.begin(), length * W, targets.teacher_ids_TK.data_ptr<std::int32_t>() + row * W);
     std::copy_n(rows.top_logprobs.begin(), length * W, targets.teacher_logprobs_TK.data_ptr<float>() + row * W);
     std::copy_n(rows.tail_mass.begin(), length, targets.teacher_tail_T.data_ptr<float>() + row);

@@ -37,12 +37,15 @@ class TrainingData {
   // Of pairs, before micro_batch(): by sample what the reference model says of it, by pair the margin; empty: 0.
   void set_references(std::vector<double> logprobs) { references_ = std::move(logprobs); }
   void set_margins(std::vector<double> margins) { margins_ = std::move(margins); }
+  // Of a value model, before micro_batch(), by sample.
+  void set_labels(std::vector<double> labels) { value_labels_ = std::move(labels); }
 
  private:
   bool of_pairs() const { return objective_ == Objective::kDpo || objective_ == Objective::kReward; }
   std::uint64_t per_item() const { return of_pairs() ? 2 : 1; }
   void add_pairs(const Samples& items, MicroBatch& batch) const;
-  void read_teacher(const Samples& samples, HeadLossTargets& targets) const;
+  void add_values(const Samples& samples, MicroBatch& batch) const;
+  std::vector<std::int64_t> marked_rows(std::uint64_t sample) const;
 
   const ResultsFile& file_;
   Objective objective_;
@@ -52,7 +55,13 @@ class TrainingData {
   std::vector<std::uint64_t> offset_;
   std::vector<std::uint32_t> lengths_, labels_;  // by sample
   std::vector<std::uint32_t> items_;
-  std::vector<double> references_, margins_;
+  std::vector<double> references_, margins_, value_labels_;
 };
+
+// Of pair `number` of a batch - sequences 2i and 2i + 1 - the rows that rewards are read from. pad_token_id: -1: none.
+Pair pair_of(const TrainBatch& tokens, std::size_t number, TokenId pad_token_id);
+// The teacher's rows of these samples' first tokens, so many of each, one after the other. Any thread.
+void read_teacher_rows(TeacherFile& teacher, const Samples& samples, const std::vector<std::uint32_t>& lengths,
+                       HeadLossTargets& targets);
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// See evaluation.h. Micro-batches are consecutive samples, so that what a sample is computed beside does not depend on ranks.
+// See evaluation.h. Micro-batches are consecutive records, so that what a record is computed beside does not depend on ranks.
 #include "tasks/train/evaluation.h"
 
 #include <ATen/ATen.h>
@@ -9,6 +9,7 @@
 #include "magister/core/fail_point.h"
 #include "magister/parallel/gathered.h"
 #include "magister/train/gradient_tree.h"
+#include "tasks/train/data.h"
 
 namespace magister {
 namespace {
@@ -26,98 +27,160 @@ std::uint64_t step_of_evaluation(std::uint64_t index, std::uint64_t every, std::
   return std::min(index * every, steps);
 }
 
-HeldOut::HeldOut(const Communicator& world, const Dataset& dataset, const TrainConfig& config, std::int64_t vocab_size,
-                 const std::function<SampleTokens(const Record&)>& encode)
-    : world_(world), config_(config) {
-  const IndexRange all = dataset.records();
+namespace {
+
+// Whether there is something to predict. Of a reward model that is every answer.
+bool has_target(const SampleTokens& sample, bool of_rewards) {
+  if (of_rewards) return !sample.ids.empty();
+  const auto from = sample.assistant.begin() + (sample.ids.empty() ? 0 : 1);
+  return std::any_of(from, sample.assistant.end(), [](std::uint8_t mark) { return mark != 0; });
+}
+
+}  // namespace
+
+HeldOut::HeldOut(const Communicator& world, const TrainConfig& config, const HeldOutSource& source)
+    : world_(world), config_(config), teacher_(source.teacher), pad_token_id_(source.pad_token_id) {
+  const IndexRange all = source.dataset.records();
   const IndexRange own = micro_batches_of(all.size(), world.rank(), world.size());
+  const bool of_rewards = config.objective() == Objective::kReward;
   std::vector<TokenId> ids;
   std::vector<std::uint8_t> learnt;
   std::vector<std::uint64_t> lengths;
-  dataset.for_each({all.begin + own.begin, all.begin + own.end}, [&](Record&& record) {
-    SampleTokens sample = encode(record);
-    if (sample.ids.size() > config.batches.max_length) sample.ids.resize(config.batches.max_length);
-    for (const TokenId id : sample.ids) {
-      MAGISTER_CHECK(id >= 0 && id < vocab_size, ExitCode::kData,
-                     "{}: token id {} is outside of the model's vocabulary of {} (it has no embedding); these ids are "
-                     "another tokenizer's",
-                     record.where, id, vocab_size);
+  Samples records;
+  std::vector<double> margins;
+  source.dataset.for_each({all.begin + own.begin, all.begin + own.end}, [&](Record&& record) {
+    std::vector<SampleTokens> samples = source.encode(record);
+    bool whole = true;
+    for (SampleTokens& sample : samples) {
+      if (sample.ids.size() > config.batches.max_length) sample.ids.resize(config.batches.max_length);
+      for (const TokenId id : sample.ids) {
+        MAGISTER_CHECK(id >= 0 && id < source.vocab_size, ExitCode::kData,
+                       "{}: token id {} is outside of the model's vocabulary of {} (it has no embedding); these ids "
+                       "are another tokenizer's",
+                       record.where, id, source.vocab_size);
+      }
+      sample.assistant.resize(sample.ids.size(), sample.assistant.empty() ? 1 : 0);
+      whole = whole && has_target(sample, of_rewards);
     }
-    sample.assistant.resize(sample.ids.size(), sample.assistant.empty() ? 1 : 0);
-    const auto from = sample.assistant.begin() + (sample.ids.empty() ? 0 : 1);
-    if (std::none_of(from, sample.assistant.end(), [](std::uint8_t mark) { return mark != 0; })) return;
-    ids.insert(ids.end(), sample.ids.begin(), sample.ids.end());
-    learnt.insert(learnt.end(), sample.assistant.begin(), sample.assistant.end());
-    lengths.push_back(sample.ids.size());
+    if (!whole) return;
+    for (const SampleTokens& sample : samples) {
+      ids.insert(ids.end(), sample.ids.begin(), sample.ids.end());
+      learnt.insert(learnt.end(), sample.assistant.begin(), sample.assistant.end());
+      lengths.push_back(sample.ids.size());
+    }
+    records.push_back(record.source_index);
+    if (source.margin) margins.push_back(source.margin(record));
   });
   ids_ = gathered(world, ids);
   learnt_ = gathered(world, learnt);
   offset_ = {0};
   for (const std::uint64_t length : gathered(world, lengths)) offset_.push_back(offset_.back() + length);
+  records_ = gathered(world, records);
+  margins_ = gathered(world, margins);
   MAGISTER_CHECK(offset_.size() > 1, ExitCode::kData,
-                 "{}: none of the {} records of train.evaluate.dataset has a token to predict (there is no held-out "
-                 "loss); check the data set, or remove train.evaluate",
-                 config.name, all.size());
+                 "{}: none of the {} records of train.evaluate.{} has {} (there is no held-out loss); check the data "
+                 "set, or remove train.evaluate",
+                 config.name, all.size(), teacher_ != nullptr ? "teacher" : "dataset",
+                 config.of_pairs() ? "two answers that fit into train.max_length" : "a token to predict");
   make_batches();
 }
 
-std::uint64_t HeldOut::labels_of(std::uint64_t sample) const {
-  std::uint64_t count = 0;
-  for (std::uint64_t t = offset_[sample] + 1; t < offset_[sample + 1]; ++t) count += learnt_[t] != 0 ? 1 : 0;
-  return count;
-}
-
 void HeldOut::make_batches() {
-  const std::uint64_t most = config_.batches.micro_batch;
+  const std::uint64_t most = config_.batches.micro_batch, n = per_item();
   for (std::uint64_t sample = 0; sample + 1 < offset_.size(); ++sample) {
-    num_labels_ += labels_of(sample);
-    const bool fits =
-        !batches_.empty() && (most > 0 ? batches_.back().size() < most
-                                       : offset_[sample + 1] - offset_[batches_.back().begin] <= kEvaluatedTokens);
+    for (std::uint64_t t = offset_[sample]; t < offset_[sample + 1]; ++t) num_labels_ += has_label(sample, t) ? 1 : 0;
+  }
+  for (std::uint64_t item = 0; item < num_items(); ++item) {
+    const bool fits = !batches_.empty() &&
+                      (most > 0 ? batches_.back().size() < most
+                                : offset_[(item + 1) * n] - offset_[batches_.back().begin * n] <= kEvaluatedTokens);
     if (fits) {
-      batches_.back().end = sample + 1;
+      batches_.back().end = item + 1;
     } else {
-      batches_.push_back({sample, sample + 1});
+      batches_.push_back({item, item + 1});
     }
   }
 }
 
-MicroBatch HeldOut::micro_batch(const IndexRange& samples) const {
-  const std::uint64_t first = offset_[samples.begin];
-  const auto T = static_cast<std::int64_t>(offset_[samples.end] - first);
+MicroBatch HeldOut::micro_batch(const IndexRange& items) const {
+  const std::uint64_t n = per_item(), first = offset_[items.begin * n];
+  const auto T = static_cast<std::int64_t>(offset_[items.end * n] - first);
+  const bool has_labels = config_.objective() != Objective::kReward;
   MicroBatch batch;
   batch.tokens.token_ids_T = at::empty({T}, at::kLong);
   batch.targets.labels_T = at::full({T}, -100, at::kLong);
   auto* ids = batch.tokens.token_ids_T.data_ptr<std::int64_t>();
   auto* labels = batch.targets.labels_T.data_ptr<std::int64_t>();
   batch.tokens.cu_seqlens.push_back(0);
-  for (std::uint64_t sample = samples.begin; sample < samples.end; ++sample) {
+  std::vector<std::uint32_t> lengths;
+  for (std::uint64_t sample = items.begin * n; sample < items.end * n; ++sample) {
     for (std::uint64_t t = offset_[sample]; t < offset_[sample + 1]; ++t) {
       ids[t - first] = ids_[t];
-      if (t > offset_[sample] && learnt_[t] != 0) labels[t - first - 1] = ids_[t];
+      if (has_labels && has_label(sample, t)) labels[t - first - 1] = ids_[t];
     }
     batch.tokens.cu_seqlens.push_back(static_cast<std::int64_t>(offset_[sample + 1] - first));
+    lengths.push_back(static_cast<std::uint32_t>(offset_[sample + 1] - offset_[sample]));
+  }
+  for (std::uint64_t item = items.begin; config_.of_pairs() && item < items.end; ++item) {
+    Pair& pair = batch.pairs.emplace_back(pair_of(batch.tokens, item - items.begin, pad_token_id_));
+    if (!margins_.empty()) pair.margin = margins_[item];
+    if (references_.empty()) continue;
+    pair.chosen_reference = references_[2 * item];
+    pair.rejected_reference = references_[2 * item + 1];
+  }
+  if (teacher_ != nullptr && config_.trainer.distill.weight > 0) {
+    Samples samples(records_.begin() + static_cast<std::ptrdiff_t>(items.begin),
+                    records_.begin() + static_cast<std::ptrdiff_t>(items.end));
+    batch.read_teacher = [this, samples = std::move(samples), lengths = std::move(lengths)](HeadLossTargets& targets) {
+      read_teacher_rows(*teacher_, samples, lengths, targets);
+    };
   }
   return batch;
 }
 
-std::optional<double> HeldOut::loss(Trainer& trainer, const std::function<bool()>& stop,
-                                    const std::function<void()>& alive) const {
-  fail_point("train.evaluate.begin");
+bool HeldOut::for_own(const std::function<bool()>& stop,
+                      const std::function<void(std::span<const MicroBatch>)>& visit) const {
   const IndexRange own = micro_batches_of(batches_.size(), world_.rank(), world_.size());
   const std::uint64_t most = world_.max(own.size());
-  std::vector<double> sums;  // of every sequence, in order
   for (std::uint64_t done = 0; done < most; done += kEvaluatedAtOnce) {
-    if (stop()) return std::nullopt;
+    if (stop()) return false;
     std::vector<MicroBatch> batches;
     for (std::uint64_t i = own.begin + done; i < std::min(own.end, own.begin + done + kEvaluatedAtOnce); ++i)
       batches.push_back(micro_batch(batches_[i]));
+    visit(batches);
+  }
+  return true;
+}
+
+bool HeldOut::compare(Trainer& trainer, const std::function<bool()>& stop, const std::function<void()>& alive) {
+  std::vector<double> sums;
+  const bool all = for_own(stop, [&](std::span<const MicroBatch> batches) {
     for (const std::vector<double>& of_batch : trainer.sequence_logprobs(batches, alive))
       sums.insert(sums.end(), of_batch.begin(), of_batch.end());
+  });
+  if (all) references_ = gathered(world_, sums);
+  return all;
+}
+
+std::optional<Evaluation> HeldOut::evaluate(Trainer& trainer, const std::function<bool()>& stop,
+                                            const std::function<void()>& alive) const {
+  fail_point("train.evaluate.begin");
+  std::vector<HeldOutSums> sums;  // by micro-batch, in order
+  const bool all = for_own(stop, [&](std::span<const MicroBatch> batches) {
+    const std::vector<HeldOutSums> some = trainer.losses(batches, alive);
+    sums.insert(sums.end(), some.begin(), some.end());
+  });
+  if (!all) return std::nullopt;
+  const double count = static_cast<double>(config_.of_pairs() ? num_items() : num_labels_);
+  Evaluation mean;
+  for (const HeldOutSums& sum : gathered(world_, sums)) {
+    mean.loss += sum.loss;
+    mean.rewards.chosen += sum.rewards.chosen;
+    mean.rewards.rejected += sum.rewards.rejected;
+    mean.rewards.accuracy += sum.rewards.accuracy;
   }
-  double sum = 0;
-  for (const double logprob : gathered(world_, sums)) sum += logprob;
-  return -sum / static_cast<double>(num_labels_);
+  return Evaluation{mean.loss / count,
+                    {mean.rewards.chosen / count, mean.rewards.rejected / count, mean.rewards.accuracy / count}};
 }
 
 }  // namespace magister

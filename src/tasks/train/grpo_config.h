@@ -8,18 +8,10 @@
 #include "magister/core/config.h"
 #include "magister/engine/sampler.h"
 #include "magister/run/experiment_config.h"
-#include "magister/run/verifier_config.h"
+#include "magister/run/text_reward.h"
 #include "magister/train/policy_loss.h"
 
 namespace magister {
-
-// How good a text is.
-struct RewardConfig {
-  std::string verifier;               // exact | math | regex: 1 or 0
-  VerifierConfig rule;                // of the verifier
-  std::optional<ModelSection> model;  // instead: a reward model
-  bool has_answers() const { return !rule.answer_field.empty(); }
-};
 
 struct GrpoConfig {
   std::uint64_t num_generations = 8, max_new_tokens = 512;

@@ -26,11 +26,17 @@ namespace fs = std::filesystem;
 void TrainJob::work(const ModelRun& run, const PlanNumbers& plan) {
   TrainingWork work{context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()};
   work.pad_token_id = pad_token();
-  if (config_.objective() == Objective::kReward)
-    work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
+  if (config_.of_head()) work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
   if (prompts_) work.texts = prompts_->text_rules(context_.world, dataset_, log_folder());
   if (held_out_records_) work.held_out = &*held_out_records_;
-  if (!config_.dataset.margin_field.empty()) work.read_margins = [this] { return margins(); };
+  if (!config_.dataset.margin_field.empty()) {
+    work.read_margins = [this] {
+      return of_records([this](const Record& record) { return std::vector<double>{pairs_->margin(record)}; });
+    };
+  }
+  if (config_.objective() == Objective::kValue) {
+    work.read_labels = [this] { return of_records([this](const Record& record) { return values_->labels(record); }); };
+  }
   run_training(run, work, plan);
 }
 
@@ -54,6 +60,7 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   if (config_.marks()) {
     results.columns.push_back({"/tokens/assistant", ColumnType::kU8, plan.num_tokens, 0,
                                config_.distills ? "1: the teacher has scored the row before it, which is learnt"
+                               : config_.values ? "1: the value of the text up to it is learnt"
                                : pairs_         ? "1: of the answer, and learnt"
                                                 : "1: written by the assistant of the chat, and learnt",
                                "", ColumnSpec::Extent::kRows});
@@ -80,9 +87,11 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
   const std::uint64_t most_at_once =
       batches.batch_tokens > 0 ? batches.batch_tokens
                                : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
-  auto parts =
-      training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
-                     static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), most_at_once, threads);
+  const int ranks = context_.world.size();
+  const std::uint64_t own = (most_at_once + static_cast<std::uint64_t>(ranks) - 1) / static_cast<std::uint64_t>(ranks);
+  auto parts = training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
+                              static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), own, threads,
+                              config_.trainer.divides_optimizer ? ranks : 1);
   if (config_.of_prompts()) {
     const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
     const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
@@ -108,6 +117,7 @@ std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbe
                                 batches.batch_tokens > 0 ? fmt::format("at most {} tokens", batches.batch_tokens)
                                                          : fmt::format("{} {}", batches.global_batch,
                                                                        config_.of_pairs()     ? "pairs"
+                                                                       : config_.values       ? "texts"
                                                                        : config_.of_prompts() ? "prompts"
                                                                                               : "sequences"))},
           {"parameters",
@@ -167,6 +177,7 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     row.grad_norm = curves.grad_norm[step];
     if (config_.of_pairs())
       row.rewards = {curves.rewards[3 * step], curves.rewards[3 * step + 1], curves.rewards[3 * step + 2]};
+    if (config_.objective() == Objective::kValue) row.value = {curves.rewards[2 * step], curves.rewards[2 * step + 1]};
     row.lr = static_cast<float>(config_.trainer.optimizer.lr *
                                 lr_factor(config_.schedule, step, config_.warmup_steps(num_steps), num_steps));
     if (config_.of_prompts()) {
@@ -183,10 +194,11 @@ bool TrainJob::pack(const ResultsFile& running, const PlanNumbers& plan, const s
     write_model_folder(folder(), origin(), layout_, weights, pad_token());
   }
   std::vector<EvaluationRow> evaluations;
-  evaluations.reserve(curves.evaluations.size());
-  for (std::uint64_t i = 0; i < curves.evaluations.size(); ++i)
-    evaluations.push_back({step_of_evaluation(i, config_.evaluate->every, curves.step), curves.evaluations[i]});
-  write_train_results(path, root, rows, config_.objective(), evaluations);
+  const auto numbers = static_cast<std::uint64_t>(evaluation_width(config_.objective()));
+  for (std::uint64_t i = 0; i < curves.evaluations.size() / numbers; ++i)
+    evaluations.push_back(EvaluationRow::of(step_of_evaluation(i, config_.evaluate->every, curves.step),
+                                            curves.evaluations.data() + i * numbers, config_.objective()));
+  write_train_results(path, root, rows, config_.objective(), config_.distills, evaluations);
   return true;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,17 +23,20 @@
 
 namespace magister {
 
-// The results file of a distillation's teacher.
-std::string teacher_path(const TeacherSource& teacher, const RunContext& context);
+// The results file that is learnt from: of a distillation's teacher, or of rollouts.
+std::string results_of(const TrainConfig& config, const RunContext& context);
 
 class TrainJob final : public TaskJob {
  public:
   TrainJob(const TrainConfig& config, const TaskInputs& inputs);
 
-  bool inputs_exist() const override { return !config_.distills || teacher_ != nullptr; }
+  bool inputs_exist() const override {
+    return !config_.reads_results() || ((teacher_ != nullptr || values_ != nullptr) && !awaits_held_out_);
+  }
   Attributes identity() override;
   bool awaits_earlier() const override {
-    return prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in();
+    return awaits_held_out_ ||
+           (prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in());
   }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
@@ -57,9 +61,16 @@ class TrainJob final : public TaskJob {
   ModelOrigin origin() const;
   void open_texts();
   void open_teacher(const TaskInputs& inputs);
+  std::unique_ptr<TeacherFile> open_teacher_file(const std::string& path);
+  StudentVocabulary student(bool has_text);
+  void open_rollouts(const TaskInputs& inputs);
+  void check_head() const;
   void open_held_out();
+  bool open_held_out_teacher(DatasetConfig& dataset);
+  static std::vector<SampleTokens> scored_rows(TeacherFile& teacher, const Record& record);
   std::vector<SampleTokens> encode(const Record& record);
-  std::vector<double> margins() const;
+  // Numbers of every record of the data set, in order. Collective over the world.
+  std::vector<double> of_records(const std::function<std::vector<double>(const Record&)>& numbers) const;
   std::uint64_t steps(const PlanNumbers& plan) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
 
@@ -69,6 +80,7 @@ class TrainJob final : public TaskJob {
   const OpenModel& model_;
   ParameterLayout layout_;
   std::unique_ptr<TeacherFile> teacher_;  // of a distillation, once it is there
+  std::unique_ptr<ValueEncoder> values_;  // of a value model, once the rollouts are there
   std::optional<LoraLayout> lora_;        // what is trained instead
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   const Dataset& dataset_;
@@ -77,6 +89,8 @@ class TrainJob final : public TaskJob {
   std::optional<PairEncoder> pairs_;
   std::optional<PromptEncoder> prompts_;  // of GRPO
   std::optional<Dataset> held_out_;       // of train.evaluate
+  std::unique_ptr<TeacherFile> held_out_teacher_;
+  bool awaits_held_out_ = false;  // an earlier task makes it
   std::optional<HeldOut> held_out_records_;
 };
 

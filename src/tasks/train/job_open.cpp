@@ -14,14 +14,16 @@
 namespace magister {
 namespace fs = std::filesystem;
 
-std::string teacher_path(const TeacherSource& teacher, const RunContext& context) {
-  return teacher.task.empty() ? teacher.results : results_path_of(context, teacher.task);
+std::string results_of(const TrainConfig& config, const RunContext& context) {
+  const std::string &task = config.values ? config.value.task : config.teacher.task,
+                    &path = config.values ? config.value.results : config.teacher.results;
+  return task.empty() ? path : results_path_of(context, task);
 }
 
 std::string TrainJob::folder() const { return fs::path(context_.results_path).replace_extension().string(); }
 
 TokenId TrainJob::pad_token() {
-  if (config_.objective() != Objective::kReward) return -1;
+  if (!config_.of_head()) return -1;
   const std::int64_t own = checkpoint_.config().pad_token_id;
   const std::vector<TokenId>& ends = checkpoint_.end_tokens();
   return own >= 0 ? static_cast<TokenId>(own) : ends.empty() ? -1 : ends.front();
@@ -32,8 +34,8 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
       context_(inputs.context),
       checkpoint_(inputs.checkpoint),
       model_(inputs.model),
-      layout_(config.objective() == Objective::kReward ? with_reward_head(inputs.checkpoint.description())
-                                                       : inputs.checkpoint.description()),
+      layout_(config.of_head() ? with_reward_head(inputs.checkpoint.description(), config.head_labels())
+                               : inputs.checkpoint.description()),
       dataset_(inputs.dataset) {
   const ModelConfig& model = checkpoint_.config();
   MAGISTER_CHECK(inputs.tp_size == 1, ExitCode::kConfig,
@@ -57,10 +59,7 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
       "{}: model.path is {}, where this training puts its own result (it would begin from what it replaces); "
       "give the experiment or the task another name",
       config_.name, printable(checkpoint_.path(), 4096));
-  MAGISTER_CHECK(config_.objective() != Objective::kReward || !config_.trainer.lora, ExitCode::kConfig,
-                 "{}: train.adapter with objective: reward (an adapter's folder has no head as yet); remove "
-                 "train.adapter",
-                 config_.name);
+  if (config_.of_head()) check_head();
   if (config_.trainer.lora) {
     MAGISTER_CHECK(checkpoint_.section().adapter.empty(), ExitCode::kConfig,
                    "{}: train.adapter on a model with the adapter {} (the new one would belong to merged weights that "
@@ -70,21 +69,74 @@ TrainJob::TrainJob(const TrainConfig& config, const TaskInputs& inputs)
   }
   if (config_.distills) {
     open_teacher(inputs);
+  } else if (config_.values) {
+    open_rollouts(inputs);
   } else {
     open_texts();
   }
   if (config_.evaluate) open_held_out();
 }
 
+// Of a distillation another teacher's file. False: an earlier task makes it, and has not run.
+bool TrainJob::open_held_out_teacher(DatasetConfig& dataset) {
+  const TeacherSource& source = config_.evaluate->teacher;
+  const std::string path = source.task.empty() ? source.results : results_path_of(context_, source.task);
+  if (!source.task.empty()) {
+    require_results(context_, config_.name, "train.evaluate.teacher.task", source.task, "teacher_logits");
+    if (!is_made(context_, path)) return false;
+  }
+  held_out_teacher_ = open_teacher_file(path);
+  dataset.paths = {path};
+  dataset.tokens_field = "tokens";
+  dataset.key_field = "key";
+  return true;
+}
+
+void TrainJob::check_head() const {
+  MAGISTER_CHECK(!config_.trainer.lora, ExitCode::kConfig,
+                 "{}: train.adapter with objective: {} (an adapter's folder has no head as yet); remove train.adapter",
+                 config_.name, config_.values ? "value" : "reward");
+  const ModelConfig& model = layout_.description().config;
+  MAGISTER_CHECK(
+      static_cast<std::int64_t>(model.labels.size()) == config_.head_labels(), ExitCode::kConfig,
+      "{}: {} is a classifier of {} labels, and this objective needs one of {}; start from a model with such a "
+      "head or with none",
+      config_.name, printable(checkpoint_.path(), 4096), model.labels.size(), config_.head_labels());
+  MAGISTER_CHECK(!config_.values || !model.encoder, ExitCode::kConfig,
+                 "{}: {} is an encoder (it reads what comes after a token, too, so no row is the value of a text's "
+                 "beginning); start from a decoder",
+                 config_.name, printable(checkpoint_.path(), 4096));
+}
+
+// What is wrong with a record shows here, before a file is made and in `plan`, too.
 void TrainJob::open_held_out() {
-  held_out_.emplace(Dataset::open(context_.world, config_.evaluate->dataset));
+  DatasetConfig dataset = config_.evaluate->dataset;
+  awaits_held_out_ = config_.distills && !open_held_out_teacher(dataset);
+  if (awaits_held_out_) return;
+  held_out_.emplace(Dataset::open(context_.world, dataset));
   MAGISTER_CHECK(held_out_->records().size() > 0, ExitCode::kData,
                  "{}: train.evaluate.dataset has no records (there is no held-out loss); check the data set, or remove "
                  "train.evaluate",
                  config_.name);
-  // What is wrong with a record shows here, before a file is made and in `plan`, too.
-  held_out_records_.emplace(context_.world, *held_out_, config_, checkpoint_.config().vocab_size,
-                            [this](const Record& record) { return texts_->encode(record, config_.evaluate->dataset); });
+  HeldOutSource source{*held_out_, {}};
+  std::optional<PairEncoder> pairs;
+  if (config_.of_pairs()) {
+    pairs.emplace(checkpoint_, PairRules{config_.objective(), dataset, config_.batches.max_length, config_.truncation,
+                                         config_.append_eos});
+    // On every rank, for the template and the end tokens become a part of the identity.
+    const std::uint64_t first = held_out_->records().begin;
+    held_out_->for_each({first, first + 1}, [&](Record&& record) { pairs->encode(record); });
+    source.encode = [&](const Record& record) { return pairs->encode(record); };
+    if (!dataset.margin_field.empty()) source.margin = [&](const Record& record) { return pairs->margin(record); };
+  } else if (held_out_teacher_ != nullptr) {
+    source.encode = [this](const Record& record) { return scored_rows(*held_out_teacher_, record); };
+  } else {
+    source.encode = [&](const Record& record) { return std::vector{texts_->encode(record, dataset)}; };
+  }
+  source.teacher = held_out_teacher_.get();
+  source.vocab_size = checkpoint_.config().vocab_size;
+  source.pad_token_id = pad_token();
+  held_out_records_.emplace(context_.world, config_, source);
   const IndexRange learnt = dataset_.records(), held = held_out_->records();
   const bool overlap = learnt.begin < held.end && held.begin < learnt.end;
   if (context_.world.rank() != 0 || held_out_->sha256() != dataset_.sha256() || !overlap) return;
@@ -111,11 +163,12 @@ void TrainJob::open_texts() {
   texts_.emplace(checkpoint_, config_);
 }
 
+StudentVocabulary TrainJob::student(bool has_text) {
+  return {checkpoint_.config().vocab_size, has_text ? checkpoint_.tokenizer().sha256() : ""};
+}
+
 // Before the teacher's task has run its model tells whether the student fits.
 void TrainJob::open_teacher(const TaskInputs& inputs) {
-  const auto student = [this](bool has_text) {
-    return StudentVocabulary{checkpoint_.config().vocab_size, has_text ? checkpoint_.tokenizer().sha256() : ""};
-  };
   if (inputs.data_stands_in) {
     const Task& task = *require_results(context_, config_.name, "teacher.task", config_.teacher.task, "teacher_logits");
     Checkpoint teacher(task.model_section().stand_in());
@@ -124,15 +177,38 @@ void TrainJob::open_teacher(const TaskInputs& inputs) {
                             has_text ? teacher.tokenizer().sha256() : "none", student(has_text));
     return;
   }
-  const std::string path = teacher_path(config_.teacher, context_);
-  teacher_ = std::make_unique<TeacherFile>(path, student(ResultsReader(path).text("tokenizer_sha256") != "none"));
+  const std::string path = results_of(config_, context_);
+  teacher_ = open_teacher_file(path);
+}
+
+std::unique_ptr<TeacherFile> TrainJob::open_teacher_file(const std::string& path) {
+  const bool has_text = ResultsReader(path).text("tokenizer_sha256") != "none";
+  auto teacher = std::make_unique<TeacherFile>(path, student(has_text));
   MAGISTER_CHECK(
-      !teacher_->sampled() || config_.trainer.distill.tail == DistillOptions::Tail::kBucket, ExitCode::kConfig,
+      !teacher->sampled() || config_.trainer.distill.tail == DistillOptions::Tail::kBucket, ExitCode::kConfig,
       "{}: distill.tail is set, and the rows of {} are samples (they have no tail: each draw stands for a part "
       "of it); remove distill.tail",
       config_.name, printable(path, 4096));
   if (config_.trainer.distill.weight > 0)
-    DistillRow(config_.trainer.distill, checkpoint_.config().vocab_size, teacher_->sampled());  // refuses biased losses
+    DistillRow(config_.trainer.distill, checkpoint_.config().vocab_size, teacher->sampled());  // refuses biased losses
+  return teacher;
+}
+
+// Before the rollouts' task has run its model tells whether the tokenizers are one.
+void TrainJob::open_rollouts(const TaskInputs& inputs) {
+  tokenizer_ = &checkpoint_.tokenizer();
+  pad_token();  // reads what it reads before the identity is made
+  if (!inputs.data_stands_in) {
+    values_ = std::make_unique<ValueEncoder>(config_.value, results_of(config_, context_), config_.batches.max_length,
+                                             tokenizer_->sha256());
+    return;
+  }
+  const Task& task = *require_results(context_, config_.name, "rollouts.task", config_.value.task, "rollout");
+  Checkpoint policy(task.model_section().stand_in());
+  MAGISTER_CHECK(policy.tokenizer().sha256() == tokenizer_->sha256(), ExitCode::kConfig,
+                 "{}: rollouts.task names {}, whose model has another tokenizer (its tokens mean other texts); name a "
+                 "model with the same tokenizer",
+                 config_.name, printable(config_.value.task));
 }
 
 // The file itself is the data set, whose sha256 stands in the identity of every task.
@@ -153,15 +229,20 @@ Attributes TrainJob::added_identity() {
     }
     return attributes;
   }
-  if (held_out_) {
-    return {{"evaluate_dataset_sha256", held_out_->sha256()}, {"evaluate_dataset_format", held_out_->formats()}};
+  Attributes attributes;
+  if (config_.of_pairs()) {
+    attributes = {{"objective", std::string(config_.objective() == Objective::kDpo ? "dpo" : "reward")}};
+  } else if (config_.distills) {
+    attributes = {{"objective", std::string("distill")},
+                  {"teacher_model_sha256", teacher_->model_sha256()},
+                  {"teacher_encoding", teacher_->encoding()}};
   }
-  if (config_.of_pairs())
-    return {{"objective", std::string(config_.objective() == Objective::kDpo ? "dpo" : "reward")}};
-  if (!config_.distills) return {};
-  return {{"objective", std::string("distill")},
-          {"teacher_model_sha256", teacher_->model_sha256()},
-          {"teacher_encoding", teacher_->encoding()}};
+  if (config_.values) attributes = {{"objective", std::string("value")}};
+  if (held_out_) {
+    attributes.emplace_back("evaluate_dataset_sha256", held_out_->sha256());
+    attributes.emplace_back("evaluate_dataset_format", held_out_->formats());
+  }
+  return attributes;
 }
 
 // What a state must share with this run: the identity of the working file, which holds the plan, too, and all that identity() adds.
@@ -176,26 +257,31 @@ std::string TrainJob::state_identity() const {
 }
 
 // Every row of a teacher's file is checked here, before the first step.
+std::vector<SampleTokens> TrainJob::scored_rows(TeacherFile& teacher, const Record& record) {
+  TeacherSample sample = teacher.sample(record.source_index);
+  std::vector<std::uint8_t> learnt(sample.ids.size(), 0);
+  for (std::size_t t = 0; t + 1 < learnt.size(); ++t) learnt[t + 1] = sample.valid[t];
+  return {{std::move(sample.ids), std::move(learnt)}};
+}
+
 std::vector<SampleTokens> TrainJob::encode(const Record& record) {
   if (pairs_) return pairs_->encode(record);
+  if (values_) return values_->encode(record);
   if (prompts_) return {prompts_->encode(record)};
-  if (teacher_ != nullptr) {
-    TeacherSample sample = teacher_->sample(record.source_index);
-    std::vector<std::uint8_t> learnt(sample.ids.size(), 0);
-    for (std::size_t t = 0; t + 1 < learnt.size(); ++t) learnt[t + 1] = sample.valid[t];
-    return {{std::move(sample.ids), std::move(learnt)}};
-  }
+  if (teacher_ != nullptr) return scored_rows(*teacher_, record);
   return {texts_->encode(record, config_.dataset)};
 }
 
 // Every rank reads its part of the records. Collective over the world.
-std::vector<double> TrainJob::margins() const {
+std::vector<double> TrainJob::of_records(const std::function<std::vector<double>(const Record&)>& numbers) const {
   const IndexRange all = dataset_.records();
   const IndexRange own = micro_batches_of(all.size(), context_.world.rank(), context_.world.size());
-  std::vector<double> margins;
-  dataset_.for_each({all.begin + own.begin, all.begin + own.end},
-                    [&](Record&& record) { margins.push_back(pairs_->margin(record)); });
-  return gathered(context_.world, margins);
+  std::vector<double> all_numbers;
+  dataset_.for_each({all.begin + own.begin, all.begin + own.end}, [&](Record&& record) {
+    const std::vector<double> some = numbers(record);
+    all_numbers.insert(all_numbers.end(), some.begin(), some.end());
+  });
+  return gathered(context_.world, all_numbers);
 }
 
 SampleRules TrainJob::rules() {
@@ -218,7 +304,8 @@ SampleRules TrainJob::rules() {
     rules.min_length = 1;
     rules.length_key = "train.max_length less grpo.max_new_tokens";
   }
-  if (pairs_ || prompts_ || teacher_ != nullptr || (texts_ && texts_->changes_texts()))
+  if (values_ != nullptr) rules.group_samples = values_->samples_a_record();
+  if (pairs_ || prompts_ || teacher_ != nullptr || values_ != nullptr || (texts_ && texts_->changes_texts()))
     rules.encode = [this](const Record& record) { return encode(record); };
   return rules;
 }

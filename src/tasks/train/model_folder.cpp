@@ -60,8 +60,11 @@ std::string trained_config(const fs::path& source, const ParameterLayout& layout
   if (model.is_classifier()) {
     config["architectures"] = nlohmann::ordered_json::array({classifier_architecture(model)});
     config.erase("num_labels");
-    config["id2label"] = {{"0", model.labels.front()}};
-    config["label2id"] = {{model.labels.front(), 0}};
+    config["id2label"] = config["label2id"] = nlohmann::ordered_json::object();
+    for (std::size_t i = 0; i < model.labels.size(); ++i) {
+      config["id2label"][std::to_string(i)] = model.labels[i];
+      config["label2id"][model.labels[i]] = i;
+    }
     if (pad_token_id >= 0) config["pad_token_id"] = pad_token_id;
   } else if (layout.head() != layout.embeddings()) {
     config["tie_word_embeddings"] = false;

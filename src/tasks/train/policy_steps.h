@@ -21,7 +21,10 @@ struct PolicyCurve {
 constexpr std::int64_t kPolicyCurves = 8;
 // Numbers a step that TrainingCurves::rewards has with this objective.
 constexpr std::int64_t rewards_width(Objective objective) {
-  return objective == Objective::kGrpo ? kPolicyCurves : objective == Objective::kTokens ? 0 : 3;
+  return objective == Objective::kGrpo     ? kPolicyCurves
+         : objective == Objective::kTokens ? 0
+         : objective == Objective::kValue  ? 2
+                                           : 3;
 }
 
 class PolicySteps {

@@ -8,30 +8,13 @@
 
 namespace magister {
 
-std::string prompt_text(const Record& record, const DatasetConfig& dataset) {
-  if (!dataset.whole_record) return record.text;
-  const nlohmann::ordered_json value = record_field(record.text, dataset.text_field, record.where);
-  MAGISTER_CHECK(value.is_string(), ExitCode::kData,
-                 "{}: \"{}\" is no text (the model writes on after one); fix this record", record.where,
-                 printable(dataset.text_field));
-  return value.get<std::string>();
-}
-
-RewardFunction::RewardFunction(const TrainConfig& config, const RunContext& context) : config_(config.grpo.reward) {
-  if (config_.model) {
-    model_ = std::make_unique<RewardModel>(config, context);
-  } else {
-    verifier_.emplace(config_.rule.options);
-  }
-}
-
-std::vector<std::string> RewardFunction::needed(const Record& record) const {
-  if (model_) return {model_->prompt_of(record)};
-  return right_answers(record, config_.rule.answer_field);
-}
+RewardFunction::RewardFunction(const TrainConfig& config, const RunContext& context)
+    : config_(config.grpo.reward),
+      reward_(config_, {config.name, "grpo.reward", config.dataset, config.batches.max_length, config.length_place},
+              context) {}
 
 void RewardFunction::read_records(const Communicator& world, const Dataset& records) {
-  if (!config_.has_answers() && !model_) return;
+  if (!config_.has_answers() && model() == nullptr) return;
   const IndexRange all = records.records(), own = micro_batches_of(all.size(), world.rank(), world.size());
   std::vector<std::uint64_t> counts, lengths;
   std::vector<char> bytes;
@@ -60,8 +43,8 @@ void RewardFunction::read_records(const Communicator& world, const Dataset& reco
 
 double RewardFunction::reward(const RolloutText& text, const Tokenizer& tokenizer, int num_threads) {
   const std::string written = tokenizer.decode(text.tokens, true);
-  if (model_) return model_->reward(needed_.at(text.prompt).at(0), written, text.where, num_threads);
-  return verified(*verifier_, written, needed_.empty() ? std::vector<std::string>() : needed_.at(text.prompt));
+  return reward_.reward(needed_.empty() ? std::vector<std::string>() : needed_.at(text.prompt), written, text.where,
+                        num_threads);
 }
 
 }  // namespace magister

@@ -1,4 +1,4 @@
-// What a text of GRPO is worth: a verifier's 1 or 0, or a reward model's number.
+// Rewards of the texts of GRPO, whose records every rank must know: who writes a text is decided by the step.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,11 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/run_context.h"
-#include "magister/text/verifier.h"
+#include "magister/run/text_reward.h"
 #include "tasks/train/config.h"
-#include "tasks/train/reward_model.h"
 #include "tasks/train/rollouts.h"
 
 namespace magister {
-
-// The text of a record, of the data set's field `text`. Throws Error(kData) with its place.
-std::string prompt_text(const Record& record, const DatasetConfig& dataset);
 
 class RewardFunction {
  public:
@@ -25,8 +21,8 @@ class RewardFunction {
   RewardFunction(const TrainConfig& config, const RunContext& context);
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
-  std::vector<std::string> needed(const Record& record) const;
-  const RewardModel* model() const { return model_.get(); }  // null: a verifier
+  std::vector<std::string> needed(const Record& record) const { return reward_.needed(record); }
+  const RewardModel* model() const { return reward_.model(); }  // null: a verifier
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
   // Of one text, finite. Local.
@@ -34,8 +30,7 @@ class RewardFunction {
 
  private:
   const RewardConfig& config_;
-  std::optional<Verifier> verifier_;
-  std::unique_ptr<RewardModel> model_;
+  TextReward reward_;
   std::vector<std::vector<std::string>> needed_;  // by prompt
 };
 

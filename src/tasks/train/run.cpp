@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "magister/run/run_log.h"
 #include "magister/train/checkpoint.h"
 #include "magister/train/gradient_tree.h"
+#include "tasks/train/columns.h"
 #include "tasks/train/data.h"
 #include "tasks/train/policy_steps.h"
 #include "tasks/train/reference.h"
@@ -68,6 +70,7 @@ class Training {
   void run() {
     if (!compare_with_reference()) return;
     if (work_.read_margins) data_.set_margins(work_.read_margins());
+    if (work_.read_labels) data_.set_labels(work_.read_labels());
     resume();
     const std::uint64_t every = work_.config.save_every;
     while (curves_.step < steps_) {
@@ -109,8 +112,9 @@ class Training {
     const PhaseTimes::Span span(run_.times, "reference");
     const auto alive = [this] { run_.work.watchdog.enter("compute the reference's log-probabilities"); };
     auto logprobs = reference_logprobs({world_, run_.file, data_, trainer_, [this] { return stop_agreed(); }, alive});
-    if (logprobs) data_.set_references(std::move(*logprobs));
-    return logprobs.has_value();
+    if (!logprobs) return false;
+    data_.set_references(std::move(*logprobs));
+    return work_.held_out == nullptr || work_.held_out->compare(trainer_, [this] { return stop_agreed(); }, alive);
   }
 
   std::uint64_t iterations() const { return policy_ ? work_.config.grpo.num_iterations : 1; }
@@ -129,9 +133,11 @@ class Training {
                    ExitCode::kData, "{}: is of step {}, and there are {} steps; remove this file", printable(path),
                    curves_.step, steps_);
     const std::uint64_t due = evaluations_due();
-    MAGISTER_CHECK(curves_.evaluations.size() == due || (is_due() && curves_.evaluations.size() + 1 == due),
-                   ExitCode::kData, "{}: holds {} held-out losses, and {} are due after step {}; remove this file",
-                   printable(path), curves_.evaluations.size(), due, curves_.step);
+    const auto width = static_cast<std::uint64_t>(evaluation_width(work_.config.objective()));
+    MAGISTER_CHECK(
+        curves_.evaluations.size() % width == 0 && (num_evaluated() == due || (is_due() && num_evaluated() + 1 == due)),
+        ExitCode::kData, "{}: holds {} held-out losses, and {} are due after step {}; remove this file",
+        printable(path), num_evaluated(), due, curves_.step);
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
     if (speaks()) log_info("{}: goes on after step {} of {}", work_.config.name, curves_.step, steps_);
@@ -148,6 +154,9 @@ class Training {
   std::uint64_t evaluations_due() const {
     return work_.held_out != nullptr ? num_evaluations(curves_.step, work_.config.evaluate->every, steps_) : 0;
   }
+  std::uint64_t num_evaluated() const {
+    return curves_.evaluations.size() / static_cast<std::uint64_t>(evaluation_width(work_.config.objective()));
+  }
   // Of the step that was done last.
   bool is_due() const {
     return work_.held_out != nullptr && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == steps_);
@@ -155,7 +164,7 @@ class Training {
 
   // The held-out loss, where it is due. False: the job was asked to stop, and a state without it was saved.
   bool evaluate() {
-    if (curves_.evaluations.size() == evaluations_due()) return true;
+    if (num_evaluated() == evaluations_due()) return true;
     const PhaseTimes::Span span(run_.times, "evaluate");
     const auto number = static_cast<std::int64_t>(curves_.step);
     const auto alive = [&] {
@@ -163,17 +172,32 @@ class Training {
       run_.work.tickets.beat();
     };
     alive();
-    const std::optional<double> loss = work_.held_out->loss(trainer_, [this] { return stop_agreed(); }, alive);
-    if (!loss) {
+    const std::optional<Evaluation> found = work_.held_out->evaluate(trainer_, [this] { return stop_agreed(); }, alive);
+    if (!found) {
       save();
       return false;
     }
-    curves_.evaluations.push_back(static_cast<float>(*loss));
-    if (!speaks()) return true;
-    log_info("{}: step {}/{}, eval_loss {:.4f} of {} tokens, perplexity {:.2f}", work_.config.name, curves_.step,
-             steps_, *loss, work_.held_out->num_labels(), std::exp(*loss));
-    work_.context.log.event("evaluation", {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", *loss}});
+    const std::vector<float> numbers = EvaluationRow{curves_.step, *found}.numbers(work_.config.objective());
+    curves_.evaluations.insert(curves_.evaluations.end(), numbers.begin(), numbers.end());
+    if (speaks()) tell(*found);
     return true;
+  }
+
+  // TRL's names are eval_rewards/accuracies and eval_rewards/margins, of a reward model eval_accuracy and eval_margin.
+  void tell(const Evaluation& found) {
+    std::string more;
+    nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step}, {"eval_loss", found.loss}};
+    if (work_.config.of_pairs()) {
+      const double margin = found.rewards.chosen - found.rewards.rejected;
+      more = fmt::format(", accuracy {:.3f}, margin {:.4f}", found.rewards.accuracy, margin);
+      event["eval_accuracy"] = found.rewards.accuracy;
+      event["eval_margin"] = margin;
+    } else {
+      more = fmt::format(" of {} tokens", work_.held_out->num_labels());
+      if (!work_.config.distills) more += fmt::format(", perplexity {:.2f}", std::exp(found.loss));
+    }
+    log_info("{}: step {}/{}, eval_loss {:.4f}{}", work_.config.name, curves_.step, steps_, found.loss, more);
+    work_.context.log.event("evaluation", event);
   }
 
   // False: the job was asked to stop before the update.
@@ -200,6 +224,10 @@ class Training {
     curves_.grad_norm.push_back(static_cast<float>(result.grad_norm));
     if (work_.config.of_pairs()) {
       for (const double value : {result.rewards.chosen, result.rewards.rejected, result.rewards.accuracy})
+        curves_.rewards.push_back(static_cast<float>(value));
+    }
+    if (work_.config.objective() == Objective::kValue) {
+      for (const double value : {result.value.label, result.value.value})
         curves_.rewards.push_back(static_cast<float>(value));
     }
     if (policy_) {
@@ -270,7 +298,7 @@ class Training {
     if (curves_.step == saved_ && (curves_.step == 0 || curves_.evaluations.size() == saved_evaluations_)) return;
     const PhaseTimes::Span span(run_.times, "save");
     run_.work.watchdog.enter("save", static_cast<std::int64_t>(curves_.step));
-    if (speaks()) save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
+    save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
     world_.wait_for_all();
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();

@@ -26,10 +26,12 @@ struct TrainingWork {
   std::string identity;       // of the experiment
   // Of pairs: the margin of every record of the data set, in order; empty: none. Collective over the world.
   std::function<std::vector<double>()> read_margins{};
+  // Of a value model: the labels of all samples. Likewise.
+  std::function<std::vector<double>()> read_labels{};
   TokenId pad_token_id = -1;  // of a reward model
   NewHead new_head{};
-  TextRules texts{};                  // of GRPO
-  const HeldOut* held_out = nullptr;  // the records of train.evaluate; null: there are none
+  TextRules texts{};            // of GRPO
+  HeldOut* held_out = nullptr;  // the records of train.evaluate; null: there are none
 };
 
 // Goes on from the newest state, until all steps are done or the job stops; then a state is saved. When all are done the working file's

@@ -20,9 +20,9 @@ class Train final : public Task {
   explicit Train(TrainConfig config)
       : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  Head head() const override { return trains_rewards() ? Head::kAny : Head::kVocabulary; }
+  Head head() const override { return config_.of_head() ? Head::kAny : Head::kVocabulary; }
   bool uses_gpus() const override { return false; }
-  bool trains_rewards() const override { return config_.objective() == Objective::kReward; }
+  std::int64_t head_labels() const override { return config_.head_labels(); }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
   TaskData data(const RunContext& context) const override;
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
@@ -32,22 +32,25 @@ class Train final : public Task {
  private:
   std::vector<std::string> other_needs() const override {
     const std::optional<ModelSection>& rewards = config_.grpo.reward.model;
-    return {config_.teacher.task, rewards ? rewards->task : std::string()};
+    return {config_.teacher.task, config_.value.task, rewards ? rewards->task : std::string(),
+            config_.evaluate ? config_.evaluate->teacher.task : std::string()};
   }
   TrainConfig config_;
 };
 
-// Of a distillation the teacher's file, whose samples are records.
+// Of a distillation the teacher's file, of a value model the rollouts: their samples are records.
 TaskData Train::data(const RunContext& context) const {
-  if (!config_.distills) return Task::data(context);
-  const std::string path = teacher_path(config_.teacher, context);
-  const Task* const maker = config_.teacher.task.empty() ? nullptr
-                                                         : require_results(context, name(), "teacher.task",
-                                                                           config_.teacher.task, "teacher_logits");
+  if (!config_.reads_results()) return Task::data(context);
+  const std::string path = results_of(config_, context),
+                    task = config_.values ? config_.value.task : config_.teacher.task;
+  const Task* const maker = task.empty()
+                                ? nullptr
+                                : require_results(context, name(), config_.values ? "rollouts.task" : "teacher.task",
+                                                  task, config_.values ? "rollout" : "teacher_logits");
   if (maker != nullptr && !is_made(context, path)) return {maker->dataset(), true};
   MAGISTER_CHECK(fs::exists(path) || !fs::exists(path + ".partial"), ExitCode::kData,
-                 "{}: is not complete ({}.partial stands there, and rows would be missing); finish the teacher's run "
-                 "first",
+                 "{}: is not complete ({}.partial stands there, and rows would be missing); finish the run that writes "
+                 "it first",
                  printable(path, 4096), printable(fs::path(path).filename().string()));
   DatasetConfig dataset;
   dataset.paths = {path};

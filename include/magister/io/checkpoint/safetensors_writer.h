@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,9 @@ namespace magister {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;  // f32, CPU, contiguous
+  // Where it is not held: its shape, and what gives it, called once whenever the tensors are written or hashed.
+  std::vector<std::int64_t> shape{};
+  std::function<at::Tensor()> read{};
 };
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 

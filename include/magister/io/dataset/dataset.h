@@ -1,4 +1,4 @@
-// Dataset: records of text (or of token ids) from files, of which a list, a glob or a folder is joined in order: JSONL, JSON, CSV,
+// Dataset: records of text (or of token ids) from files, of which a list, a glob or a folder is joined in order, or by weights: JSONL, JSON, CSV,
 // plain text, each also compressed, Parquet, Arrow and arrays of HDF5 files. Every rank reads its own part; nothing is held but the current line or
 // some rows of a table. Bad records are named file:line, or by row group and row.
 #pragma once
@@ -15,8 +15,26 @@
 
 namespace magister {
 
+// Files drawn by weight, in place of one after the other: each record comes from the source that the next draw names, and is that source's
+// next one. Source: Hugging Face `datasets`, interleave_datasets, whose draws these are.
+struct DatasetMix {
+  enum class Stop {
+    kFirstExhausted,   // at the last record of a source; the others' further records are left out
+    kAllExhausted,     // once every source has come to its end; others begin again
+    kAllExhaustedOnce  // likewise, but what has come to its end is drawn no more: every record once
+  };
+  struct Source {
+    std::size_t num_paths = 0;  // its files are these many of DatasetConfig::paths, in order
+    double weight = 0;          // above 0; any sum
+  };
+  std::vector<Source> sources;
+  std::uint64_t seed = 0;
+  Stop stop = Stop::kFirstExhausted;
+};
+
 struct DatasetConfig {
   std::vector<std::string> paths;  // files, globs, folders or names of the Hugging Face hub's cache, in order
+  std::optional<DatasetMix> mix;   // of these paths; none: one after the other
   std::string split;               // of folders with several; empty: "train"
   std::string text_field =
       "text";  // used when tokens_field is empty; this and the other fields: names or paths (field_path.h)
@@ -39,7 +57,7 @@ struct DatasetConfig {
 };
 
 struct Record {
-  std::uint64_t source_index = 0;  // position in the whole data set (before the slice)
+  std::uint64_t source_index = 0;  // position in the whole data set (before the slice), of a mix in what is mixed
   std::string key;
   std::string text;  // valid UTF-8, unless tokens are given; the whole line with whole_record
   std::vector<TokenId> tokens;
@@ -60,7 +78,7 @@ class Dataset {
   // How the files are read, "jsonl", "csv.gz", by their names: the same bytes are other records as another kind.
   std::string formats() const;
   // sha256 of the data: of the file's bytes for one file (equal to sha256sum), of "sha256  file name\n" lines for
-  // several. Collective over the world given to open() (computed there).
+  // several; of a mix of sources also over a line with how they are mixed. Collective over the world given to open() (computed there).
   const std::string& sha256() const;
 
   // Calls visit for records [range.begin, range.end) in order. Local: each rank reads its own part.

@@ -21,7 +21,8 @@ class ThreadPool;
 // A linear layer's slice on this shard, CPU. Plain as it is read, or packed for the products; exactly one is defined.
 // A packed one whose scheme is on is quantised: its panels hold codes, and dtype() is that of plain_weight(), f32.
 struct Linear {
-  static constexpr std::int64_t kPanel = 48;  // outputs a panel: three AVX-512 registers
+  static constexpr std::int64_t kPanel = 48;      // outputs a panel: three AVX-512 registers
+  static constexpr std::int64_t kPairDepth = 32;  // inputs that a panel of pairs is filled up to a multiple of
 
   at::Tensor weight_NK;  // contiguous, f32, bf16 or f16; products need f32 or a packed one
   at::Tensor bias_N;     // f32 or undefined

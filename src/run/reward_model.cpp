@@ -1,5 +1,5 @@
 // See reward_model.h.
-#include "tasks/train/reward_model.h"
+#include "magister/run/reward_model.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -11,7 +11,6 @@
 #include "magister/core/log.h"
 #include "magister/run/classifier_logits.h"
 #include "magister/run/earlier_tasks.h"
-#include "tasks/train/rewards.h"
 
 namespace magister {
 namespace {
@@ -39,19 +38,19 @@ std::string RewardModel::prompt_of(const Record& record) const {
   return nlohmann::ordered_json{{kMessages, chat.messages}, {kTools, chat.tools}}.dump();
 }
 
-RewardModel::RewardModel(const TrainConfig& config, const RunContext& context)
-    : dataset_(config.dataset), checkpoint_(section_of(*config.grpo.reward.model, context, stands_in_)) {
+RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context)
+    : dataset_(texts.dataset), checkpoint_(section_of(section, context, stands_in_)) {
   const ModelConfig& model = checkpoint_.config();
   MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
-                 "{}: grpo.reward.model: {} has {} labels (a reward is one number); name a reward model "
+                 "{}: {}.model: {} has {} labels (a reward is one number); name a reward model "
                  "(...ForSequenceClassification with one label)",
-                 config.name, printable(checkpoint_.path(), 4096), model.labels.size());
+                 texts.task, texts.key, printable(checkpoint_.path(), 4096), model.labels.size());
   MAGISTER_CHECK(model.max_position_embeddings <= 0 ||
-                     config.batches.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
+                     texts.max_length <= static_cast<std::uint64_t>(model.max_position_embeddings),
                  ExitCode::kConfig,
                  "{} is {}, but the reward model {} was made for {} positions (nothing says what longer texts are "
                  "worth); choose at most {}, or name another reward model",
-                 config.length_place, config.batches.max_length, printable(checkpoint_.path(), 4096),
+                 texts.length_place, texts.max_length, printable(checkpoint_.path(), 4096),
                  model.max_position_embeddings, model.max_position_embeddings);
   tokenizer_ = &checkpoint_.tokenizer();
   if (!dataset_.messages_field.empty()) chat_.emplace(checkpoint_, dataset_);
@@ -84,7 +83,7 @@ void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) {
   if (std::exchange(has_cut_, true)) return;
   log_warning(
       "{}: a text and its prompt have {} tokens of the reward model {}, which was made for {} (the prompt is cut "
-      "behind its first token, as others will be without a word); lower train.max_length to reward whole texts",
+      "behind its first token, as others will be without a word); write shorter texts to reward whole ones",
       where, size, printable(checkpoint_.path(), 4096), most);
 }
 

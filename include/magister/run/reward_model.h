@@ -1,4 +1,4 @@
-// A reward model's opinion of the texts of GRPO: a sequence classifier with one label, beside the policy, in f32 on every rank.
+// A reward model's opinion of texts that a policy has written: a sequence classifier with one label, beside the policy, in f32 on every rank.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,23 @@
 #include "magister/run/chat_prompts.h"
 #include "magister/run/checkpoint.h"
 #include "magister/run/run_context.h"
-#include "tasks/train/config.h"
 
 namespace magister {
 
+// What is rewarded: records with the texts behind them.
+struct RewardedTexts {
+  std::string task, key;  // for messages: the task's name, and where the reward stands ("grpo.reward")
+  const DatasetConfig& dataset;
+  std::uint64_t max_length = 0;  // tokens of prompt and text
+  std::string length_place;      // file:line:column and key that says so
+};
+
 class RewardModel {
  public:
-  // Opens and checks config.grpo.reward.model; the weights are read with the first text. config's data set, whose records are texts or chats, is
-  // kept by reference. Throws Error(kConfig) for a model with other labels than one, with fewer positions than train.max_length, or without a
+  // Opens and checks the model; the weights are read with the first text. The data set's config, whose records are texts or chats, is
+  // kept by reference. Throws Error(kConfig) for a model with other labels than one, with fewer positions than texts.max_length, or without a
   // chat template where records are chats. Local.
-  RewardModel(const TrainConfig& config, const RunContext& context);
+  RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context);
 
   // model_sha256, tokenizer_sha256 and so on, under names that begin with reward_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;

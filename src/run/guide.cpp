@@ -1,5 +1,5 @@
 // See guide.h.
-#include "tasks/generate/guide.h"
+#include "magister/run/guide.h"
 
 #include <algorithm>
 

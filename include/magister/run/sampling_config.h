@@ -1,0 +1,12 @@
+// The keys of a task that writes texts which say how their tokens are drawn.
+#pragma once
+
+#include "magister/core/config.h"
+#include "magister/engine/sampler.h"
+
+namespace magister {
+
+// temperature, top_k, top_p, min_p, repetition_penalty; no bias.
+SamplingParams read_sampling(ConfigNode& node);
+
+}  // namespace magister

@@ -1,0 +1,47 @@
+// What a text that a policy has written is worth: a verifier's 1 or 0, or a reward model's number.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/reward_model.h"
+#include "magister/run/run_context.h"
+#include "magister/run/verifier_config.h"
+#include "magister/text/verifier.h"
+
+namespace magister {
+
+struct RewardConfig {
+  std::string verifier;               // exact | math | regex: 1 or 0
+  VerifierConfig rule;                // of the verifier
+  std::optional<ModelSection> model;  // instead: a reward model
+  bool has_answers() const { return !rule.answer_field.empty(); }
+};
+
+// The keys of a section `reward`. applies: without a reward it is a fault.
+RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& experiment);
+
+class TextReward {
+ public:
+  // All is kept by reference but for the names. Throws Error(kConfig) for a model that cannot be used. Local.
+  TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context);
+
+  // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
+  std::vector<std::string> needed(const Record& record) const;
+  const RewardModel* model() const { return model_.get(); }  // null: a verifier
+  // Of one text, finite. needed: of its record; where: the record, for messages. Local, one thread at a time.
+  double reward(const std::vector<std::string>& needed, const std::string& text, const std::string& where,
+                int num_threads);
+
+ private:
+  const RewardConfig& config_;
+  std::optional<Verifier> verifier_;
+  std::unique_ptr<RewardModel> model_;
+};
+
+}  // namespace magister

@@ -1,0 +1,38 @@
+// Losses of a value model: every token of a text that a policy has written says by the head's numbers what the whole text is worth.
+// Formulas: Q# (arXiv 2502.20548) fits a distribution of rewards by maximum likelihood, PITA (arXiv 2507.20067) win probabilities, both with the
+// text's label at each of its tokens. Legend: R rows with a label, L numbers of the head, D hidden size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace magister {
+
+struct ValueOptions {
+  //   kBce        softplus(z) - y z                      y in [0, 1]: the expected reward, or the probability to be preferred
+  //   kHistogram  ln sum_j exp(z_j) - z_i                i = round(y (L - 1)): the reward's atom
+  enum class Loss { kBce, kHistogram };
+  Loss loss = Loss::kBce;
+};
+
+// The rows of one text, whose label is y, and which have one weight together.
+struct ValueText {
+  std::vector<std::int64_t> rows;  // of the batch
+  double label = 0;
+};
+
+struct ValueLoss {
+  double loss = 0;  // sum over texts of the mean over their rows
+  double label = 0,
+         value = 0;  // sums over texts: of the label, and of the mean over its rows of what the model expects
+  at::Tensor hidden_gradient_RD;  // f32
+  at::Tensor head_gradient_LD;    // f32
+};
+
+// hidden_RD: the texts' rows one after the other; head_LD: f32. In f64. Local.
+ValueLoss value_loss(const ValueOptions& options, const std::vector<ValueText>& texts, const at::Tensor& hidden_RD,
+                     const at::Tensor& head_LD, double scale);
+
+}  // namespace magister

@@ -1,0 +1,65 @@
+#include "app/faults.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <vector>
+
+#include "magister/core/log.h"
+
+namespace magister {
+
+Fault fault_of(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return {own->code(), own->what()};
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return {ExitCode::kInternal,
+            "out of memory (the work cannot go on); use a smaller unit_tokens, more ranks per group, or "
+            "a machine with more memory"};
+  }
+  return {ExitCode::kInternal,
+          fmt::format("{} (the program did not expect it); report it with the command that you gave",
+                      printable(error.what(), 2000))};
+}
+
+namespace {
+
+// Long enough for ranks that read the same bad file at the same time, short against the 5 s in which a job must end.
+constexpr std::chrono::milliseconds kPatience{700};
+
+struct PatienceIsOver {};
+
+// True when every rank of the world came here within kPatience.
+bool all_failed(const Communicator& failed) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    failed.wait_for_all([&] {
+      if (std::chrono::steady_clock::now() - begin > kPatience) throw PatienceIsOver{};
+    });
+  } catch (const PatienceIsOver&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ExitCode settle(const Communicator& failed, const Fault& fault) {
+  const int code = static_cast<int>(fault.code);
+  if (!all_failed(failed)) {
+    log_local(LogLevel::kError, "{}", fault.message);
+    abort_job(code);
+  }
+  const std::vector<std::string> messages = failed.all_gather(fault.message);
+  const std::vector<std::uint64_t> codes = failed.all_gather(static_cast<std::uint64_t>(code));
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (std::find(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(i), messages[i]) !=
+        messages.begin() + static_cast<std::ptrdiff_t>(i)) {
+      continue;  // said already
+    }
+    const bool shared = std::count(messages.begin(), messages.end(), messages[i]) == failed.size();
+    log_error("{}{}", shared ? "" : fmt::format("rank {} of {}: ", i, failed.size()), messages[i]);
+  }
+  return static_cast<ExitCode>(codes[0]);
+}
+
+}  // namespace magister

@@ -1,0 +1,106 @@
+// A mixture of experts between its products: each token's choice, and the sum of what its experts gave.
+// Legend: T packed tokens, D hidden, X experts, k experts a token, A the activations' type (Bf16 or float).
+#pragma once
+
+#include "magister/device/device_code.h"
+
+namespace magister::gpu {
+
+// The k experts of each token in ascending order and their weights, by the rule of choose_experts (model/cpu/experts.h): of equal logits
+// the lower number wins, probabilities are made in f64, and a logit that is not a number makes the token's weights so. A warp a token.
+struct ChooseExperts {
+  static constexpr const char* kName = "choose_experts";
+  static constexpr int kMaxThreads = 128;
+  const float* logits_TX;
+  std::int32_t* experts_Tk;
+  float* weights_Tk;
+  std::int64_t T;
+  int X, k;
+  bool normed;  // the chosen probabilities are divided by their sum
+
+  LaunchShape shape() const {
+    constexpr int kTokens = kMaxThreads / kWarp;
+    return {.blocks_x = static_cast<unsigned>((T + kTokens - 1) / kTokens), .threads = kMaxThreads};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const std::int64_t token = t.block_x() * t.num_warps() + t.warp();
+    if (token >= T) return;  // with the whole warp
+    const float* logits = logits_TX + token * X;
+    std::int32_t* experts = experts_Tk + token * k;
+    float* weights = weights_Tk + token * k;
+    // Round by round the next of the order "larger logit, then lower number".
+    float last = kInfinity, largest = 0;
+    int last_x = -1;
+    double sum = 0;
+    for (int i = 0; i < k; ++i) {
+      float best = -kInfinity;
+      int best_x = X;
+      for (int x = t.lane(); x < X; x += kWarp) {
+        const float logit = comparable(logits[x]);
+        const bool is_after = logit < last || (logit == last && x > last_x);
+        if (is_after && (best_x == X || logit > best)) best = logit, best_x = x;
+      }
+      for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+        const float other = t.shuffle_xor(best, mask);
+        const int other_x = t.shuffle_xor(best_x, mask);
+        if (other_x < X && (best_x == X || other > best || (other == best && other_x < best_x)))
+          best = other, best_x = other_x;
+      }
+      if (i == 0) largest = best;
+      last = best;
+      last_x = best_x;
+      if (t.lane() == 0) insert(experts, i, best_x);
+      if (normed) sum += probability(logits[best_x], largest);
+    }
+    t.sync_warp();
+    double others = 0;  // without `normed` all probabilities, else what is not a number
+    for (int x = t.lane(); x < X; x += kWarp) {
+      if (!normed || logits[x] != logits[x]) others += probability(logits[x], largest);
+    }
+    sum += warp_sum(t, others);
+    for (int i = t.lane(); i < k; i += kWarp)
+      weights[i] = static_cast<float>(probability(logits[experts[i]], largest) / sum);
+  }
+
+ private:
+  static constexpr float kInfinity = __builtin_inff();
+  MAGISTER_DEVICE static float comparable(float logit) { return logit == logit ? logit : -kInfinity; }
+  MAGISTER_DEVICE static double probability(float logit, float largest) {
+    return exp(static_cast<double>(logit) - static_cast<double>(largest));
+  }
+  // Keeps the first `count` numbers and one more ascending.
+  MAGISTER_DEVICE static void insert(std::int32_t* experts, int count, int expert) {
+    int at = count;
+    for (; at > 0 && experts[at - 1] > expert; --at) experts[at] = experts[at - 1];
+    experts[at] = expert;
+  }
+};
+
+// out[t] = the sum over i of weights[t, i] * rows[row_of[t, i]], in f32 and in this order.
+template <typename A>
+struct SumExperts {
+  static constexpr const char* kName = "sum_experts";
+  static constexpr int kMaxThreads = 256;
+  const A* rows_ND;
+  const std::int32_t* row_of_Tk;
+  const float* weights_Tk;
+  A* out_TD;
+  std::int64_t D;
+  int k;
+
+  LaunchShape shape(std::int64_t T) const { return {.blocks_x = static_cast<unsigned>(T), .threads = 256}; }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    const std::int64_t first = t.block_x() * k;
+    for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) {
+      float sum = 0;
+      for (int i = 0; i < k; ++i) sum += weights_Tk[first + i] * to_float(rows_ND[row_of_Tk[first + i] * D + d]);
+      out_TD[t.block_x() * D + d] = stored<A>(sum);
+    }
+  }
+};
+
+}  // namespace magister::gpu

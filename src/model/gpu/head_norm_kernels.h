@@ -1,0 +1,69 @@
+// RMS norms on q and k over the heads of all shards (OLMo 2, OLMoE): each shard's sums of squares, which the group adds, and then the norm.
+// Legend: T packed tokens, H query heads and K KV heads of this shard, E head_dim, A the activations' type (Bf16 or float).
+#pragma once
+
+#include "magister/device/device_code.h"
+
+namespace magister::gpu {
+
+// A block a token: the sum of squares of its q, and of its k without those KV heads that an earlier shard counts.
+template <typename A>
+struct SumHeadSquares {
+  static constexpr const char* kName = "sum_head_squares";
+  static constexpr int kMaxThreads = 256;
+  const A* qkv_TQ;  // [T, (H + 2K) E]
+  float* squares_T2;
+  std::int64_t stride, q_numbers, first_k,
+      k_numbers;  // of a row; where counted keys begin, and how many numbers they are
+
+  LaunchShape shape(std::int64_t T) const {
+    return {.blocks_x = static_cast<unsigned>(T), .threads = 256, .shared_bytes = 32 * sizeof(float)};
+  }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    auto* scratch = reinterpret_cast<float*>(t.shared());
+    const A* row = qkv_TQ + t.block_x() * stride;
+    const float q = sum(t, row, q_numbers, scratch), k = sum(t, row + first_k, k_numbers, scratch);
+    if (t.thread() != 0) return;
+    squares_T2[2 * t.block_x()] = q;
+    squares_T2[2 * t.block_x() + 1] = k;
+  }
+
+ private:
+  template <typename Thread>
+  MAGISTER_DEVICE float sum(Thread& t, const A* numbers, std::int64_t count, float* scratch) const {
+    float squares = 0;
+    for (std::int64_t i = t.thread(); i < count; i += t.num_threads())
+      squares += to_float(numbers[i]) * to_float(numbers[i]);
+    return block_sum(t, squares, scratch);
+  }
+};
+
+// A block a token: q and k in place, by the summed squares of all_q and all_k numbers.
+template <typename A>
+struct NormHeads {
+  static constexpr const char* kName = "norm_heads";
+  static constexpr int kMaxThreads = 256;
+  A* qkv_TQ;  // [T, (H + 2K) E]
+  const float* squares_T2;
+  const float *q_norm_HE, *k_norm_KE;
+  std::int64_t stride, q_numbers, k_numbers;
+  float all_q, all_k, eps;
+
+  LaunchShape shape(std::int64_t T) const { return {.blocks_x = static_cast<unsigned>(T), .threads = 256}; }
+
+  template <typename Thread>
+  MAGISTER_DEVICE void operator()(Thread& t) const {
+    A* row = qkv_TQ + t.block_x() * stride;
+    const float q_scale = 1.0f / sqrtf(squares_T2[2 * t.block_x()] / all_q + eps);
+    const float k_scale = 1.0f / sqrtf(squares_T2[2 * t.block_x() + 1] / all_k + eps);
+    for (std::int64_t i = t.thread(); i < q_numbers + k_numbers; i += t.num_threads()) {
+      const bool is_key = i >= q_numbers;
+      const float weight = is_key ? k_norm_KE[i - q_numbers] : q_norm_HE[i];
+      row[i] = stored<A>(weight * (to_float(row[i]) * (is_key ? k_scale : q_scale)));
+    }
+  }
+};
+
+}  // namespace magister::gpu

@@ -1,0 +1,218 @@
+// Every length comes from the file, so it is held against its column's width before anything is cut by it.
+#include "magister/run/rollouts_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include "magister/core/error.h"
+#include "magister/run/unit_samples.h"
+
+namespace magister {
+namespace {
+
+using Extent = ColumnSpec::Extent;
+constexpr const char* kFormat = "magister.rollout";
+
+// All of it belongs to records: nothing has rows but the prompts.
+std::vector<ColumnSpec> own_columns(const RolloutShape& shape) {
+  const std::uint64_t R = shape.num_records, texts = shape.cuts * shape.n;
+  return {
+      {"/rollout/roll_in_id", ColumnType::kI32, R, shape.slots, "tokens of the text that is cut", "", Extent::kSamples},
+      {"/rollout/roll_in_length", ColumnType::kU32, R, 0, "used slots of roll_in_id", "tokens", Extent::kSamples},
+      {"/rollout/cut", ColumnType::kU32, R, shape.cuts, "tokens of the roll-in that stay before each cut", "tokens",
+       Extent::kSamples},
+      {"/rollout/id", ColumnType::kI32, R, texts * shape.slots,
+       "tokens of the continuations behind the cuts, cut by cut, each in its slots", "", Extent::kSamples},
+      {"/rollout/length", ColumnType::kU32, R, texts, "used slots of each continuation", "tokens", Extent::kSamples},
+      {"/rollout/finish_reason", ColumnType::kU8, R, texts, "0: an end token or a stop text; 1: max_new_tokens", "",
+       Extent::kSamples},
+      {"/rollout/reward", ColumnType::kF32, R, texts, "of the whole text: roll-in up to the cut, and continuation", "",
+       Extent::kSamples},
+      {"/rollout/preferred", ColumnType::kU8, R, texts,
+       "continuations 2i and 2i + 1 of a cut were compared: 1 won, 0 lost; 2: had no other", "", Extent::kSamples},
+      {"/rollout/mean_reward", ColumnType::kF32, R, 0, "mean over the record's continuations", "", Extent::kSamples}};
+}
+
+// What cannot be; empty: all is well.
+std::string fault_of(const Rollouts& all, std::uint64_t n) {
+  for (const std::uint32_t cut : all.cut) {
+    if (cut > all.roll_in.size())
+      return fmt::format("a cut behind {} of the roll-in's {} tokens", cut, all.roll_in.size());
+  }
+  for (std::size_t i = 0; i < all.continuations.size(); ++i) {
+    const Continuation& one = all.continuations[i];
+    if (one.tokens.empty()) return fmt::format("continuation {} has no token", i);
+    if (!std::isfinite(one.reward)) return fmt::format("the reward of continuation {} is {}", i, one.reward);
+    if (one.finish_reason > 1) return fmt::format("the finish_reason of continuation {} is {}", i, one.finish_reason);
+    const std::size_t in_cut = i % n, other = i - in_cut + (in_cut ^ 1);
+    const auto other_is = [&](Preferred preferred) {
+      return (in_cut ^ 1) < n && all.continuations[other].preferred == preferred;
+    };
+    const bool right = one.preferred == Preferred::kNotCompared ? (in_cut ^ 1) >= n
+                       : one.preferred == Preferred::kWon       ? other_is(Preferred::kLost)
+                                                                : other_is(Preferred::kWon);
+    if (!right)
+      return fmt::format("continuation {} has preference {} beside its neighbour's", i,
+                         static_cast<int>(one.preferred));
+  }
+  return "";
+}
+
+template <typename T>
+std::vector<T> numbers(const ResultsReader& file, const char* column, std::uint64_t record, std::uint64_t width) {
+  std::vector<T> values(width);
+  file.read(column, record, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+RolloutShape shape_of(const ResultsReader& file) {
+  RolloutShape shape;
+  shape.num_records = file.num_samples();
+  const auto width = [&](const char* path) { return std::max<std::uint64_t>(1, file.find(path)->width); };
+  shape.slots = width("/rollout/roll_in_id");
+  shape.cuts = width("/rollout/cut");
+  shape.n = width("/rollout/length") / shape.cuts;
+  return shape;
+}
+
+// Widths that belong together.
+std::optional<std::string> fault_of_columns(const ResultsReader& file) {
+  for (const ColumnSpec& wanted : own_columns({})) {
+    const ColumnSpec* const column = file.find(wanted.path);
+    if (column == nullptr || column->type != wanted.type || column->extent != wanted.extent)
+      return fmt::format("dataset {} is missing or has another type than rollouts have", wanted.path);
+  }
+  const RolloutShape shape = shape_of(file);
+  for (const ColumnSpec& wanted : own_columns(shape)) {
+    const std::uint64_t width = file.find(wanted.path)->width;
+    if (std::max<std::uint64_t>(1, width) != std::max<std::uint64_t>(1, wanted.width))
+      return fmt::format("dataset {} has a width of {}, and the others ask for {}", wanted.path, width, wanted.width);
+  }
+  return std::nullopt;
+}
+
+// Lengths beyond the slots are cut to nothing and told.
+Rollouts read_rollouts(const ResultsReader& file, const RolloutShape& shape, std::uint64_t record, std::string& fault) {
+  const std::uint64_t texts = shape.cuts * shape.n, slots = shape.slots;
+  const auto taken = [&](const std::vector<TokenId>& ids, std::uint64_t first, std::uint64_t length) {
+    if (length > slots) {
+      fault = fmt::format("a text has {} tokens in {} slots", length, slots);
+      length = 0;
+    }
+    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(first);
+    return std::vector<TokenId>(begin, begin + static_cast<std::ptrdiff_t>(length));
+  };
+  Rollouts all;
+  all.roll_in = taken(numbers<TokenId>(file, "/rollout/roll_in_id", record, slots), 0,
+                      numbers<std::uint32_t>(file, "/rollout/roll_in_length", record, 1)[0]);
+  all.cut = numbers<std::uint32_t>(file, "/rollout/cut", record, shape.cuts);
+  const auto ids = numbers<TokenId>(file, "/rollout/id", record, texts * slots);
+  const auto length = numbers<std::uint32_t>(file, "/rollout/length", record, texts);
+  const auto reason = numbers<std::uint8_t>(file, "/rollout/finish_reason", record, texts);
+  const auto reward = numbers<float>(file, "/rollout/reward", record, texts);
+  const auto preferred = numbers<std::uint8_t>(file, "/rollout/preferred", record, texts);
+  for (std::uint64_t i = 0; i < texts; ++i) {
+    if (preferred[i] > 2) fault = fmt::format("continuation {} has preference {}", i, preferred[i]);
+    all.continuations.push_back(
+        {taken(ids, i * slots, length[i]), reason[i], reward[i], static_cast<Preferred>(preferred[i])});
+  }
+  if (fault.empty()) fault = fault_of(all, shape.n);
+  return all;
+}
+
+bool check_columns(const ResultsReader& file, FaultList& faults) {
+  const std::optional<std::string> fault = fault_of_columns(file);
+  if (fault) faults.add("{}", *fault);
+  return !fault;
+}
+
+void check_records(const ResultsReader& file, const Unit& unit, FaultList& faults) {
+  const RolloutShape shape = shape_of(file);
+  for (std::uint64_t record = unit.samples.begin; record < unit.samples.end; ++record) {
+    std::string fault;
+    const Rollouts all = read_rollouts(file, shape, record, fault);
+    const auto negative = [](const std::vector<TokenId>& ids) {
+      return std::any_of(ids.begin(), ids.end(), [](TokenId id) { return id < 0; });
+    };
+    if (fault.empty() && (negative(all.roll_in) || std::any_of(all.continuations.begin(), all.continuations.end(),
+                                                               [&](const auto& one) { return negative(one.tokens); })))
+      fault = "a token id is negative";
+    if (!fault.empty()) faults.add("sample {}: {}", record, fault);
+  }
+}
+
+}  // namespace
+
+std::vector<ColumnSpec> rollout_columns(const RolloutShape& shape) {
+  std::vector<ColumnSpec> columns =
+      sample_columns(shape.num_records, shape.num_tokens, shape.key_bytes,
+                     "rows of prompt i are offset[i] .. offset[i+1] of /tokens", "the prompts' tokens");
+  for (ColumnSpec& column : own_columns(shape)) columns.push_back(std::move(column));
+  return columns;
+}
+
+std::vector<ColumnBytes> rollout_rows(const Rollouts& rollouts, const RolloutShape& shape) {
+  const std::uint64_t texts = shape.cuts * shape.n, slots = shape.slots;
+  MAGISTER_ASSERT(rollouts.cut.size() == shape.cuts && rollouts.continuations.size() == texts &&
+                  rollouts.roll_in.size() <= slots);
+  std::vector<TokenId> roll_in = rollouts.roll_in, ids(texts * slots, 0);
+  roll_in.resize(slots, 0);
+  std::vector<std::uint32_t> lengths;
+  std::vector<std::uint8_t> reasons, preferred;
+  std::vector<float> rewards;
+  double sum = 0;
+  for (std::size_t i = 0; i < texts; ++i) {
+    const Continuation& one = rollouts.continuations[i];
+    MAGISTER_ASSERT(one.tokens.size() <= slots);
+    std::copy(one.tokens.begin(), one.tokens.end(), ids.begin() + static_cast<std::ptrdiff_t>(i * slots));
+    lengths.push_back(static_cast<std::uint32_t>(one.tokens.size()));
+    reasons.push_back(one.finish_reason);
+    rewards.push_back(one.reward);
+    preferred.push_back(static_cast<std::uint8_t>(one.preferred));
+    sum += one.reward;
+  }
+  return {
+      samples_column("/rollout/roll_in_id", roll_in),
+      samples_column("/rollout/roll_in_length",
+                     std::vector<std::uint32_t>{static_cast<std::uint32_t>(rollouts.roll_in.size())}),
+      samples_column("/rollout/cut", rollouts.cut),
+      samples_column("/rollout/id", ids),
+      samples_column("/rollout/length", lengths),
+      samples_column("/rollout/finish_reason", reasons),
+      samples_column("/rollout/reward", rewards),
+      samples_column("/rollout/preferred", preferred),
+      samples_column("/rollout/mean_reward", std::vector<float>{static_cast<float>(sum / static_cast<double>(texts))})};
+}
+
+RolloutsFile::RolloutsFile(const std::string& path) : file_(path), units_(file_) {
+  MAGISTER_CHECK(file_.complete() && file_.text("format") == kFormat, ExitCode::kData,
+                 "{}: is not a complete file of rollouts (there is nothing to learn from); run its rollout task first",
+                 printable(path, 4096));
+  const std::optional<std::string> fault = fault_of_columns(file_);
+  MAGISTER_CHECK(!fault, ExitCode::kData, "{}: {} (the file was changed); use another file", printable(path, 4096),
+                 *fault);
+  shape_ = shape_of(file_);
+}
+
+std::vector<TokenId> RolloutsFile::prompt(std::uint64_t record) const {
+  const auto offset = file_.rows<std::uint64_t>("/samples/offset", record, 2);
+  MAGISTER_CHECK(offset[0] <= offset[1] && offset[1] - offset[0] < (1u << 30), ExitCode::kData,
+                 "{}: the prompt of sample {} stands at rows {} to {} (the file is damaged); use another file",
+                 printable(path(), 4096), record, offset[0], offset[1]);
+  return file_.rows<TokenId>("/tokens/id", offset[0], offset[1] - offset[0]);
+}
+
+Rollouts RolloutsFile::rollouts(std::uint64_t record) {
+  units_.require(record);
+  std::string fault;
+  Rollouts all = read_rollouts(file_, shape_, record, fault);
+  MAGISTER_CHECK(fault.empty(), ExitCode::kData, "{}: sample {}: {} (the file is damaged); use another file",
+                 printable(path(), 4096), record, fault);
+  return all;
+}
+
+const ResultsSchema kRolloutSchema = {kFormat, 1, check_columns, nullptr, check_records};
+
+}  // namespace magister

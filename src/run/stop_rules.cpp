@@ -1,0 +1,34 @@
+// See stop_rules.h.
+#include "magister/run/stop_rules.h"
+
+#include <algorithm>
+
+namespace magister {
+
+bool ends_text(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens, const StopRules& rules) {
+  if (std::find(rules.tokens.begin(), rules.tokens.end(), tokens.back()) != rules.tokens.end()) return true;
+  if (rules.texts.empty()) return false;
+  // A stop text ends in the newest token, so the last tokens are enough: every token has a byte at least, and a few more
+  // make up for characters that begin before them.
+  std::size_t longest = 0;
+  for (const std::string& text : rules.texts) longest = std::max(longest, text.size());
+  const std::size_t count = std::min(tokens.size(), longest + 8);
+  const std::string text = tokenizer.decode(std::span(tokens).last(count), true);
+  return std::any_of(rules.texts.begin(), rules.texts.end(),
+                     [&](const std::string& stop) { return text.find(stop) != text.npos; });
+}
+
+std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const StopRules& rules) {
+  const auto ends = [&](TokenId id) {
+    return std::find(rules.tokens.begin(), rules.tokens.end(), id) != rules.tokens.end();
+  };
+  if (rules.constrained && !tokens.empty() && ends(tokens.back())) tokens = tokens.first(tokens.size() - 1);
+  std::string text = tokenizer.decode(tokens, /*skip_special_tokens=*/true);
+  std::size_t end = text.size();
+  for (const std::string& stop : rules.texts) end = std::min(end, text.find(stop));
+  text.resize(std::min(end, text.size()));
+  for (std::size_t at = text.find('\0'); at != text.npos; at = text.find('\0', at)) text.replace(at, 1, "\xEF\xBF\xBD");
+  return text;
+}
+
+}  // namespace magister

@@ -1,0 +1,60 @@
+// See text_reward.h.
+#include "magister/run/text_reward.h"
+
+#include "magister/core/error.h"
+#include "magister/run/chat_prompts.h"
+
+namespace magister {
+namespace {
+
+// A folder, or what an earlier task of objective reward writes.
+void read_reward_model(ConfigNode& node, const ExperimentConfig& experiment, RewardConfig& reward) {
+  ConfigNode alone =
+      node.only_if(reward.verifier.empty(), "is given beside a verifier (a text has one reward); remove one of them");
+  std::optional<ConfigNode> section = alone.optional_section("model");
+  if (!section) return;
+  reward.model = read_reward_model(*section, experiment);
+}
+
+}  // namespace
+
+RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& experiment) {
+  RewardConfig reward;
+  const std::string verifier = node.choice("verifier", {"none", "exact", "math", "regex"}, "none");
+  reward.verifier = verifier == "none" ? "" : verifier;
+  reward.rule = read_verifier_config(node, verifier);
+  read_reward_model(node, experiment, reward);
+  if (node.has("judge")) {
+    node.reject(
+        "judge",
+        "a judge's verdicts as rewards are not there yet (its model would have to answer between two steps); remove "
+        "it, and name a verifier");
+  }
+  if (applies && reward.verifier.empty() && !reward.model && !node.has("judge"))
+    node.reject("",
+                "no reward (nothing says which texts are better); name a verifier - exact, math or regex - or a model");
+  node.also_called("model", {"reward_model", "reward_model_path"});
+  return reward;
+}
+
+TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context)
+    : config_(config) {
+  if (config_.model) {
+    model_ = std::make_unique<RewardModel>(*config_.model, texts, context);
+  } else {
+    verifier_.emplace(config_.rule.options);
+  }
+}
+
+std::vector<std::string> TextReward::needed(const Record& record) const {
+  if (model_) return {model_->prompt_of(record)};
+  return right_answers(record, config_.rule.answer_field);
+}
+
+double TextReward::reward(const std::vector<std::string>& needed, const std::string& text, const std::string& where,
+                          int num_threads) {
+  if (model_) return model_->reward(needed.at(0), text, where, num_threads);
+  return verified(*verifier_, text, needed);
+}
+
+}  // namespace magister

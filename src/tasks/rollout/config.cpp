@@ -1,0 +1,74 @@
+// The keys of `task: rollout`, in the order in which the resolved experiment shows them.
+#include "tasks/rollout/config.h"
+
+#include "magister/core/error.h"
+#include "magister/run/sampling_config.h"
+
+namespace magister {
+namespace {
+
+std::uint64_t whole(ConfigNode& node, const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
+  return static_cast<std::uint64_t>(node.integer(key, fallback, least, most));
+}
+
+// Where texts are cut, and what is written behind the cuts.
+void read_texts(ConfigNode& node, RolloutConfig& config) {
+  config.roll_in_greedy = node.choice("roll_in", {"greedy", "sampled"}, "greedy") == "greedy";
+  config.cuts = whole(node, "cuts", 4, 1, 4096);
+  config.first_cut = whole(node, "first_cut", 1, 0, 1 << 20);
+  const std::string kind = node.choice("continuations", {"greedy_and_sampled", "sampled"}, "greedy_and_sampled");
+  config.first_greedy = kind != "sampled";
+  config.n = whole(node, "n", 2, 1, 4096);
+  if (config.cuts * config.n > 4096) {
+    node.reject("n", "{} texts behind each of {} cuts (a record has at most 4096); lower one of them", config.n,
+                config.cuts);
+  }
+  config.continue_guided = node.choice("continue_with", {"policy", "reference"}, "policy") == "policy";
+  config.sampling = read_sampling(node);
+  const std::uint64_t drawn = config.n - (config.first_greedy ? 1 : 0);
+  if (config.sampling.temperature == 0.0 && (drawn > 1 || (drawn == 1 && config.first_greedy))) {
+    node.reject("temperature", "0 with {} texts behind a cut (all of them would be the same); raise it, or set n: 1",
+                config.n);
+  }
+}
+
+}  // namespace
+
+RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& experiment) {
+  RolloutConfig config;
+  config.name = read_task_name(node, "rollouts");
+  config.seed = experiment.seed;
+  config.model = read_task_model(node, experiment);
+  config.dataset = read_dataset(node);
+  config.length_place = node.place("max_prompt_length");
+  config.max_prompt_length = whole(node, "max_prompt_length", 2048, 1, 1 << 24);
+  config.max_new_tokens = whole(node, "max_new_tokens", 256, 1, 1 << 20);
+  read_texts(node, config);
+  config.guide = read_guide(node, experiment);
+  ConfigNode reward = node.section("reward");
+  config.reward = read_reward(reward, true, experiment);
+  config.scale = reward.number("scale", 1.0, -1e6, 1e6);
+  ConfigNode preference = node.section("preference");
+  config.beta = preference.number("beta", 1.0, 0, 1e6);
+  config.stop = node.optional_texts("stop");
+  config.ignore_eos = node.boolean("ignore_eos", false);
+  config.max_sequences = static_cast<std::uint64_t>(node.integer_or_auto("max_sequences", 1, 4096).value_or(0));
+  config.token_budget = static_cast<std::uint64_t>(node.integer_or_auto("token_budget", 1, 1 << 20).value_or(0));
+  config.share_prefixes = node.boolean("share_prefixes", true);
+  if (!config.dataset.tokens_field.empty())
+    node.reject("dataset", "tokens (rewards are read from texts); name a field with text or messages");
+  if (config.reward.has_answers()) config.dataset.whole_record = true;
+  node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens", "max_length"});
+  node.also_called("max_prompt_length", {"max_model_len", "max_input_length", "max_seq_length"});
+  node.also_called("cuts", {"samples_per_example", "num_cuts", "cut_points"});
+  node.also_called("n", {"num_generations", "num_return_sequences", "num_samples"});
+  node.also_called("guide", {"guidance", "value_model"});
+  node.also_called("reward", {"score", "reward_model", "verifier"});
+  node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
+  node.also_called("max_sequences", {"max_num_seqs", "batch_size"});
+  node.also_called("token_budget", {"max_num_batched_tokens"});
+  node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
+  return config;
+}
+
+}  // namespace magister

@@ -1,0 +1,50 @@
+// The keys of `task: rollout`. configs/README.md lists each with default and range; keep the two in step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/core/config.h"
+#include "magister/engine/sampler.h"
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/experiment_config.h"
+#include "magister/run/guide.h"
+#include "magister/run/task_kinds.h"
+#include "magister/run/text_reward.h"
+
+namespace magister {
+
+struct RolloutConfig {
+  std::string name = "rollouts";
+  ModelSection model;
+  DatasetConfig dataset;
+  std::uint64_t seed = 0;
+  std::uint64_t max_prompt_length = 2048;  // tokens; a longer prompt is refused
+  std::string length_place;                // of max_prompt_length: file:line:column and key
+  std::uint64_t max_new_tokens = 256;      // of a whole text: roll-in up to a cut, and what follows
+  bool roll_in_greedy = true;
+  std::uint64_t cuts = 4;       // a record
+  std::uint64_t first_cut = 1;  // tokens of the roll-in that stay at least
+  std::uint64_t n = 2;          // continuations of a cut
+  bool first_greedy = true;     // the first of them
+  bool continue_guided = true;  // by the guide, where there is one
+  SamplingParams sampling;
+  std::optional<GuideConfig> guide;
+  RewardConfig reward;
+  double scale = 1;  // of the reward
+  double beta = 1;   // of the preference: the first wins with the probability sigmoid(beta (its reward - the other's))
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::uint64_t max_sequences = 0, token_budget = 0;  // 0: auto
+  bool share_prefixes = true;
+
+  std::uint64_t texts() const { return cuts * n; }
+};
+
+RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& experiment);
+// Implemented with the task itself (src/tasks/rollout/task.cpp).
+TaskKind rollout_task();
+
+}  // namespace magister

@@ -1,0 +1,155 @@
+// A unit is a record. Its roll-in is text 0 of the draws, and continuation i of cut c text 1 + c n + i; each text has the record's number in
+// its key, so nothing of it depends on who writes it, or on what was written before a kill.
+#include "tasks/rollout/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <span>
+
+#include "magister/core/error.h"
+#include "magister/core/fail_point.h"
+#include "magister/core/splitmix64.h"
+#include "magister/run/generator_shard.h"
+#include "magister/run/not_finite.h"
+#include "magister/run/shard_threads.h"
+
+namespace magister {
+namespace {
+
+// "cuts" and "pref": other streams than the tokens'.
+constexpr std::uint64_t kCuts = 0x63757473, kPreferences = 0x70726566;
+
+std::uint64_t stream(std::uint64_t seed, std::uint64_t name) { return splitmix64(seed ^ name); }
+
+class Roller final : public GeneratorShard {
+ public:
+  Roller(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+      : GeneratorShard(run.base, std::move(group), first), run_(run) {
+    const RolloutConfig& config = run_.config;
+    const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences),
+                                 static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes};
+    // As many records as fill a pass with their roll-ins: behind them there are texts enough.
+    start(
+        limits, config.sampling, config.seed,
+        [this](auto, auto, const auto& tokens) { return ends_text(run_.tokenizer, tokens, run_.rules); },
+        config.max_sequences * config.texts());
+    if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
+  }
+
+ private:
+  struct Record {
+    Unit unit;
+    std::vector<TokenId> prompt;
+    Rollouts rollouts;
+    std::uint64_t missing = 0;
+  };
+
+  std::uint64_t begin_unit(const Unit& unit) override {
+    MAGISTER_ASSERT(unit.samples.size() == 1);
+    std::uint64_t source = 0;
+    base_.file.read("/samples/source_index", unit.samples.begin, std::as_writable_bytes(std::span(&source, 1)));
+    std::vector<TokenId> prompt(unit.rows.size());
+    base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(prompt)));
+    Record& record = records_[source];
+    record.unit = unit;
+    record.missing = run_.config.texts();
+    record.rollouts.continuations.resize(record.missing);
+    GenerationRequest roll_in{source, 0, prompt, static_cast<std::int64_t>(run_.config.max_new_tokens)};
+    roll_in.greedy = run_.config.roll_in_greedy;
+    record.prompt = std::move(prompt);
+    generator_->add(std::move(roll_in));
+    return record.missing;
+  }
+
+  std::uint64_t take(Generation&& text) override {
+    Record& record = records_.at(text.record);
+    if (text.sample == 0) {
+      record.rollouts.roll_in = std::move(text.tokens);
+      continue_from_cuts(text.record, record);
+      return 0;
+    }
+    Continuation& one = record.rollouts.continuations[text.sample - 1];
+    one.tokens = std::move(text.tokens);
+    one.finish_reason = static_cast<std::uint8_t>(text.finish_reason);
+    if (--record.missing > 0) return 1;
+    fail_point("rollout.record.done");
+    if (writer_) {
+      add_rewards(text.record, record);
+      add_preferences(text.record, record.rollouts);
+      submit(record.unit, rollout_rows(record.rollouts, run_.shape));
+    }
+    records_.erase(text.record);
+    return 1;
+  }
+
+  // Uniform on [first_cut, tokens - 1]: a token at least is written anew. Of a shorter roll-in the last token alone.
+  void continue_from_cuts(std::uint64_t source, Record& record) {
+    const RolloutConfig& config = run_.config;
+    const std::uint64_t last = record.rollouts.roll_in.size() - 1, first = std::min(config.first_cut, last);
+    for (std::uint64_t c = 0; c < config.cuts; ++c) {
+      const double u = keyed_uniform({stream(config.seed, kCuts), source, c, 0});
+      const auto cut = first + static_cast<std::uint64_t>(u * static_cast<double>(last - first + 1));
+      record.rollouts.cut.push_back(static_cast<std::uint32_t>(cut));
+      GenerationRequest request{source, 1 + c * config.n, record.prompt,
+                                static_cast<std::int64_t>(config.max_new_tokens - cut)};
+      const auto begin = record.rollouts.roll_in.begin();
+      request.prompt.insert(request.prompt.end(), begin, begin + static_cast<std::ptrdiff_t>(cut));
+      request.greedy = config.first_greedy;
+      request.guided = config.continue_guided;
+      generator_->add(std::move(request), config.n);
+    }
+  }
+
+  void add_rewards(std::uint64_t source, Record& record) {
+    const PhaseTimes::Span span(times_, "reward");
+    std::vector<std::string> needed;
+    run_.dataset.for_each({source, source + 1}, [&](auto&& read) { needed = run_.reward.needed(read); });
+    const std::string where = record_words(base_.file, record.unit.samples.begin);
+    Rollouts& all = record.rollouts;
+    for (std::size_t i = 0; i < all.continuations.size(); ++i) {
+      watch("reward texts");
+      const std::uint32_t cut = all.cut[i / run_.config.n];
+      std::vector<TokenId> whole(all.roll_in.begin(), all.roll_in.begin() + static_cast<std::ptrdiff_t>(cut));
+      whole.insert(whole.end(), all.continuations[i].tokens.begin(), all.continuations[i].tokens.end());
+      const std::string text = text_of(run_.tokenizer, whole, run_.rules);
+      all.continuations[i].reward = static_cast<float>(
+          run_.config.scale * run_.reward.reward(needed, text, where, base_.group.threads_per_shard()));
+    }
+  }
+
+  // Of 2i and 2i + 1 by their rewards (Bradley-Terry): also where both texts are the same, which then is a fair coin.
+  void add_preferences(std::uint64_t source, Rollouts& all) const {
+    const RolloutConfig& config = run_.config;
+    for (std::uint64_t text = 0; text < config.texts(); ++text) {
+      if (text % config.n % 2 != 0 || text % config.n + 1 == config.n) continue;
+      Continuation &a = all.continuations[text], &b = all.continuations[text + 1];
+      const double wins = 1 / (1 + std::exp(-config.beta * (static_cast<double>(a.reward) - b.reward)));
+      const bool first = keyed_uniform({stream(config.seed, kPreferences), source, text, 0}) < wins;
+      a.preferred = first ? Preferred::kWon : Preferred::kLost;
+      b.preferred = first ? Preferred::kLost : Preferred::kWon;
+    }
+  }
+
+  std::uint64_t sample_of(std::uint64_t record, std::uint64_t) const override {
+    return records_.at(record).unit.samples.begin;
+  }
+
+  void before_pass() override {
+    watch("write texts");
+    fail_point("rollout.pass");
+  }
+
+  const RolloutRun& run_;
+  std::map<std::uint64_t, Record> records_;  // in flight, by source index
+};
+
+}  // namespace
+
+void run_rollout_units(const RolloutRun& run) {
+  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
+    Roller(run, std::move(group), first).run_units();
+  });
+}
+
+}  // namespace magister

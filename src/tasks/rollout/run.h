@@ -1,0 +1,30 @@
+// The loop of `rollout`: every shard of this rank runs the generator over the records that its group claims.
+#pragma once
+
+#include "magister/io/dataset/dataset.h"
+#include "magister/run/guide.h"
+#include "magister/run/rollouts_file.h"
+#include "magister/run/shard_model.h"
+#include "magister/run/stop_rules.h"
+#include "magister/run/text_reward.h"
+#include "tasks/rollout/config.h"
+
+namespace magister {
+
+struct RolloutRun {
+  ModelRun base;
+  const RolloutConfig& config;
+  const RolloutShape& shape;
+  const Tokenizer& tokenizer;
+  const StopRules& rules;
+  const Dataset& dataset;
+  TextReward& reward;       // of the group's leader
+  const ValueModel* value;  // null: texts are not guided
+  std::int64_t num_pages;   // of the cache, equal on every rank
+  std::int64_t value_pages;
+};
+
+// Runs until no record is left or the job stops; committed records stay. Collective over the group.
+void run_rollout_units(const RolloutRun& run);
+
+}  // namespace magister

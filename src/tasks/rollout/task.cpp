@@ -1,0 +1,169 @@
+// Task rollout: prompts -> a text each, cut at drawn places -> continuations, what they are worth, and which of two is preferred: what value
+// models learn from. Sources: PITA (arXiv 2507.20067), Q# (arXiv 2502.20548).
+#include "magister/run/task.h"
+
+#include "magister/core/error.h"
+#include "magister/run/chat_prompts.h"
+#include "magister/run/generator_shard.h"
+#include "tasks/rollout/config.h"
+#include "tasks/rollout/run.h"
+
+namespace magister {
+namespace {
+
+class RolloutJob final : public TaskJob {
+ public:
+  RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs);
+
+  Attributes identity() override;
+  bool awaits_earlier() const override {
+    return (value_ && value_->stands_in()) || (reward_->model() != nullptr && reward_->model()->stands_in());
+  }
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override {
+    TaskResults results;
+    results.columns = rollout_columns(shape(plan));
+    results.default_plot_column = "/rollout/mean_reward";
+    return results;
+  }
+  std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
+    return static_cast<std::uint64_t>(pages_of_texts(inputs_.model, inputs_.tp_size, pass_,
+                                                     longest_sample + config_.max_new_tokens, config_.max_sequences));
+  }
+  MemoryParts memory(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
+    std::vector<std::pair<std::string, std::string>> notes = {
+        {"continuations", std::to_string(plan.num_samples * config_.texts())}};
+    if (value_) notes.emplace_back("guide", value_->words());
+    return notes;
+  }
+  bool keeps_widths() const override { return true; }
+  void work(const ModelRun& run, const PlanNumbers& plan) override;
+
+ private:
+  std::vector<TokenId> encode(const Record& record) const;
+  RolloutShape shape(const PlanNumbers& plan) const {
+    return {plan.num_samples, plan.num_tokens, plan.key_bytes, config_.cuts, config_.n, config_.max_new_tokens};
+  }
+
+  const RolloutConfig config_;  // with limits where it says auto
+  const PassShape pass_;
+  const TaskInputs inputs_;
+  const Tokenizer& tokenizer_;
+  StopRules stops_;
+  std::unique_ptr<ValueModel> value_;  // null: no guide
+  std::unique_ptr<TextReward> reward_;
+  std::optional<ChatPrompts> chat_;
+};
+
+RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs)
+    : config_(std::move(config)), pass_(pass), inputs_(inputs), tokenizer_(inputs.checkpoint.tokenizer()) {
+  check_positions(inputs.checkpoint.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
+  stops_.texts = config_.stop;
+  if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
+  const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
+  if (config_.guide) {
+    value_ = std::make_unique<ValueModel>(*config_.guide, inputs,
+                                          GuidedTexts{longest, config_.max_sequences, config_.token_budget});
+  }
+  reward_ = std::make_unique<TextReward>(
+      config_.reward, RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place},
+      inputs.context);
+  if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+}
+
+Attributes RolloutJob::identity() {
+  Attributes all;
+  const Communicator& world = inputs_.context.world;
+  const auto add = [&](Attributes&& some) {
+    for (auto& attribute : some) all.push_back(std::move(attribute));
+  };
+  if (value_) add(value_->identity(world, inputs_.context.stop_poll()));
+  if (reward_->model() != nullptr) add(reward_->model()->identity(world, inputs_.context.stop_poll()));
+  if (!all.empty()) leave_if_stopped(world, inputs_.context.stop);
+  return all;
+}
+
+// Two or three models beside each other.
+MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
+  const bool guided = value_ && value_->params().multiplier > 0;
+  if (!guided && reward_->model() == nullptr) return {};
+  MemoryParts parts = inputs_.model.device_memory(inputs_.tp_size, pass_, cache_pages(plan.longest_sample));
+  if (guided) {
+    for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens)) parts.push_back(std::move(part));
+  }
+  if (reward_->model() != nullptr) parts.emplace_back("reward model", reward_->model()->weight_bytes());
+  return parts;
+}
+
+std::vector<TokenId> RolloutJob::encode(const Record& record) const {
+  reward_->needed(record);
+  if (chat_) return chat_->encode(ChatPrompts::chat_of(record, config_.dataset), true, record.where);
+  std::vector<TokenId> ids;
+  tokenizer_.encode(prompt_text(record, config_.dataset), EncodeOptions{}, ids);
+  return ids;
+}
+
+SampleRules RolloutJob::rules() {
+  SampleRules rules;
+  rules.max_length = config_.max_prompt_length;
+  rules.overflow = Overflow::kError;
+  rules.length_key = "max_prompt_length";
+  rules.may_cut = false;
+  rules.vocab_size = inputs_.checkpoint.config().vocab_size;
+  rules.tokenizer = &tokenizer_;
+  rules.unit_tokens = config_.max_prompt_length;
+  rules.unit_samples = 1;  // a record is committed as soon as its texts are there
+  rules.min_length = 1;
+  rules.encode = [this](const Record& record) -> std::vector<SampleTokens> { return {encode(record)}; };
+  return rules;
+}
+
+void RolloutJob::work(const ModelRun& run, const PlanNumbers& plan) {
+  const RolloutShape size = shape(plan);
+  const std::int64_t value_pages = value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens) : 0;
+  run_rollout_units(
+      {run, config_, size, tokenizer_, stops_, inputs_.dataset, *reward_, value_.get(), run.cache_pages, value_pages});
+}
+
+class Rollout final : public Task {
+ public:
+  explicit Rollout(RolloutConfig config)
+      : Task("rollout", config.name, config.model, config.dataset), config_(std::move(config)) {}
+
+  // Neither a value model's passes nor a reward model's are there for GPUs yet.
+  bool uses_gpus() const override { return !config_.guide && !config_.reward.model; }
+  PassShape pass_shape(const PassLimits& device) const override {
+    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+  }
+  std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
+    const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
+    RolloutConfig config = config_;
+    config.max_sequences = chosen.sequences;
+    config.token_budget = chosen.tokens;
+    return std::make_unique<RolloutJob>(std::move(config), pass_shape(device), inputs);
+  }
+
+ private:
+  std::vector<std::string> other_needs() const override {
+    return {config_.guide ? config_.guide->model.task : std::string(),
+            config_.reward.model ? config_.reward.model->task : std::string()};
+  }
+  PassLimits limits(const PassLimits& device) const {
+    return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 512});
+  }
+
+  RolloutConfig config_;
+};
+
+}  // namespace
+
+TaskKind rollout_task() {
+  return {"rollout",
+          [](ConfigNode& node, const ExperimentConfig& experiment) -> std::unique_ptr<Task> {
+            return std::make_unique<Rollout>(read_rollout_config(node, experiment));
+          },
+          &kRolloutSchema, false, true};
+}
+
+}  // namespace magister

@@ -1,0 +1,104 @@
+// See flat_shards.h.
+#include "magister/train/flat_shards.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/parallel/exchange.h"
+
+namespace magister {
+namespace {
+
+constexpr int kPartTag = 73;
+
+std::size_t bytes_of_part(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
+
+}  // namespace
+
+FlatShards::FlatShards(std::int64_t flat_size, int num_ranks) : flat_size_(flat_size), num_ranks_(num_ranks) {
+  MAGISTER_ASSERT(flat_size >= 0 && num_ranks > 0);
+}
+
+FlatRange FlatShards::piece(std::int64_t bucket, int rank) const {
+  const std::int64_t begin = bucket * kBucket, end = std::min(flat_size_, begin + kBucket);
+  const std::int64_t blocks = (end - begin + kBlock - 1) / kBlock;
+  const auto border = [&](std::int64_t r) { return std::min(end, begin + blocks * r / num_ranks_ * kBlock); };
+  return {border(rank), border(rank + 1)};
+}
+
+// All buckets but the last are alike.
+std::int64_t FlatShards::offset(std::int64_t bucket, int rank) const {
+  return bucket == 0 ? 0 : bucket * piece(0, rank).size();
+}
+
+std::int64_t FlatShards::size(int rank) const {
+  const std::int64_t last = num_buckets() - 1;
+  return last < 0 ? 0 : offset(last, rank) + piece(last, rank).size();
+}
+
+void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tensor& flat) {
+  if (ranks.size() == 1) return;
+  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+    std::vector<Transfer> pieces;
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      const FlatRange piece = shards.piece(bucket, rank);
+      pieces.push_back({flat.data_ptr<float>() + piece.begin, bytes_of_part(piece.size()), rank, rank == ranks.rank()});
+    }
+    broadcast_all(ranks, pieces);
+  }
+}
+
+namespace {
+
+// What `range` and the pieces of a rank share: where it begins in the range and in the rank's part, and how much it is.
+using Shared = std::function<void(std::int64_t in_range, std::int64_t in_part, std::int64_t count)>;
+
+void for_shared(const FlatShards& shards, int rank, const FlatRange& range, const Shared& visit) {
+  for (std::int64_t bucket = range.begin / FlatShards::kBucket; bucket * FlatShards::kBucket < range.end; ++bucket) {
+    const FlatRange piece = shards.piece(bucket, rank);
+    const std::int64_t begin = std::max(piece.begin, range.begin), end = std::min(piece.end, range.end);
+    if (begin < end) visit(begin - range.begin, shards.offset(bucket, rank) + begin - piece.begin, end - begin);
+  }
+}
+
+}  // namespace
+
+at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part,
+                          const FlatRange& range) {
+  const bool is_first = ranks.rank() == 0;
+  at::Tensor out = is_first ? at::empty({range.size()}, at::kFloat) : at::Tensor();
+  if (is_first) {
+    for_shared(shards, 0, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
+      out.narrow(0, in_range, count).copy_(part.narrow(0, in_part, count));
+    });
+  }
+  std::vector<Transfer> transfers;
+  for (int rank = 1; rank < ranks.size(); ++rank) {
+    if (!is_first && rank != ranks.rank()) continue;
+    for_shared(shards, rank, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
+      float* const data = is_first ? out.data_ptr<float>() + in_range : part.data_ptr<float>() + in_part;
+      transfers.push_back({data, bytes_of_part(count), is_first ? rank : 0, !is_first});
+    });
+  }
+  exchange(ranks, transfers, kPartTag);
+  return out;
+}
+
+void keep_own(const FlatShards& shards, int rank, const at::Tensor& values, const FlatRange& range, at::Tensor& part) {
+  const at::Tensor flat = values.flatten();
+  for_shared(shards, rank, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
+    part.narrow(0, in_part, count).copy_(flat.narrow(0, in_range, count));
+  });
+}
+
+at::Tensor part_of(const FlatShards& shards, int rank, const at::Tensor& flat) {
+  at::Tensor part = at::empty({shards.size(rank)}, at::kFloat);
+  keep_own(shards, rank, flat, {0, shards.flat_size()}, part);
+  return part;
+}
+
+}  // namespace magister

@@ -1,0 +1,159 @@
+"""Task rollout from outside: roll-ins and greedy continuations are transformers' own; rewards, cuts and preferences by Python; the same bytes on any number
+of ranks, after kills and without shared prefixes; bad input is refused.
+"""
+import hashlib
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
+
+import score_test
+import tiny_world
+
+HEAD = tiny_world.EXPERIMENT.split("  - task:")[0].replace("layout:", "seed: 3\nlayout:")
+PATTERN = "[aeiou]t"
+EXPERIMENT = HEAD + """  - task: rollout
+    dataset: {{path: {data}, key: id}}
+    max_prompt_length: 512
+    max_new_tokens: 6
+    cuts: 2
+    reward: {{verifier: regex, pattern: "[aeiou]t"}}
+"""
+
+
+class Rollout(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.world = tiny_world.World(cls.folder, records=1, results=("rollouts.h5",))
+        with open(cls.world.data, "w", encoding="utf-8") as file:
+            for index in range(9):
+                text = " ".join(tiny_world.WORDS[index:2 * index + 3] * (1 + 6 * (index % 2)))
+                file.write(json.dumps({"id": f"r{index}", "text": text, "right": "no answer"}) + "\n")
+        cls.records = [json.loads(line)["text"] for line in cls.world.data.read_text().splitlines()]
+        cls.tokenizer = Tokenizer.from_file(str(cls.world.model / "tokenizer.json"))
+        cls.reference = AutoModelForCausalLM.from_pretrained(cls.world.model, dtype=torch.float32).eval()
+        small = dict(vocab_size=cls.reference.config.vocab_size, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None)
+        score_test.make_classifier(cls.folder / "value", cls.world.model / "tokenizer.json", "llama", {**small, "num_labels": 1}, seed=7)
+
+    def command(self, name, task, ranks=0):
+        path = self.folder / f"{name}.yaml"
+        whole = HEAD.format(name=name, runs=self.folder / "runs", model=self.world.model)
+        entry = {"task": "rollout", "dataset": {"path": str(self.world.data), "key": "id"}, "max_prompt_length": 512, "max_new_tokens": 16,
+                 "reward": {"verifier": "regex", "pattern": PATTERN, "scale": 2.0}}
+        path.write_text(whole + f"  - {json.dumps({**entry, **task})}\n")
+        return [*(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []), tiny_world.PROGRAM, "run", str(path)]
+
+    def start(self, command, **environment):
+        return subprocess.run(command, env={**self.world.environment, **environment}, cwd=self.folder, capture_output=True, text=True, timeout=600)
+
+    def run_it(self, name, task, ranks=0, **environment):
+        done = self.start(self.command(name, task, ranks), **environment)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        return self.world.results(name)
+
+    def read(self, path, cuts, n):
+        """By record: (prompt, roll-in, [(cut, [(tokens, reward, preferred, reason)])])"""
+        with h5py.File(path) as file:
+            data = {key: file[f"rollout/{key}"][()] for key in file["rollout"]}
+            offset, ids = file["samples/offset"][()], file["tokens/id"][()]
+        slots = data["roll_in_id"].shape[1]
+        everything = []
+        for r in range(len(offset) - 1):
+            texts = data["id"][r].reshape(cuts * n, slots)
+            of = lambda key, i: data[key][r].reshape(-1)[i]
+            every = [[(texts[i, :of("length", i)].tolist(), float(of("reward", i)), int(of("preferred", i)), int(of("finish_reason", i))) for i in range(c * n, c * n + n)] for c in range(cuts)]
+            self.assertAlmostEqual(float(data["mean_reward"][r]), numpy.mean([one[1] for cut in every for one in cut]), places=5)
+            everything.append((ids[offset[r]:offset[r + 1]].tolist(), data["roll_in_id"][r, :data["roll_in_length"][r]].tolist(), list(zip(data["cut"][r].reshape(-1).tolist(), every))))
+        return everything
+
+    def test_texts_are_transformers_and_rewards_are_python(self):
+        got = self.read(self.run_it("oracle", {"cuts": 5, "n": 3, "preference": {"beta": 50.0}, "temperature": 1.3}), 5, 3)
+        wins, cuts = 0, []
+        for record, (prompt, roll_in, parts) in zip(self.records, got, strict=True):
+            self.assertEqual(prompt, self.tokenizer.encode(record).ids)
+            with torch.no_grad():
+                want = self.reference.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False, pad_token_id=0)[0, len(prompt):].tolist()
+            self.assertEqual(roll_in, want)
+            for cut, texts in parts:
+                self.assertTrue(1 <= cut < len(roll_in))
+                cuts.append((cut - 1) / max(1, len(roll_in) - 2))
+                self.assertEqual(roll_in[:cut] + texts[0][0], roll_in, "a greedy continuation of a greedy roll-in is the roll-in")
+                for tokens, reward, preferred, reason in texts:
+                    self.assertEqual(len(tokens) + cut == 16, reason == 1)
+                    written = self.tokenizer.decode(roll_in[:cut] + tokens)
+                    self.assertEqual(reward, 2.0 * (re.search(PATTERN, written) is not None), written)
+                (_, a, first, _), (_, b, second, _), (_, _, third, _) = texts
+                self.assertEqual((first + second, third), (1, 2))
+                if a != b:
+                    wins += 1
+                    self.assertEqual(first, a > b)
+        self.assertGreater(wins, 3)
+        self.assertLess(abs(numpy.mean(cuts) - 0.5), 4 / (12 * len(cuts)) ** 0.5)
+        self.assertGreater(len({tuple(one[0]) for *_, parts in got for _, texts in parts for one in texts}), 60)
+        print(f"{len(got)} records, {wins} pairs of unlike reward, cuts at {numpy.mean(cuts):.2f} of their texts on average")
+
+    def test_preferences_have_their_probability(self):
+        got = self.read(self.run_it("drawn", {"cuts": 32, "n": 2, "max_new_tokens": 4, "preference": {"beta": 0.4}, "temperature": 1.5, "roll_in": "sampled", "continuations": "sampled", "first_cut": 0}), 32, 2)
+        pairs = [(a[1] - b[1], a[2]) for *_, parts in got for _, (a, b) in parts]
+        self.assertIn(0, [cut for *_, parts in got for cut, _ in parts])
+        expected = numpy.array([1 / (1 + math.exp(-0.4 * gap)) for gap, _ in pairs])
+        won = numpy.array([first for _, first in pairs])
+        self.assertLess(abs((won - expected).sum()), 3.5 * math.sqrt((expected * (1 - expected)).sum()))
+        unlike = numpy.array([gap != 0 for gap, _ in pairs])
+        self.assertGreater(unlike.sum(), 20)
+        signs = numpy.sign([gap for gap, _ in pairs])
+        self.assertGreater((signs * (2 * won - 1))[unlike].mean(), 0.1)
+
+    def test_same_bytes_for_ranks_and_kills(self):
+        task = {"cuts": 3, "n": 3, "temperature": 0.9, "guide": {"model": {"path": str(self.folder / "value")}, "multiplier": 3.0}, "reward": {"model": {"path": str(self.folder / "value")}}}
+        digest = lambda path: hashlib.sha256(path.read_bytes()).hexdigest()
+        first = self.run_it("same", task, ranks=1)
+        want, texts = digest(first), self.read(first, 3, 3)
+        for ranks, point in ((2, ""), (4, ""), (2, "rollout.pass@9"), (1, "rollout.record.done@4"), (1, "rollout.pass@30")):
+            self.world.forget("same")
+            if point:
+                self.assertNotEqual(self.start(self.command("same", task), MAGISTER_FAIL_POINT=f"{point}:kill").returncode, 0)
+            self.assertEqual(digest(self.run_it("same", task, ranks=ranks)), want, (ranks, point))
+        for more in ({"share_prefixes": False}, {"max_sequences": 2, "token_budget": 21}):
+            self.world.forget("other")
+            self.assertEqual(self.read(self.run_it("other", {**task, **more}), 3, 3), texts)
+        # What the reference goes on with is another text, and the roll-in is not.
+        self.world.forget("other")
+        plain = self.read(self.run_it("other", {**task, "continue_with": "reference"}), 3, 3)
+        self.assertEqual([roll_in for _, roll_in, _ in plain], [roll_in for _, roll_in, _ in texts])
+        self.assertNotEqual(plain, texts)
+        for arguments in (["check"], ["export", "--to", "jsonl", "--out", str(self.folder / "out.jsonl")]):
+            done = self.start([tiny_world.PROGRAM, arguments[0], str(first), *arguments[1:]])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(first, "r+") as file:
+            file["rollout/preferred"][0, 0] = 2
+        self.assertNotEqual(self.start([tiny_world.PROGRAM, "check", str(first)]).returncode, 0)
+
+    def test_bad_input_is_refused(self):
+        for task, message in (({"n": 5000}, "tasks.0.n"), ({"cuts": 100, "n": 100}, "at most 4096"), ({"reward": {}}, "no reward"),
+                              ({"temperature": 0}, "all of them would be the same"), ({"dataset": {"path": str(self.world.data), "tokens": "ids"}}, "rewards are read from texts"),
+                              ({"samples_per_example": 4}, "cuts"), ({"roll_in": "guided"}, "greedy")):
+            done = self.start(self.command("bad", task))
+            self.assertEqual(done.returncode, 78, (task, done.stderr[-500:]))
+            self.assertIn(message, done.stderr)
+            self.assertRegex(done.stderr, r"bad\.yaml:\d+:\d+")
+        missing = self.start(self.command("bad", {"reward": {"verifier": "exact", "answer": "wrong"}, "dataset": {"path": str(self.world.data), "text": "text"}}))
+        self.assertEqual(missing.returncode, 65, missing.stderr[-500:])
+        self.assertIn("data.jsonl", missing.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

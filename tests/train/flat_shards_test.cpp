@@ -1,0 +1,93 @@
+// An optimizer that is divided over the ranks does what a whole one does, to the bit; parts come together as they were.
+#include "magister/train/flat_shards.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "magister/parallel/thread_pool.h"
+#include "magister/train/optimizer.h"
+
+namespace magister {
+namespace {
+
+// Parameters over the border of a bucket and of pieces, some that do not decay, with padding between them.
+class SomeLayout : public FlatLayout {
+ public:
+  SomeLayout() {
+    add("first", {1000, 4097});
+    add("norm", {37});
+    add("second", {2600, 1001});
+    add("bias", {4099});
+  }
+};
+
+at::Tensor spread(std::int64_t size, double step, double scale) {
+  return ((at::arange(size, at::kDouble) * step).sin() * scale).to(at::kFloat);
+}
+
+// The padding stays 0.
+at::Tensor flat_of(const FlatLayout& layout, double step, double scale) {
+  at::Tensor flat = at::zeros({layout.flat_size()}, at::kFloat);
+  for (std::size_t i = 0; i < layout.all().size(); ++i) {
+    at::Tensor view = layout.view(flat, i);
+    view.copy_(spread(view.numel(), step + 0.1 * static_cast<double>(i), scale).view(view.sizes()));
+  }
+  return flat;
+}
+
+TEST(FlatShards, PiecesCoverEveryNumberOnce) {
+  for (const std::int64_t size : {std::int64_t{1}, std::int64_t{4097}, 3 * FlatShards::kBucket + 12345}) {
+    for (const int ranks : {1, 2, 3, 7, 64, 2000}) {
+      const FlatShards shards(size, ranks);
+      std::int64_t at = 0, sum = 0;
+      for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          const FlatRange piece = shards.piece(bucket, rank);
+          ASSERT_EQ(piece.begin, at);
+          ASSERT_TRUE(piece.size() == 0 || piece.begin % FlatShards::kBlock == 0);
+          at = piece.end;
+        }
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        sum += shards.size(rank);
+        EXPECT_LE(shards.size(rank), size / ranks + shards.num_buckets() * FlatShards::kBlock);
+      }
+      EXPECT_EQ(at, size);
+      EXPECT_EQ(sum, size);
+    }
+  }
+}
+
+TEST(FlatShards, ADividedOptimizerHasTheBitsOfAWholeOne) {
+  const Communicator world = Communicator::world(), alone;
+  ThreadPool pool(2);
+  const SomeLayout layout;
+  const FlatShards whole(layout.flat_size(), 1), shards(layout.flat_size(), world.size());
+  OptimizerOptions options;
+  options.weight_decay = 0.1;
+  at::Tensor weights = flat_of(layout, 0.3, 1.0), divided = weights.clone();
+  OptimizerState state = new_optimizer_state(whole.size(0)), own = new_optimizer_state(shards.size(world.rank()));
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor gradient = flat_of(layout, 0.7 + step, step == 1 ? 1e-4 : 2.0);
+    const at::Tensor part = part_of(shards, world.rank(), gradient);
+    const double norm = global_norm(alone, whole, gradient, pool);
+    EXPECT_EQ(global_norm(world, shards, part, pool), norm);
+    EXPECT_NEAR(norm, gradient.to(at::kDouble).norm().item<double>(), 1e-9 * norm);
+    adamw_update(layout, whole, 0, options, 1e-3, 0.5, gradient, weights, state, pool);
+    adamw_update(layout, shards, world.rank(), options, 1e-3, 0.5, part, divided, own, pool);
+    gather_pieces(world, shards, divided);
+    EXPECT_TRUE(at::equal(divided, weights)) << step;
+  }
+  for (const TrainParameter& parameter : layout.all()) {
+    const FlatRange range{parameter.offset, parameter.offset + parameter.count};
+    const at::Tensor found = range_on_first(world, shards, own.square, range);
+    ASSERT_EQ(found.defined(), world.rank() == 0);
+    if (found.defined()) {
+      EXPECT_TRUE(at::equal(found, state.square.narrow(0, range.begin, range.size())));
+    }
+  }
+  EXPECT_TRUE(at::equal(part_of(shards, world.rank(), state.mean), own.mean));
+}
+
+}  // namespace
+}  // namespace magister
