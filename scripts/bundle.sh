@@ -20,13 +20,13 @@ place_programs() {
   step "program and tests"
   mkdir -p "$target"/{bin,libexec,lib/gcc}
   local program
-  for program in "$build/magister" "$build/tests/gpu/test_gpu_kernels" "$build/tests/gpu/test_gpu_model" "$build/tests/gpu/test_gpu_nccl"; do
+  for program in "$build/magister" "$build/tests/gpu/test_gpu" "$build/tests/gpu/test_gpu_nccl"; do
     [ -x "$program" ] || die 74 "$program is not there (the bundle holds what was built); run scripts/build.sh first"
     cp "$program" "$target/libexec/"
   done
   cp scripts/bundle/* "$target/bin/"
   # Copies: a link may stay behind when a folder is carried elsewhere.
-  for program in test_gpu_kernels test_gpu_model test_gpu_nccl; do cp "$target/bin/magister" "$target/bin/$program"; done
+  for program in test_gpu test_gpu_nccl; do cp "$target/bin/magister" "$target/bin/$program"; done
 }
 
 # Where OPAL_PREFIX replaces /usr everything keeps its place below it.

@@ -47,7 +47,7 @@ else
   export MAGISTER=$build/magister MAGISTER_SOURCE_DIR=$root
   tests=$build/tests/gpu
 fi
-kernels=$tests/test_gpu_kernels model=$tests/test_gpu_model nccl=$tests/test_gpu_nccl
+gpu=$tests/test_gpu nccl=$tests/test_gpu_nccl
 export MAGISTER_PYTHON=$python PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 bench=$root/tests/bench
@@ -130,11 +130,11 @@ measure() {  # measure PART SHARE: per cent of the time that is left, where othe
 
 # A suite is a process: after a fault CUDA answers every later call of the process with it. A dry run takes the first test of a suite, and
 # of those that emulate whole models for minutes only its name: gpu/model_on_host runs them.
-suites() {  # suites NAME LIMIT PROGRAM
-  local name=$1 limit=$2 program=$3 listed=0 suite filter only_names
-  "$program" --gtest_list_tests >"$work/$name.list" 2>&1 || listed=$?
+suites() {  # suites NAME LIMIT FILTER
+  local name=$1 limit=$2 listed=0 suite filter only_names
+  "$gpu" --gtest_list_tests --gtest_filter="$3" >"$work/$name.list" 2>&1 || listed=$?
   if [ "$listed" -ne 0 ] || ! grep -q '^[^ ]*\.' "$work/$name.list"; then
-    step "$name" 30 "$program" --gtest_list_tests
+    step "$name" 30 "$gpu" --gtest_list_tests
     return
   fi
   for suite in $(sed -n 's/^\([^ ]*\)\..*/\1/p' "$work/$name.list"); do
@@ -142,7 +142,7 @@ suites() {  # suites NAME LIMIT PROGRAM
     [ -z "$dry" ] || filter=$suite.$(awk -v suite="$suite." '$1 == suite { found = 1; next } found { print $1; exit }' "$work/$name.list")
     only_names=
     [ -z "$dry" ] || [[ $suite != Gpu* ]] || only_names=--gtest_list_tests
-    step "${name}_${suite//\//_}" "$limit" "$program" --gtest_filter="$filter" $only_names
+    step "${name}_${suite//\//_}" "$limit" "$gpu" --gtest_filter="$filter" $only_names
   done
 }
 
@@ -150,8 +150,8 @@ suites() {  # suites NAME LIMIT PROGRAM
 run_tests() {
   local few=()
   [ -z "$dry" ] || few=(Teacher.test_two_ranks_on_one_gpu_are_refused)  # the CPU's run before it, and the imports
-  suites kernels 60 "$kernels"
-  suites model 90 "$model"
+  suites kernels 60 '-*Gpu*'
+  suites model 90 '*Gpu*'
   step nccl_one_rank 40 mpirun --bind-to none -np 1 "$nccl"
   step nccl_two_ranks 60 mpirun --oversubscribe --bind-to none -np 2 "$nccl"
   if has_gpu; then
@@ -178,10 +178,10 @@ find_sanitizer() {
 }
 
 # A dry run's: a pattern that fits no test would leave out what it was written for.
-every_pattern_fits() {  # every_pattern_fits PROGRAM FILTER
+every_pattern_fits() {  # every_pattern_fits FILTER
   local names patterns pattern name fits
-  names=$("$1" --gtest_list_tests | awk '/^[^ ]/ { suite = $1; next } { print suite $1 }')
-  IFS=: read -ra patterns <<<"$2"
+  names=$("$gpu" --gtest_list_tests | awk '/^[^ ]/ { suite = $1; next } { print suite $1 }')
+  IFS=: read -ra patterns <<<"$1"
   for pattern in "${patterns[@]}"; do
     fits=
     for name in $names; do
@@ -215,10 +215,10 @@ sanitize() {  # sanitize TOOL
       filter='*CachedDecodingIsTheWholePass/llama_bf16:GpuGraphs.*:GpuHead.*'
     fi
     if [ -n "$dry" ]; then
-      every_pattern_fits "${!part}" "$filter"
+      every_pattern_fits "$filter"
       if [ "$part" = model ]; then filter='*.SelfTestPasses/llama_bf16'; else filter='Elementwise/1.EmbedRows*'; fi
     fi
-    step "$1_$part" "$limit" "${command[@]}" "${!part}" --gtest_filter="$filter"
+    step "$1_$part" "$limit" "${command[@]}" "$gpu" --gtest_filter="$filter"
   done
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include "app/on_rank_zero.h"
 #include "magister/core/error.h"
@@ -71,38 +72,39 @@ void reject_model_task(ConfigNode& node, const std::vector<std::unique_ptr<Task>
                               : fmt::format("did you mean {}?", printable(nearest)));
 }
 
+// The first task of each name.
+using TaskPlaces = std::unordered_map<std::string, std::size_t>;
+
 // `needs` of tasks[index]: each is a task before it. A cycle has a task that comes later.
-void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index) {
+void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tasks, const TaskPlaces& places,
+                 std::size_t index) {
   for (const std::string& wanted : node.optional_texts("needs")) {
-    std::vector<std::string> earlier;
-    std::size_t place = tasks.size();
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      if (i < index) earlier.push_back(tasks[i]->name());
-      if (tasks[i]->name() == wanted) place = std::min(place, i);
-    }
-    if (place < index) continue;
-    if (place < tasks.size()) {
+    const auto found = places.find(wanted);
+    if (found != places.end() && found->second < index) continue;
+    if (found != places.end()) {
+      const bool itself = found->second == index;
       node.reject("needs", "{} {} (tasks are run in the order in which they stand); {}", printable(wanted),
-                  place == index ? "is this task itself" : "comes after this task",
-                  place == index ? "remove it" : "put it before this one");
+                  itself ? "is this task itself" : "comes after this task",
+                  itself ? "remove it" : "put it before this one");
       continue;
     }
+    std::vector<std::string> earlier;
+    for (std::size_t i = 0; i < index; ++i) earlier.push_back(tasks[i]->name());
     const std::string nearest = nearest_name(wanted, earlier);
     node.reject("needs", "no task before this one is named {} (it would be waited for in vain); {}", printable(wanted),
                 nearest.empty() ? "name one, or remove it" : fmt::format("did you mean {}?", printable(nearest)));
   }
 }
 
-// A path below the experiment's own folder is what an earlier task writes: NAME.h5, or a file of the folder NAME.
-void add_needs_of_paths(const std::string& folder, const std::vector<std::unique_ptr<Task>>& tasks, std::size_t index) {
-  std::vector<std::string> paths = tasks[index]->dataset().paths;
-  paths.push_back(tasks[index]->model_section().path);
+// A path below the experiment's own folder is what an earlier task writes: NAME.h5, or a file of the folder NAME. No name has a dot or slash.
+void add_needs_of_paths(const std::string& folder, Task& task, const TaskPlaces& places, std::size_t index) {
+  std::vector<std::string> paths = task.dataset().paths;
+  paths.push_back(task.model_section().path);
   for (const std::string& path : paths) {
-    for (std::size_t i = 0; i < index; ++i) {
-      const std::string begin = folder + "/" + tasks[i]->name();
-      if (path == begin || path.starts_with(begin + ".") || path.starts_with(begin + "/"))
-        tasks[index]->also_needs({tasks[i]->name()});
-    }
+    if (!path.starts_with(folder + "/")) continue;
+    const std::size_t begin = folder.size() + 1;
+    const auto found = places.find(path.substr(begin, path.find_first_of("./", begin) - begin));
+    if (found != places.end() && found->second < index) task.also_needs({found->first});
   }
 }
 
@@ -128,9 +130,11 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
     own_seed_.push_back(node.has("seed"));
     nodes.push_back(node);
   }
+  TaskPlaces places;
+  for (std::size_t i = 0; i < tasks_.size(); ++i) places.emplace(tasks_[i]->name(), i);
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
-    check_needs(nodes[i], tasks_, i);
-    add_needs_of_paths(config_.folder(), tasks_, i);
+    check_needs(nodes[i], tasks_, places, i);
+    add_needs_of_paths(config_.folder(), *tasks_[i], places, i);
     const ModelSection& model = tasks_[i]->model_section();
     if (model.task.empty() || !model.begins_as.empty()) continue;
     ConfigNode section = nodes[i].section("model");

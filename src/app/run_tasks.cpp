@@ -145,17 +145,13 @@ class TaskRuns {
 std::optional<std::size_t> TaskRuns::next_of(const std::vector<std::size_t>& order, TaskStates& states, RunLog& log,
                                              bool& over) {
   over = true;
+  const std::vector<TaskStates::State> now = states.read();
+  for (const std::size_t i : order) outcomes_[i] = now[i].outcome;
+  if (call_.stop.raised() || std::any_of(outcomes_.begin(), outcomes_.end(), is_stopped)) return std::nullopt;
   for (const std::size_t i : order) {
-    if (is_stopped(states.outcome(i))) return std::nullopt;
-  }
-  if (call_.stop.raised()) return std::nullopt;
-  for (const std::size_t i : order) {
-    if (states.begun(i)) continue;
-    bool ready = true;
-    for (const std::size_t j : needs_[i]) {
-      if (std::find(order.begin(), order.end(), j) != order.end()) outcomes_[j] = states.outcome(j);
-      ready = ready && is_done(outcomes_[j]);
-    }
+    if (now[i].begun) continue;
+    const bool ready =
+        std::all_of(needs_[i].begin(), needs_[i].end(), [&](std::size_t j) { return is_done(outcomes_[j]); });
     if (const auto because = missing(i, outcomes_)) {
       if (states.begin(i)) states.end(i, skip(i, *because, log));
     } else if (ready && states.begin(i)) {
@@ -204,7 +200,8 @@ void TaskRuns::run_at_once(const TaskStage& stage) {
   }
   set_log_identity(world.rank(), world.size());
   world.wait_for_all();
-  for (const std::size_t i : stage.tasks) outcomes_[i] = states.outcome(i);
+  const std::vector<TaskStates::State> ended = states.read();
+  for (const std::size_t i : stage.tasks) outcomes_[i] = ended[i].outcome;
   // What nobody began was in the way of a stop.
   if (world.max(std::uint64_t{call_.stop.raised() ? 1u : 0u}) != 0) {
     for (const std::size_t i : stage.tasks) {

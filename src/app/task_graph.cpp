@@ -2,17 +2,22 @@
 #include "app/task_graph.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_map>
 
 namespace magister {
 
 TaskNeeds needs_of(const Experiment& experiment) {
   TaskNeeds all;
-  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+  std::unordered_map<std::string, std::size_t> earlier;
+  for (const auto& task : experiment.tasks()) {
     std::vector<std::size_t>& needs = all.emplace_back();
-    const std::vector<std::string> names = experiment.tasks()[i]->needs();
-    for (std::size_t j = 0; j < i; ++j) {
-      if (std::find(names.begin(), names.end(), experiment.tasks()[j]->name()) != names.end()) needs.push_back(j);
+    for (const std::string& name : task->needs()) {
+      if (const auto found = earlier.find(name); found != earlier.end()) needs.push_back(found->second);
     }
+    std::sort(needs.begin(), needs.end());
+    needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
+    earlier.emplace(task->name(), earlier.size());
   }
   return all;
 }

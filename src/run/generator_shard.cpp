@@ -2,6 +2,7 @@
 #include "magister/run/generator_shard.h"
 
 #include <algorithm>
+#include <span>
 
 #include "magister/core/error.h"
 #include "magister/model/rope.h"
@@ -92,6 +93,15 @@ bool GeneratorShard::fill() {
     }
   }
   return under_way_ > 0;
+}
+
+GeneratorShard::RecordPrompt GeneratorShard::prompt_of(const Unit& unit) const {
+  MAGISTER_ASSERT(unit.samples.size() == 1);
+  RecordPrompt prompt;
+  base_.file.read("/samples/source_index", unit.samples.begin, std::as_writable_bytes(std::span(&prompt.record, 1)));
+  prompt.tokens.resize(unit.rows.size());
+  base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(prompt.tokens)));
+  return prompt;
 }
 
 void GeneratorShard::submit(const Unit& unit, std::vector<ColumnBytes> columns) {

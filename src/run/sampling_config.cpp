@@ -15,4 +15,17 @@ SamplingParams read_sampling(ConfigNode& node) {
   return sampling;
 }
 
+void declare_engine_names(ConfigNode& node) {
+  node.also_called("max_new_tokens",
+                   {"max_tokens", "max_completion_tokens", "max_gen_toks", "max_length", "n_predict"});
+  node.also_called("max_prompt_length",
+                   {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
+  node.also_called("guide", {"guidance", "value_model", "value_guidance"});
+  node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
+  node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size",
+                                     "per_device_eval_batch_size", "max_batch_size"});
+  node.also_called("token_budget", {"max_num_batched_tokens", "max_batch_tokens"});
+  node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
+}
+
 }  // namespace magister

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/model/partition.h"
 #include "magister/run/device_group.h"
 #include "magister/run/earlier_tasks.h"
@@ -140,9 +142,31 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
 }
 
 double TaskRunner::cost() const {
-  const double parameters =
-      checkpoint_.section().none ? 1.0 : static_cast<double>(checkpoint_.config().num_parameters());
-  return static_cast<double>(std::max<std::uint64_t>(dataset_.records().size(), 1)) * parameters;
+  constexpr double kTokens = 256;  // of a record: they are not counted before its task begins
+  const auto records = static_cast<double>(dataset_.records().size());
+  if (checkpoint_.section().none) return records;
+  return flops_of(task_.model_work(records, records * kTokens),
+                  static_cast<double>(checkpoint_.config().num_parameters()));
+}
+
+// Nothing where the lengths are not known, or no model computes.
+std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
+  if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units) return {};
+  const ModelWork work =
+      task_.model_work(static_cast<double>(report.num_samples), static_cast<double>(report.num_tokens));
+  const auto parameters = static_cast<double>(checkpoint_.config().num_parameters());
+  std::set<std::string> hosts;
+  for (const DeviceRow& row : report.devices) hosts.insert(row.host);
+  const gpu::Queue host;
+  const double devices = static_cast<double>(model_.gpu ? report.devices.size() : hosts.size());
+  const double left = 1 - static_cast<double>(report.num_units_done) / static_cast<double>(report.num_units);
+  const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host);
+  const double seconds =
+      left *
+      seconds_of(work, parameters, parameters * static_cast<double>(at::elementSize(model_.dtype)), speed, devices);
+  return fmt::format("{} or more: {:.2g} FLOPs on {} of {:.2g} FLOP/s, as measured here", format_duration(seconds),
+                     flops_of(work, parameters),
+                     format_count(static_cast<std::uint64_t>(devices), model_.gpu ? "GPU" : "host"), speed.flops);
 }
 
 // A field that is missing, a template that does not fit: every record has them, so the first one tells before any work.
@@ -351,6 +375,9 @@ PlanReport TaskRunner::plan() {
   report.device_parts =
       memory({report.num_samples, report.num_tokens, report.num_units, 1, longest}, job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
+  if (context_.world.rank() == 0) {
+    if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
+  }
   check_device_memory(report);
   check_host_memory(context_.world, model_, report.device_parts);
   return report;

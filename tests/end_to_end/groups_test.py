@@ -1,10 +1,13 @@
 """Tasks that are repeated - rounds and a matrix - against the same experiment written out: the same bytes, on any number of ranks and after kills;
 a task's own seed; more tasks than are open at once."""
 import hashlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from safetensors.numpy import load_file
 
 import tiny_world
 
@@ -98,6 +101,11 @@ class Groups(unittest.TestCase):
         self.assertEqual((len(found), found[0], found[1], found[-1]), (11, "model-0", "texts-1-cool-1", "model-2"))
         needs = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("  needs ")]
         self.assertEqual(needs, [["model-0"]] * 5 + [["model-1"]] * 5)
+        # What is computed: 6 FLOPs a parameter and token of 1 step of 8 sequences, 2 for each that is read or written.
+        parameters = sum(tensor.size for tensor in load_file(self.world.model / "model.safetensors").values())
+        model, texts = ({line.split(None, 1)[0]: line.split(None, 1)[1] for line in task.splitlines()[1:]} for task in done.stdout.split("\ntask ")[:2])
+        for task, flops in ((model, 6 * 8 * int(model["tokens"]) / int(model["samples"])), (texts, 2 * (int(texts["tokens"]) + 5 * int(texts["samples"])))):
+            self.assertRegex(task["time"], rf"\d:\d\d:\d\d or more: {re.escape(f'{parameters * flops:.2g}')} FLOPs on 1 host of ")
 
     def test_a_seed_where_nothing_is_drawn(self):
         done = self.world.run("planned", 0, "tasks.0.task=judge", "tasks.0.seed=3")

@@ -56,7 +56,7 @@ def advantages_of(rewards, generations, scale):
     return centred.flatten(), groups.std(1).mean().item()
 
 
-class Grpo(unittest.TestCase):
+class Grpo(tiny_world.Refusals, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -346,13 +346,6 @@ class Grpo(unittest.TestCase):
         print("reward", numpy.round(found["reward"], 2))
         self.assertLess(found["reward"][:4].mean(), 0.3)
         self.assertGreater(found["reward"][-4:].mean(), 0.6)
-
-    def refused(self, name, code, *words, overrides=()):
-        done = self.world.run(name, 0, *overrides)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
-        self.assertFalse(self.world.results(name).exists())
 
     def test_what_is_refused(self):
         # Faults of the experiment are told all at once.

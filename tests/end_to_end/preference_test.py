@@ -57,7 +57,7 @@ def loss_of_pairs(loss_type, beta, smoothing, ratio_chosen, ratio_rejected, toke
     return ((1 - smoothing) * likely - smoothing * unlikely) / (1 - 2 * smoothing)
 
 
-class Preference(unittest.TestCase):
+class Preference(tiny_world.Refusals, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -273,13 +273,6 @@ class Preference(unittest.TestCase):
         self.world.forget("lora")
         self.train("lora", 0, "tasks.0.train.adapter.rank=4", "tasks.0.train.optimizer.lr=2.0e-2")
         self.assertEqual(self.content("lora", "adapter_model.safetensors"), one)
-
-    def refused(self, name, code, *words, overrides=()):
-        done = self.world.run(name, 0, *overrides)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
-        self.assertFalse(self.world.results(name).exists())
 
     def test_what_is_refused(self):
         d = "tasks.0.dpo."

@@ -32,7 +32,7 @@ EXPERIMENT = tiny_world.EXPERIMENT.split("  - task:")[0] + """  - task: train
 END = 2
 
 
-class Reward(unittest.TestCase):
+class Reward(tiny_world.Refusals, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -152,12 +152,6 @@ class Reward(unittest.TestCase):
         head = load_file(self.world.model / "model.safetensors")["score.weight"]
         self.train("second", 0, "tasks.0.train.steps=1")
         self.assertTrue(torch.equal(load_file(self.student("second") / "model.safetensors")["score.weight"], head))  # learning rate 0
-
-    def refused(self, name, code, *words, overrides=()):
-        done = self.world.run(name, 0, *overrides)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
 
     def test_what_is_refused(self):
         self.refused("adapter", 78, "train.adapter with objective: reward", overrides=("tasks.0.train.adapter.rank=4",))

@@ -108,6 +108,18 @@ tasks:
 """
 
 
+class Refusals:
+    """For a test case with a `world`."""
+
+    def refused(self, name, code, *words, overrides=()):
+        """The run ends with the code and says the words, and no results stand there."""
+        done = self.world.run(name, 0, *overrides)
+        self.assertEqual(done.returncode, code, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertFalse(self.world.results(name).exists())
+
+
 class World:
     """A folder with model, data set and experiments; the files of results are <folder>/runs/<name>/<results>."""
 

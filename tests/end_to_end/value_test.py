@@ -45,7 +45,7 @@ GENERATE = """  - task: generate
 LOSSES = {"bce": ["tasks.1.value.loss=bce"], "histogram": ["tasks.1.value.loss=histogram", "tasks.1.value.atoms=9"]}
 
 
-class Value(unittest.TestCase):
+class Value(tiny_world.Refusals, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -180,12 +180,6 @@ class Value(unittest.TestCase):
                 self.assertNotEqual(self.world.run(name, 2, *form, MAGISTER_FAIL_POINT=f"{point}:kill").returncode, 0, point)
             tiny_world.wait_until(lambda: self.world.run(name, 3, *form).returncode == 0, seconds=60, pause=0.3)
             self.assertEqual(content(), one)
-
-    def refused(self, name, code, *words, overrides=()):
-        done = self.world.run(name, 0, *overrides)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
 
     def test_what_is_refused(self):
         self.refused("adapter", 78, "train.adapter with objective: value", overrides=("tasks.1.train.adapter.rank=4",))

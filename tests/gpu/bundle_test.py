@@ -46,8 +46,8 @@ class Bundle(unittest.TestCase):
     def test_archive_can_be_carried(self):
         archive = (self.folder / "gpu-bundle.tar.gz").stat().st_size
         unpacked = sum(path.stat().st_size for path in self.bundle.rglob("*") if path.is_file() and not path.is_symlink())
-        self.assertLess(archive, 64 << 20)  # the archive alone is carried
-        self.assertLess(unpacked, 96 << 20)
+        self.assertLess(archive, unpacked)
+        self.assertLess(unpacked, 64 << 20)
         self.assertIn(f"{archive / 2**20:.1f} MiB", self.said)
 
     def test_libraries_are_its_own(self):
@@ -82,7 +82,7 @@ class Bundle(unittest.TestCase):
         self.assertIn("not measured", (self.folder / "gpu_report.md").read_text())
 
     def test_tests_say_that_there_is_no_gpu(self):
-        done = self.run_there(self.bundle / "bin/test_gpu_kernels", CUDA_VISIBLE_DEVICES="")
+        done = self.run_there(self.bundle / "bin/test_gpu", CUDA_VISIBLE_DEVICES="")
         self.assertEqual((done.returncode, done.stdout), (77, "skipped: no GPU\n"))
         done = self.run_there(self.bundle / "bin/mpirun", "-np", 1, self.bundle / "bin/test_gpu_nccl", CUDA_VISIBLE_DEVICES="")
         self.assertEqual((done.returncode, done.stdout.splitlines()[0]), (77, "skipped: no GPU"))

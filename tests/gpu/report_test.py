@@ -173,7 +173,7 @@ class Report(unittest.TestCase):
         (self.work / "kernels.log").write_text(GTEST)
         (self.work / "tasks.log").write_text(UNITTESTS)
         (self.work / "model.log").write_text("skipped: no GPU\n")
-        (self.work / "steps.tsv").write_text("kernels\t1\t4\t60\ttest_gpu_kernels\nmodel\t77\t0\t60\ttest_gpu_model\n"
+        (self.work / "steps.tsv").write_text("kernels\t1\t4\t60\ttest_gpu\nmodel\t77\t0\t60\ttest_gpu\n"
                                              "tasks\t124\t100\t100\ttasks_test.py\nracecheck\t200\t0\t60\tcompute-sanitizer\n")
         self.call("machine")
         _, data, text = self.report()

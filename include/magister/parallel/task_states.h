@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace magister {
 
@@ -18,16 +19,21 @@ class TaskStates {
   TaskStates(const TaskStates&) = delete;
   TaskStates& operator=(const TaskStates&) = delete;
 
+  struct State {
+    bool begun = false;
+    std::uint64_t outcome = 0;  // 0: it has not ended
+  };
+
   // These from any rank.
   bool begin(std::size_t task);                       // true for one caller alone
-  bool begun(std::size_t task) const;                 // somebody was that caller
   void end(std::size_t task, std::uint64_t outcome);  // once, by who has begun it; outcome: above 0
-  std::uint64_t outcome(std::size_t task) const;      // 0: it has not ended
+  std::vector<State> read() const;                    // of every task as it was at some moment
 
   // After every rank's last call. Collective over the world.
   void free();
 
  private:
+  const std::size_t num_tasks_;
   std::unique_ptr<SharedCounters> counters_;
 };
 

@@ -19,6 +19,7 @@
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sample_plan.h"
+#include "magister/run/time_estimate.h"
 
 namespace magister {
 
@@ -137,6 +138,8 @@ class Task {
   // The head that its model must have: one over the vocabulary, one of labels (a classifier, a reward model), or any.
   enum class Head { kVocabulary, kLabels, kAny };
   virtual Head head() const { return Head::kVocabulary; }
+  // What its model computes, as far as the keys say; 0 tokens of samples: they are not known yet.
+  virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.

@@ -33,7 +33,7 @@ class TaskRunner {
   int ranks_a_group() const { return group_ ? group_->members().size() : 1; }
   int threads_per_shard() const { return group_ ? group_->threads_per_shard() : 0; }
   int host_shards() const { return model_.shards_on_host; }
-  // Records times parameters: what it computes, roughly, beside others of its kind.
+  // FLOPs, as far as they can be guessed before the lengths are known: what it computes beside others of the experiment. Without a model: records.
   double cost() const;
   // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
   ExitCode run();
@@ -53,6 +53,7 @@ class TaskRunner {
   void check_first_record();
   std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& numbers, std::uint64_t pages) const;
   void plan_samples(PlanReport& report);
+  std::optional<std::string> time_note(const PlanReport& report) const;
   bool plan_from_file(PlanReport& report);
 
   const Task& task_;

@@ -55,24 +55,15 @@ void refuse_other_ends(ConfigNode& node, const GenerateConfig& config) {
   }
 }
 
-// What transformers, vLLM and the OpenAI protocol call these keys.
+// What transformers, vLLM and the OpenAI protocol call the other keys.
 void declare_other_names(ConfigNode& node) {
-  node.also_called("max_new_tokens",
-                   {"max_tokens", "max_completion_tokens", "max_gen_toks", "max_length", "n_predict"});
-  node.also_called("max_prompt_length",
-                   {"max_model_len", "max_input_length", "truncate_prompt_tokens", "max_seq_length"});
+  declare_engine_names(node);
   node.also_called("n", {"num_return_sequences", "num_samples", "num_completions"});
   node.also_called("top_logprobs", {"logprobs", "num_logprobs"});
   node.also_called("constraint",
                    {"guided_decoding", "structured_outputs", "response_format", "guided_json", "guided_regex",
                     "guided_choice", "guided_grammar", "grammar", "json_schema", "regex"});
-  node.also_called("guide", {"guidance", "value_model", "value_guidance"});
-  node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
   node.also_called("stop_tokens", {"stop_token_ids", "eos_token_id"});
-  node.also_called("max_sequences", {"max_num_seqs", "batch_size", "per_device_batch_size",
-                                     "per_device_eval_batch_size", "max_batch_size"});
-  node.also_called("token_budget", {"max_num_batched_tokens", "max_batch_tokens"});
-  node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
 }
 
 }  // namespace

@@ -53,16 +53,10 @@ class Writer final : public GeneratorShard {
     std::uint64_t missing = 0;
   };
 
-  // A unit is one record.
   std::uint64_t begin_unit(const Unit& unit) override {
-    MAGISTER_ASSERT(unit.samples.size() == 1);
-    std::uint64_t source = 0;
-    base_.file.read("/samples/source_index", unit.samples.begin, std::as_writable_bytes(std::span(&source, 1)));
-    std::vector<TokenId> prompt(unit.rows.size());
-    base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(prompt)));
-    Record& record = records_[source];
+    auto [source, prompt] = prompt_of(unit);
     const std::uint64_t count = run_.config.best_of;
-    record = {unit, std::vector<Generation>(count), count};
+    records_[source] = {unit, std::vector<Generation>(count), count};
     generator_->add(
         {source, 0, std::move(prompt), static_cast<std::int64_t>(run_.config.max_new_tokens), run_.constraint}, count);
     return count;

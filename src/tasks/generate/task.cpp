@@ -198,6 +198,11 @@ class Generate final : public Task {
   PassShape pass_shape(const PassLimits& device) const override {
     return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
+  ModelWork model_work(double samples, double tokens) const override {
+    const double texts = samples * static_cast<double>(config_.best_of);
+    return {tokens, texts * static_cast<double>(config_.max_new_tokens), 0,
+            std::min(texts, static_cast<double>(limits({}).sequences))};
+  }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
     GenerateConfig config = config_;

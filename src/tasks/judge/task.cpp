@@ -193,6 +193,10 @@ class Judge final : public Task {
   PassShape pass_shape(const PassLimits& device) const override {
     return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
+  ModelWork model_work(double samples, double tokens) const override {
+    return {tokens, samples * static_cast<double>(config_.max_new_tokens), 0,
+            std::min(samples, static_cast<double>(limits({}).sequences))};
+  }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
     JudgeConfig config = config_;

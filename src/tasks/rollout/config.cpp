@@ -58,16 +58,10 @@ RolloutConfig read_rollout_config(ConfigNode& node, const ExperimentConfig& expe
   if (!config.dataset.tokens_field.empty())
     node.reject("dataset", "tokens (rewards are read from texts); name a field with text or messages");
   if (config.reward.has_answers()) config.dataset.whole_record = true;
-  node.also_called("max_new_tokens", {"max_tokens", "max_completion_tokens", "max_length"});
-  node.also_called("max_prompt_length", {"max_model_len", "max_input_length", "max_seq_length"});
+  declare_engine_names(node);
   node.also_called("cuts", {"samples_per_example", "num_cuts", "cut_points"});
   node.also_called("n", {"num_generations", "num_return_sequences", "num_samples"});
-  node.also_called("guide", {"guidance", "value_model"});
   node.also_called("reward", {"score", "reward_model", "verifier"});
-  node.also_called("stop", {"stop_strings", "stop_sequences", "until"});
-  node.also_called("max_sequences", {"max_num_seqs", "batch_size"});
-  node.also_called("token_budget", {"max_num_batched_tokens"});
-  node.also_called("share_prefixes", {"enable_prefix_caching", "prefix_caching"});
   return config;
 }
 

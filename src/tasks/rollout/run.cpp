@@ -20,6 +20,8 @@ namespace {
 // "cuts" and "pref": other streams than the tokens'.
 constexpr std::uint64_t kCuts = 0x63757473, kPreferences = 0x70726566;
 
+constexpr std::uint64_t kReadAtOnce = 512;  // records
+
 std::uint64_t stream(std::uint64_t seed, std::uint64_t name) { return splitmix64(seed ^ name); }
 
 class Roller final : public GeneratorShard {
@@ -46,11 +48,7 @@ class Roller final : public GeneratorShard {
   };
 
   std::uint64_t begin_unit(const Unit& unit) override {
-    MAGISTER_ASSERT(unit.samples.size() == 1);
-    std::uint64_t source = 0;
-    base_.file.read("/samples/source_index", unit.samples.begin, std::as_writable_bytes(std::span(&source, 1)));
-    std::vector<TokenId> prompt(unit.rows.size());
-    base_.file.read("/tokens/id", unit.rows.begin, std::as_writable_bytes(std::span(prompt)));
+    auto [source, prompt] = prompt_of(unit);
     Record& record = records_[source];
     record.unit = unit;
     record.missing = run_.config.texts();
@@ -101,10 +99,21 @@ class Roller final : public GeneratorShard {
     }
   }
 
+  // Records are drawn in the order of the data set, nearly; a compressed file or a mix is read from its beginning each time, so a block at once.
+  const std::vector<std::string>& needed_of(std::uint64_t source) {
+    if (source < needed_begin_ || source >= needed_begin_ + needed_.size()) {
+      const IndexRange all = run_.dataset.records();
+      needed_begin_ = std::max(all.begin, source - source % kReadAtOnce);
+      needed_.clear();
+      run_.dataset.for_each({needed_begin_, std::min(all.end, source - source % kReadAtOnce + kReadAtOnce)},
+                            [&](auto&& read) { needed_.push_back(run_.reward.needed(read)); });
+    }
+    return needed_.at(source - needed_begin_);
+  }
+
   void add_rewards(std::uint64_t source, Record& record) {
     const PhaseTimes::Span span(times_, "reward");
-    std::vector<std::string> needed;
-    run_.dataset.for_each({source, source + 1}, [&](auto&& read) { needed = run_.reward.needed(read); });
+    const std::vector<std::string> needed = needed_of(source);
     const std::string where = record_words(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {
@@ -141,7 +150,9 @@ class Roller final : public GeneratorShard {
   }
 
   const RolloutRun& run_;
-  std::map<std::uint64_t, Record> records_;  // in flight, by source index
+  std::map<std::uint64_t, Record> records_;       // in flight, by source index
+  std::uint64_t needed_begin_ = 0;                // source index of the first of
+  std::vector<std::vector<std::string>> needed_;  // what rewards need of a block of records
 };
 
 }  // namespace

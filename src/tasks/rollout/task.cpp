@@ -136,6 +136,12 @@ class Rollout final : public Task {
   PassShape pass_shape(const PassLimits& device) const override {
     return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
   }
+  // A cut is in the middle of the text, on the average.
+  ModelWork model_work(double samples, double tokens) const override {
+    const double behind_cuts = static_cast<double>(config_.texts()) / 2;
+    return {tokens, samples * (1 + behind_cuts) * static_cast<double>(config_.max_new_tokens), 0,
+            static_cast<double>(limits({}).sequences)};
+  }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
     RolloutConfig config = config_;

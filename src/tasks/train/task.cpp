@@ -24,6 +24,7 @@ class Train final : public Task {
   bool uses_gpus() const override { return false; }
   std::int64_t head_labels() const override { return config_.head_labels(); }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
+  ModelWork model_work(double samples, double tokens) const override;
   TaskData data(const RunContext& context) const override;
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     return std::make_unique<TrainJob>(config_, inputs);
@@ -37,6 +38,24 @@ class Train final : public Task {
   }
   TrainConfig config_;
 };
+
+// A sequence is as long as the average; a pair is two, and a prompt of GRPO several texts of full length.
+ModelWork Train::model_work(double samples, double tokens) const {
+  const BatchOptions& batches = config_.batches;
+  const double length = samples > 0 ? tokens / samples : 0;
+  if (config_.of_prompts()) {
+    const double prompts = config_.steps > 0 ? static_cast<double>(config_.steps * batches.global_batch)
+                                             : batches.epochs * samples,
+                 texts = prompts * static_cast<double>(config_.grpo.num_generations),
+                 written = texts * static_cast<double>(config_.grpo.max_new_tokens);
+    return {0, written, texts * length + written, static_cast<double>(batches.global_batch)};
+  }
+  if (batches.steps == 0) return {0, 0, batches.epochs * tokens};
+  const double sequences = static_cast<double>(batches.global_batch) * (config_.of_pairs() ? 2 : 1);
+  return {0, 0,
+          static_cast<double>(batches.steps) *
+              (batches.batch_tokens > 0 ? static_cast<double>(batches.batch_tokens) : sequences * length)};
+}
 
 // Of a distillation the teacher's file, of a value model the rollouts: their samples are records.
 TaskData Train::data(const RunContext& context) const {
