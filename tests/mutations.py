@@ -140,6 +140,8 @@ MUTATIONS = [
     Mutation("gpu-output-norm-left-out", GPU, "pass.delta_norm_D = norms.output_D;", "", "tests/model/own_family_test.py"),
     Mutation("gelu-as-silu", "src/model/layer_shape.cpp", "shape.activation = config.activation;", "", "tests/model/own_family_test.py"),
     Mutation("softcap-left-out", LAYER, "if (shape_.attention_softcap > 0) {", "if (false) {", "tests/model/families_test.py gemma2"),
+    Mutation("gguf-neox-rows-by-head", "src/model/families/gpt_neox.cpp", "set_blocks(config, source.boolean(\"use_parallel_residual\"));", "set_blocks(config, source.boolean(\"use_parallel_residual\"));\n  config.fused_qkv_by_head = true;", "tests/model/families_test.py gguf_gpt_neox"),
+    Mutation("gguf-longrope-short-for-long", "src/model/families/phi3.cpp", "rope.long_factor = source.divisors(kLong, size);", "rope.long_factor = source.divisors(kShort, size);", "tests/model/families_test.py gguf_phi3_longrope"),
     Mutation("decode-softcap-left-out", "src/model/gpu/attention_kernels.h", "if (a.softcap > 0) {", "if (false) {", "tests/model/families_test.py gemma2"),
     Mutation("gpu-logit-softcap-left-out", "src/model/transformer.cpp", "return softcap > 0 ? logits.div_(softcap)", "return false ? logits.div_(softcap)",
              "tests/model/families_test.py gemma2_uneven"),
