@@ -278,6 +278,7 @@ MUTATIONS = [
     Mutation("cut-off-gzip-read", "src/io/dataset/byte_stream.cpp", "if (inside_ || !any_) fail_damaged(file_, \"gzip\"", "if (!any_) fail_damaged(file_, \"gzip\"", "tests/io/dataset_formats_test.py Compressed.test_damaged"),
     Mutation("shards-not-counted", "src/io/dataset/dataset_folder.cpp", "count == names.size() && index == i", "index <= i + count", "tests/io/dataset_formats_test.py Folders.test_splits"),
     Mutation("several-configurations-mixed", "src/io/dataset/dataset_folder.cpp", "found.places.size() == 1", "!found.places.empty()", "tests/io/dataset_formats_test.py Folders.test_configurations_are_asked_for"),
+    Mutation("late-candidates-out-of-order", "src/text/merge_table.cpp", "rank.late.top().place < rank.in_order[rank.next].place", "rank.late.top().place > rank.in_order[rank.next].place", "test_text_tokenizer"),
     Mutation("files-of-a-split-unordered", "src/io/dataset/hub_layout.cpp", "static_cast<int>(word) * 4 + form.value_or(0)", "0", "tests/io/dataset_formats_test.py Folders.test_of_the_hub"),
     Mutation("readme-of-a-data-set-unread", "src/io/dataset/dataset_folder.cpp", "if (!configs.empty()) return listed_files", "if (configs.size() > 9) return listed_files", "tests/io/dataset_formats_test.py Folders.test_of_the_hub"),
     # Ranks.
