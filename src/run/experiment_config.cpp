@@ -258,11 +258,13 @@ DatasetConfig read_dataset_with(ConfigNode& task, const std::function<void(Confi
                       .texts("path");
   read_sources(node, dataset);
   node.one_of({"path", "sources"});
+  dataset.config = node.optional_text("config").value_or("");
   dataset.split = node.optional_text("split").value_or("");
   fields(node, dataset);
   dataset.key_field = node.optional_text("key").value_or("");
   if (const auto limit = node.optional_integer("limit", 0)) dataset.limit = static_cast<std::uint64_t>(*limit);
   node.also_called("path", {"file", "files", "data_files", "dataset"});
+  node.also_called("config", {"subset", "config_name", "dataset_config", "dataset_name"});
   node.also_called("split", {"dataset_split", "train_split"});
   node.also_called("key", {"id", "id_column"});
   node.also_called("limit", {"num_records", "max_samples", "num_samples"});

@@ -1,9 +1,10 @@
-// Short pieces by repeated scans (they are a few symbols long and stay in registers), long ones with a heap over a
-// linked list; a small cache a thread for the words that come again.
+// Short pieces by repeated scans (they are a few symbols long and stay in registers), longer ones with a heap over a
+// linked list, very long ones with a queue for each rank; a small cache a thread for the words that come again.
 #include "text/merge_table.h"
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <queue>
 
 namespace magister {
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kEmpty = ~0ull;
 constexpr std::size_t kShortSymbols = 24;  // n * n / 2 look-ups below a heap's cost
+constexpr std::size_t kOneHeap = 1 << 13;  // what is longer has a queue for each rank
 constexpr std::size_t kCachedPieceBytes = 32;
 constexpr std::size_t kCacheEntries = 1 << 15;  // a few MB a thread
 
@@ -60,15 +62,6 @@ const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const {
   }
 }
 
-void MergeTable::apply(std::vector<TokenId>& symbols) const {
-  if (table_.empty()) return;
-  if (symbols.size() <= kShortSymbols) {
-    apply_short(symbols);
-  } else {
-    apply_long(symbols);
-  }
-}
-
 void MergeTable::apply_short(std::vector<TokenId>& symbols) const {
   for (;;) {
     const Merge* best = nullptr;
@@ -86,49 +79,123 @@ void MergeTable::apply_short(std::vector<TokenId>& symbols) const {
   }
 }
 
-void MergeTable::apply_long(std::vector<TokenId>& symbols) const {
-  struct Candidate {
-    std::uint32_t rank;
-    std::int32_t place;
-    TokenId id;
-    bool operator<(const Candidate& other) const {  // the queue's top is the lowest rank, then the leftmost
-      return rank != other.rank ? rank > other.rank : place > other.place;
+namespace {
+
+struct Candidate {
+  std::uint32_t rank;
+  std::int32_t place;
+  TokenId id;
+  bool operator<(const Candidate& other) const {  // the queue's top is the lowest rank, then the leftmost
+    return rank != other.rank ? rank > other.rank : place > other.place;
+  }
+};
+
+// The same order for words of any length: a queue for each rank, of which there are no more than merges. Of one rank nearly all
+// candidates come from left to right, so they are read one after the other and few wait in a heap; one heap over 4 MB of text would
+// be larger than any cache, and each step down it a wait for memory.
+class RankedCandidates {
+ public:
+  void push(const Candidate& candidate) {
+    Rank& rank = by_rank_[candidate.rank];
+    if (rank.empty()) ranks_.push(candidate.rank);
+    if (rank.in_order.empty() || rank.in_order.back().place <= candidate.place) {
+      rank.in_order.push_back(candidate);
+    } else {
+      rank.late.push(candidate);
     }
+  }
+  bool empty() const { return ranks_.empty(); }
+  Candidate pop() {
+    Rank& rank = by_rank_[ranks_.top()];
+    const bool is_late = rank.next == rank.in_order.size() ||
+                         (!rank.late.empty() && rank.late.top().place < rank.in_order[rank.next].place);
+    const Candidate first = is_late ? rank.late.top() : rank.in_order[rank.next];
+    if (is_late) {
+      rank.late.pop();
+    } else {
+      ++rank.next;
+    }
+    if (rank.empty()) {
+      rank.in_order.clear();
+      rank.next = 0;
+      ranks_.pop();
+    }
+    return first;
+  }
+
+ private:
+  struct Rank {
+    std::vector<Candidate> in_order;
+    std::size_t next = 0;
+    std::priority_queue<Candidate> late;
+    bool empty() const { return next == in_order.size() && late.empty(); }
+  };
+  std::unordered_map<std::uint32_t, Rank> by_rank_;
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ranks_;  // of those that are not empty
+};
+
+class OneHeap {
+ public:
+  void push(const Candidate& candidate) { queue_.push(candidate); }
+  bool empty() const { return queue_.empty(); }
+  Candidate pop() {
+    const Candidate first = queue_.top();
+    queue_.pop();
+    return first;
+  }
+
+ private:
+  std::priority_queue<Candidate> queue_;
+};
+
+}  // namespace
+
+template <typename Queue>
+void MergeTable::apply_long(std::vector<TokenId>& symbols) const {
+  struct Symbol {
+    TokenId id;
+    std::int32_t previous, next;
   };
   const auto count = static_cast<std::int32_t>(symbols.size());
-  std::vector<std::int32_t> previous(symbols.size()), next(symbols.size());
-  std::vector<Candidate> first;
-  const auto candidate_at = [&](std::int32_t left) -> Candidate {
-    if (left < 0 || next[static_cast<std::size_t>(left)] >= count) return {0, -1, -1};
-    const auto l = static_cast<std::size_t>(left), r = static_cast<std::size_t>(next[l]);
-    const Merge* merge = find(symbols[l], symbols[r]);
-    return merge == nullptr ? Candidate{0, -1, -1} : Candidate{merge->rank, left, merge->id};
+  std::vector<Symbol> list(symbols.size());
+  Queue queue;
+  const auto push_at = [&](std::int32_t left) {
+    if (left < 0) return;
+    const Symbol& symbol = list[static_cast<std::size_t>(left)];
+    if (symbol.next >= count) return;
+    const Merge* merge = find(symbol.id, list[static_cast<std::size_t>(symbol.next)].id);
+    if (merge != nullptr) queue.push({merge->rank, left, merge->id});
   };
-  for (std::int32_t i = 0; i < count; ++i) {
-    previous[static_cast<std::size_t>(i)] = i - 1;
-    next[static_cast<std::size_t>(i)] = i + 1;
-  }
-  for (std::int32_t i = 0; i + 1 < count; ++i) {
-    if (const Candidate candidate = candidate_at(i); candidate.place >= 0) first.push_back(candidate);
-  }
-  std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(first));  // made in linear time
+  for (std::int32_t i = 0; i < count; ++i)
+    list[static_cast<std::size_t>(i)] = {symbols[static_cast<std::size_t>(i)], i - 1, i + 1};
+  for (std::int32_t i = 0; i + 1 < count; ++i) push_at(i);
   while (!queue.empty()) {
-    const Candidate candidate = queue.top();
-    queue.pop();
-    const auto left = static_cast<std::size_t>(candidate.place);
-    if (symbols[left] < 0 || next[left] >= count) continue;
-    const auto right = static_cast<std::size_t>(next[left]);
-    const Merge* merge = find(symbols[left], symbols[right]);
+    const Candidate candidate = queue.pop();
+    Symbol& left = list[static_cast<std::size_t>(candidate.place)];
+    if (left.id < 0 || left.next >= count) continue;
+    Symbol& right = list[static_cast<std::size_t>(left.next)];
+    const Merge* merge = find(left.id, right.id);
     if (merge == nullptr || merge->id != candidate.id) continue;  // the neighbours changed meanwhile
-    symbols[left] = candidate.id;
-    symbols[right] = -1;
-    next[left] = next[right];
-    if (next[left] < count) previous[static_cast<std::size_t>(next[left])] = candidate.place;
-    for (const std::int32_t place : {previous[left], candidate.place}) {
-      if (const Candidate again = candidate_at(place); again.place >= 0) queue.push(again);
-    }
+    left.id = candidate.id;
+    right.id = -1;
+    left.next = right.next;
+    if (left.next < count) list[static_cast<std::size_t>(left.next)].previous = candidate.place;
+    push_at(left.previous);
+    push_at(candidate.place);
   }
-  std::erase(symbols, -1);
+  symbols.clear();
+  for (const Symbol& symbol : list) {
+    if (symbol.id >= 0) symbols.push_back(symbol.id);
+  }
+}
+
+void MergeTable::apply(std::vector<TokenId>& symbols) const {
+  if (table_.empty()) return;
+  if (symbols.size() <= kShortSymbols) {
+    apply_short(symbols);
+  } else {
+    symbols.size() <= kOneHeap ? apply_long<OneHeap>(symbols) : apply_long<RankedCandidates>(symbols);
+  }
 }
 
 PieceCache::PieceCache() {

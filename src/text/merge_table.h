@@ -29,6 +29,7 @@ class MergeTable {
  private:
   const Merge* find(TokenId left, TokenId right) const;
   void apply_short(std::vector<TokenId>& symbols) const;
+  template <typename Queue>
   void apply_long(std::vector<TokenId>& symbols) const;
 
   std::vector<std::pair<std::uint64_t, Merge>> table_;  // open addressing by (left, right)

@@ -1,5 +1,5 @@
-// A tokenizer from a SentencePiece model (tokenizer.model, spiece.model): BPE and Unigram.
-// Source: google/sentencepiece sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc, sentencepiece_processor.cc.
+// A tokenizer from a SentencePiece model (tokenizer.model, spiece.model): BPE, Unigram and characters.
+// Source: google/sentencepiece sentencepiece_model.proto, normalizer.cc, bpe_model.cc, unigram_model.cc, char_model.cc, sentencepiece_processor.cc.
 #include <algorithm>
 #include <cmath>
 
@@ -87,9 +87,10 @@ SentencePieceModel read_model(std::string_view bytes, const std::string& source)
   }
   MAGISTER_CHECK(!model.pieces.empty(), ExitCode::kData,
                  "{}: has no pieces (nothing can be encoded); fetch the file again", source);
-  MAGISTER_CHECK(model.model_type == 1 || model.model_type == 2, ExitCode::kData,
-                 "{}: its model type is {} (1, Unigram, and 2, BPE, are read here); use a supported tokenizer", source,
-                 model.model_type);
+  MAGISTER_CHECK(
+      model.model_type == 1 || model.model_type == 2 || model.model_type == 4, ExitCode::kData,
+      "{}: its model type is {} (1, Unigram, 2, BPE, and 4, characters, are read here); use a supported tokenizer",
+      source, model.model_type);
   MAGISTER_CHECK(
       !model.has_denormalizer, ExitCode::kData,
       "{}: has a denormalizer, which is not known here (texts would be decoded otherwise); use a supported tokenizer",
@@ -167,7 +168,8 @@ class SentencePieceDecoder final : public DecodeStep {
 
 void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& byte_ids, TokenId unknown,
                 Tokenizer::Model& model) {
-  const bool bpe = file.model_type == 2;
+  // Characters are BPE without anything to merge.
+  const bool characters = file.model_type == 4, bpe = file.model_type == 2 || characters;
   std::vector<std::pair<std::string, TokenId>> tokens, frozen;
   std::vector<float> scores;
   std::vector<UnigramToken> entries;
@@ -184,6 +186,12 @@ void make_words(const SentencePieceModel& file, const std::array<TokenId, 256>& 
     MAGISTER_CHECK(!bpe || piece.type != PieceType::kUnused, ExitCode::kData,
                    "{}: \"{}\" is an unused piece of a BPE model (which is not known here); use a supported tokenizer",
                    model.source, printable(piece.text));
+    MAGISTER_CHECK(
+        !characters || piece.type != PieceType::kNormal || utf8_sequence_length(piece.text) == piece.text.size(),
+        ExitCode::kData,
+        "{}: \"{}\" is a piece of a model of characters and is none (when it is taken is unknown); use a "
+        "supported tokenizer",
+        model.source, printable(piece.text));
     const bool user = piece.type == PieceType::kUserDefined;
     if (user) frozen.emplace_back(piece.text, id);
     if (piece.type != PieceType::kNormal && !user) continue;

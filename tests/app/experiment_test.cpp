@@ -212,7 +212,8 @@ TEST(Experiment, UnknownKeysAreAnsweredWithEveryKeyOfTheSection) {
   };
   const std::vector<Case> cases = {
       {"tasks.0.dataset.mesages=x", "did you mean messages?",
-       "known here: path, sources, stopping_strategy, seed, split, text, tokens, lengths, offsets, messages, tools, "
+       "known here: path, sources, stopping_strategy, seed, config, split, text, tokens, lengths, offsets, messages, "
+       "tools, "
        "special_tokens, key, limit"},
       {"tasks.1.dataset.token=x", "did you mean tokens?", "special_tokens"},
       {"tasks.1.dataset.special_token=x", "did you mean special_tokens?", "messages"},

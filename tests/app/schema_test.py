@@ -111,6 +111,7 @@ BAD = [
     ("tasks.4.dataset.sources", []), ("tasks.4.dataset.sources.0.weight", 0), ("tasks.4.dataset.sources.1.path", REMOVED), ("tasks.4.dataset.path", "x"),
     ("run.at_once", "all"), ("run.at_once", -1), ("tasks.9.needs", []),
     ("tasks.4.dataset.stopping_strategy", "never"), ("tasks.4.dataset.seed", -1),
+    ("tasks.1.dataset.config", []),
 ]
 
 

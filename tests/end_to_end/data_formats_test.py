@@ -17,6 +17,7 @@ import numpy
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
+import torch
 
 from tiny_world import PROGRAM, World
 
@@ -69,6 +70,21 @@ class DataFormats(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr
 
+    def as_distillation_trainers_read(self, table, rows):
+        """DistillKit's offline signal takes the columns token_ids and top_values of a batch as its sparse ids and values, beside TRL's input_ids: a
+        list of k for each id, none missing, of types that tensors have."""
+        schema = pyarrow.parquet.read_schema(table)
+        types = {"input_ids": pyarrow.list_(pyarrow.int32()), "token_ids": pyarrow.list_(pyarrow.list_(pyarrow.int32())), "top_values": pyarrow.list_(pyarrow.list_(pyarrow.float32()))}
+        for name, kind in types.items():
+            self.assertTrue(schema.field(name).type.equals(kind), f"{name} is {schema.field(name).type}")
+        rows = [row for row in rows if row["input_ids"]]  # of an empty text there is nothing to learn
+        batch = {name: torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in rows], batch_first=True, padding_value=-1000 if name == "top_values" else 0) for name in types}
+        longest = max(len(row["input_ids"]) for row in rows)
+        self.assertEqual([tuple(batch[name].shape) for name in types], [(len(rows), longest), (len(rows), longest, 8), (len(rows), longest, 8)])
+        mass = torch.zeros(len(rows), longest, 1 + int(batch["token_ids"].max())).scatter_add(-1, batch["token_ids"].long(), batch["top_values"].double().exp().float()).sum(-1)
+        self.assertTrue(((mass > 0) == (torch.arange(longest) < torch.tensor([[len(row["input_ids"])] for row in rows]))).all())
+        self.assertLess(float(mass.max()), 1.001)
+
     def test_exports(self):
         for dtype in ("f32", "f16"):
             self.world.forget("export")
@@ -89,6 +105,7 @@ class DataFormats(unittest.TestCase):
                 numpy.testing.assert_array_equal(numpy.array(row["top_values"], "f4").reshape(-1, 8), values[begin:end])
                 numpy.testing.assert_array_equal(numpy.array(row["logsumexp"], "f4"), lse[begin:end])
             self.assertIn("exists", self.export("parquet", table, 74))
+            self.as_distillation_trainers_read(table, rows)
 
             lines = self.folder / f"{dtype}.csv"
             self.export("csv", lines)

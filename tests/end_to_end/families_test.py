@@ -1,5 +1,5 @@
-"""Greedy texts of families that are not Llama's layers, written by the whole program through its cache: transformers' ids, on 1 and 2
-shards, and by the GPU's code run on the host. Every forward pass of all families: tests/model/families_test.py.
+"""Greedy texts of families that are not Llama's layers, written by the whole program through its cache: transformers' ids, on one shard and
+on 2 or 3, and by the GPU's code run on the host. Every forward pass of all families: tests/model/families_test.py.
 """
 import dataclasses
 import json
@@ -34,10 +34,11 @@ tasks:
 TOKENS = 20
 VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "cohere2", "mixtral", "qwen3_moe", "gpt_oss_mxfp4",
             "gpt_neox", "gpt2")
+OVER_THREE = ("gemma", "olmo2", "olmoe", "glm", "cohere")
 ON_CPUS_ALONE = ("gpt_oss_mxfp4", "gpt_neox", "gpt2")
 # A head that is the embeddings writes its last token again: they are large beside what random layers add.
 tiny_models.VARIANTS.update({name: dataclasses.replace(tiny_models.VARIANTS[name], changes={
-    **tiny_models.VARIANTS[name].changes, "tie_word_embeddings": False}) for name in VARIANTS})
+    **tiny_models.VARIANTS[name].changes, "tie_word_embeddings": False}) for name in (*VARIANTS, *OVER_THREE)})
 
 
 def greedy(model, prompt):
@@ -75,7 +76,7 @@ class Families(unittest.TestCase):
         return [tokens[a:b].tolist() for a, b in zip(offset, offset[1:])]
 
     def test_greedy_ids_are_those_of_transformers(self):
-        for variant in VARIANTS:
+        for variant in (*VARIANTS, *OVER_THREE):
             model = tiny_models.make(self.folder, variant)
             reference, tokenizer = tiny_models.load_reference(model), Tokenizer.from_file(str(model / "tokenizer.json"))
             wanted = [greedy(reference, tokenizer.encode(text).ids) for text in self.texts]
@@ -85,7 +86,9 @@ class Families(unittest.TestCase):
                 refused = self.start(f"{variant}_gpu", model, 1, **on_gpus)
                 self.assertEqual(refused.returncode, 78, refused.stderr[-2000:])
                 self.assertRegex(refused.stderr, "on a GPU .* is computed on CPUs alone")
-            runs["two"] = (2, {})
+            if variant in OVER_THREE:
+                runs.pop("one")
+            runs["more"] = (3 if variant in OVER_THREE else 2, {})
             for name, (shards, environment) in runs.items():
                 with self.subTest(variant=variant, run=name):
                     for ours, (theirs, gaps) in zip(self.ids(f"{variant}_{name}", model, shards, **environment), wanted, strict=True):

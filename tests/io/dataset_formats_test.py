@@ -14,6 +14,7 @@ import tempfile
 import unittest
 
 import h5py
+import hub_layouts
 import numpy
 import zstandard
 from dataset_oracle_test import PROBE, Spelling, records
@@ -228,7 +229,7 @@ class Folders(Formats):
         hub = str(self.folder / "hub")
         self.assertEqual(self.texts(hub), ["0", "1"])
         self.assertEqual(self.texts(hub, split="test"), ["2"])
-        self.assert_refused(hub, 65, "no file of the split dev", "README.md", split="dev")
+        self.assert_refused(hub, 65, "no file of the split dev", "test, train", split="dev")
         self.assert_refused(str(self.folder / "hub/data/training.jsonl"), 78, "no folder", split="test")
         (self.folder / "hub/data/train-00000-of-00002.jsonl").unlink()
         self.assert_refused(hub, 65, "a shard is missing")
@@ -243,8 +244,65 @@ class Folders(Formats):
         self.assert_refused(str(self.folder / "unread"), 65, "train-2.jsonl.xz", "would be left out")
         self.make(["copies/train.jsonl", "copies/train.jsonl.gz"])
         self.assert_refused(str(self.folder / "copies"), 65, "train.jsonl and train.jsonl.gz", "twice")
-        self.make(["other/x.jsonl"])
-        self.assert_refused(str(self.folder / "other"), 74, "is a folder", "*.jsonl")
+        self.make(["other/x.jsonl", "other/y.json", "empty/LICENSE.md"])
+        for other in ("other", "empty"):
+            self.assert_refused(str(self.folder / other), 74, "is a folder", "*.jsonl")
+
+    def test_of_the_hub(self):
+        """The files and the order of load_dataset, whose answers hub_layouts.py has asked for."""
+        for i, (name, (files, card, reads)) in enumerate(hub_layouts.LAYOUTS.items()):
+            folder = self.folder / str(i)
+            hub_layouts.make(folder, files, card)
+            for config, split, order in reads:
+                with self.subTest(name, config=config, split=split):
+                    self.assertEqual(self.texts(str(folder), config=config, split=split), hub_layouts.expected(order))
+        print(f"{len(hub_layouts.LAYOUTS)} folders of the hub, {sum(len(reads) for _, _, reads in hub_layouts.LAYOUTS.values())} reads as load_dataset has them")
+
+    def test_configurations_are_asked_for(self):
+        self.make(["two/en/train/0.jsonl", "two/de/train/0.jsonl", "two/train-0.jsonl", "two/en/test.csv", "two/en/test.jsonl"])
+        two = str(self.folder / "two")
+        self.assert_refused(two, 78, "several configurations (de, en: ", "dataset.config")
+        self.assert_refused(two, 78, "no configuration fr", "it has: de, en", config="fr")
+        for outside in ("..", "/tmp", "en/../../two/en"):
+            self.assert_refused(two, 78, "no configuration", config=outside)
+        self.assert_refused(two + "/train-0.jsonl", 78, "dataset.config is en", "no folder", config="en")
+        self.assert_refused(two, 65, "no file of the split test", "there are: train", config="en", split="test")
+        os.rename(f"{two}/en/train", f"{two}/raw")
+        self.assert_refused(two, 65, "test.csv and test.jsonl are of different kinds", config="en", split="test")
+        self.make(["places/train.jsonl", "places/data/train.jsonl"])
+        self.assert_refused(str(self.folder / "places"), 78, "several configurations (the folder itself, data: ")
+        # save_to_disk of two configurations: each is a folder of its own
+        self.write("saved/en/x.arrow", "no table")
+        self.write("saved/en/state.json", '{"_data_files":[{"filename":"x.arrow"}]}')
+        self.assert_refused(str(self.folder / "saved"), 65, "x.arrow", config="en")
+
+    def test_readme(self):
+        def says(configs, code, *parts, **settings):
+            hub_layouts.make(self.folder / "r", ["a/1", "b/1"], hub_layouts.CARD.format(configs))
+            self.assert_refused(str(self.folder / "r"), code, *parts, **settings)
+
+        two = "- config_name: one\n  data_files: a/*\n- config_name: two\n  data_files: b/*\n"
+        says(two, 78, "none of its configurations is the one that is read unless asked (its README.md has: one, two)")
+        says(two, 78, "is called three (its README.md has: one, two)", config="three")
+        says(two + "  default: true\n- config_name: default\n", 78, "several of its configurations")
+        says(two, 65, "no file for the split test of the configuration one", "the splits are: train", config="one", split="test")
+        for entry, part in (("sep: ';'", "configs.0.sep is ;"), ("features: [{name: x, dtype: int8}]", "configs.0.features.0.name"), ("data_dir: ../b", "configs.0.data_dir is ../b"),
+                            ("data_files: /etc/passwd", "configs.0.data_files is /etc/passwd"), ("data_files: hf://datasets/x/y.jsonl", "is hf://"),
+                            ("data_files: [a/*, '']", "configs.0.data_files.1 is "), ("data_files: [{split: train}]", "lacks its config_name, or a split or path"),
+                            ("data_files: [{path: a/*}]", "lacks its config_name, or a split or path"), ("data_files: [{split: train, path: a/*, sep: x}]", "data_files.0.sep"),
+                            ("data_files: [{split: train, path: {a: b}}]", "path.a"), ("data_files: &x a/*", "an anchor &x"), ("data_files: [", "README.md:"), ("data_files: c/*", "no file for the split train"), ("data_files: [a/*, a/1*]", "names a/1.jsonl twice")):
+            with self.subTest(entry):
+                says("- config_name: one\n  " + entry, 65, part)
+        says("  one", 65, "configs is one")
+        says("- one", 65, "configs.0 is one")
+        says("  99999999999999: {config_name: x}", 65, "configs.99999999999999.config_name is x")
+        says("- data_files: a/*", 65, "lacks its config_name")
+        self.write("r/README.md", b"---\n" + b"#" * (17 << 20))
+        self.assert_refused(str(self.folder / "r"), 65, "its head names the configurations")
+        # Links that go round.
+        (self.folder / "r/README.md").unlink()
+        (self.folder / "r/c").symlink_to(self.folder / "r")
+        self.assert_refused(str(self.folder / "r"), 65, "more than 16 levels")
 
     def test_cache_of_the_hub(self):
         home = self.folder / "cache/datasets--me--stories"

@@ -135,6 +135,7 @@ int records(const std::string& settings_text) {
   config.key_field = settings.value("key", "");
   config.messages_field = settings.value("messages", "");
   config.whole_record = settings.value("whole", !config.messages_field.empty());
+  config.config = settings.value("config", "");
   config.split = settings.value("split", "");
   config.max_line_bytes = settings.value("max_line_bytes", config.max_line_bytes);
   if (settings.contains("weights")) {

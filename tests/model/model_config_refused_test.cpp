@@ -402,7 +402,66 @@ TEST_F(Gguf, RopeScalingAndDivisors) {
   EXPECT_EQ(rope.frequency_divisors, (std::vector<float>{1, 4, 8}));
 }
 
+// LongRoPE's divisors stand in two tensors, in the sizes and with the attention factor that transformers' class has.
+TEST_F(Gguf, LongRope) {
+  const auto longrope = [](MemoryTensorFile& file, Metadata& m) {
+    for (const char* name : {"rope_factors_short.weight", "rope_factors_long.weight"}) {
+      file.add(name, {3});
+      file.values(name) = at::tensor({1.0f, 2.0f, 3.0f});
+    }
+    m["phi3.rope.scaling.original_context_length"] = std::uint64_t{32};
+    m["phi3.rope.scaling.attn_factor"] = std::sqrt(1.0 + std::log(4.0) / std::log(32.0));
+  };
+  const auto changed = [&](const std::function<void(MemoryTensorFile&, Metadata&)>& change,
+                           const std::vector<std::string>& words) {
+    refused(
+        [&](MemoryTensorFile& file, Metadata& m) {
+          longrope(file, m);
+          change(file, m);
+        },
+        words, "phi3");
+  };
+  // All is read before a tensor of this family's own is missed.
+  changed([](auto&, auto&) {}, {"blk.0.attn_qkv.weight is missing"});
+  changed([](auto&, auto& m) { m["phi3.rope.scaling.type"] = std::string("longrope"); },
+          {"attn_qkv.weight is missing"});
+  changed([](auto&, auto& m) { m.erase("phi3.rope.scaling.attn_factor"); }, {"attn_qkv.weight is missing"});
+  changed([](auto& f, auto&) { f.remove("rope_factors_long.weight"); }, {"rope_factors_long.weight", "not both there"});
+  changed([](auto&, auto& m) { m["phi3.rope.scaling.attn_factor"] = 1.3; }, {"attn_factor is 1.3", "from 32 to 128"});
+  changed([](auto&, auto& m) { m.erase("phi3.rope.scaling.original_context_length"); },
+          {"original_context_length is missing"});
+  changed([](auto&, auto& m) { m["phi3.rope.dimension_count"] = std::uint64_t{4}; },
+          {"rope_factors_short.weight is F32 [3]", "[2]"});
+  changed([](auto& f, auto&) { f.values("rope_factors_long.weight") = at::tensor({1.0f, 0.0f, 1.0f}); }, {"holds 0"});
+  changed([](auto&, auto& m) { m["phi3.rope.scale_linear"] = 2.0; }, {"rope_factors_long.weight beside another"});
+  refused([](auto&, auto& m) { m["phi3.rope.scaling.attn_factor"] = 1.2; }, {"not both there"}, "phi3");
+  refused([](auto&, auto& m) { m["phi3.rope.scaling.type"] = std::string("longrope"); }, {"not both there"}, "phi3");
+  refused([](auto&, auto& m) { m["llama.rope.scaling.type"] = std::string("longrope"); }, {"type is \"longrope\""});
+}
+
 TEST_F(Gguf, RefusedByNameAndValue) {
+  const auto neox = [](Metadata& m) {
+    m["gptneox.attention.layer_norm_epsilon"] = 1e-5;
+    m["gptneox.use_parallel_residual"] = true;
+  };
+  refused([&](auto&, auto& m) { neox(m); }, {"output_norm.bias is missing"}, "gptneox");
+  refused(
+      [&](auto&, auto& m) {
+        neox(m);
+        m.erase("gptneox.use_parallel_residual");
+      },
+      {"gptneox.use_parallel_residual is missing"}, "gptneox");
+  refused(
+      [&](auto&, auto& m) {
+        neox(m);
+        m["gptneox.block_count"] = std::uint64_t{44};
+        m["gptneox.embedding_length"] = std::uint64_t{6144};
+        m["gptneox.rope.dimension_count"] = std::uint64_t{384};
+      },
+      {"GPT-NeoX-20B", "tanh"}, "gptneox");
+  refused([](auto&, auto& m) { m["gpt2.attention.layer_norm_epsilon"] = 1e-5; }, {"output_norm.bias is missing"},
+          "gpt2");
+
   refused([](auto&, auto& m) { m["general.architecture"] = std::string("mamba"); },
           {"general.architecture", "mamba", "qwen2"});
   refused([](auto&, auto& m) { m["general.architecture"] = std::string(""); }, {"general.architecture"});

@@ -3,6 +3,8 @@
 Returns the weights as a reader must see them (rounded by the chosen types, in Hugging Face's order of rows), so that a
 reference model can be made of them. Q6_K, which the package only reads, is packed here and read back by the package.
 """
+import math
+
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
@@ -20,10 +22,12 @@ LAYER_NAMES = {
 OUTPUT_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
 GLM4_NORMS = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm"}
-ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}  # others are model_type
+ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss",
+                 "gpt_neox": "gptneox"}  # others are model_type
 TURNED = ("llama", "mixtral", "smollm3", "granite")   # whose rows of q and k the converter turns
 EXPERTS = {"gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"), "down_proj": ("ffn_down_exps",)}  # [experts, outputs, inputs] each
 OTHER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+BY_THE_PACKAGE = {"gpt2": gguf.MODEL_ARCH.GPT2, "gpt_neox": gguf.MODEL_ARCH.GPTNEOX}  # whose names gguf's own table gives
 
 
 def gpt_oss_parts(name, values):
@@ -43,6 +47,8 @@ def gpt_oss_joined(name, parts):
 
 def gguf_name(name, architecture, norms_on_output):
     stem, kind = name.rsplit(".", 1)
+    if architecture in BY_THE_PACKAGE:
+        return f"{gguf.get_tensor_name_map(BY_THE_PACKAGE[architecture], 100).get_name(stem)}.{kind}"
     if stem in OTHER_NAMES:
         return f"{OTHER_NAMES[stem]}.{kind}"
     _, _, layer, rest = stem.split(".", 3)
@@ -63,6 +69,24 @@ def to_halves(rows, heads):
     """The inverse of to_pairs."""
     shape = rows.shape
     return np.ascontiguousarray(rows.reshape(heads, shape[0] // heads // 2, 2, -1).swapaxes(1, 2)).reshape(shape)
+
+
+def as_converted(name, values, config):
+    """As llama.cpp's converters store them: GPT-2's products as [out, in]; rows of q, of k and of v of all heads behind each other. Its own inverse
+    for the first; `as_saved` of the second."""
+    if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+        return np.ascontiguousarray(values.T)
+    if ".query_key_value." in name:
+        heads = config.num_attention_heads
+        return np.ascontiguousarray(values.reshape(heads, 3, values.shape[0] // heads // 3, -1).swapaxes(0, 1)).reshape(values.shape)
+    return values
+
+
+def as_saved(name, values, config):
+    if ".query_key_value." in name:
+        heads = config.num_attention_heads
+        return np.ascontiguousarray(values.reshape(3, heads, values.shape[0] // heads // 3, -1).swapaxes(0, 1)).reshape(values.shape)
+    return as_converted(name, values, config)
 
 
 def pack_q6_k(values):
@@ -94,9 +118,15 @@ def write_header(writer, config, tokenizer):
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_feed_forward_length(4 * config.hidden_size if config.model_type == "gpt2" else config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    write_tokenizer(writer, tokenizer)
+    if config.model_type == "gpt2":
+        return writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    if config.model_type == "gpt_neox":
+        writer.add_parallel_residual(config.use_parallel_residual)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if head_dim * config.num_attention_heads != config.hidden_size:
         writer.add_key_length(head_dim)
@@ -136,6 +166,16 @@ def write_header(writer, config, tokenizer):
             writer.add_rope_scaling_attn_factors(rope["attention_factor"])
         writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if rope["rope_type"] == "longrope":  # no rope.scaling.type
+        scale = config.max_position_embeddings / config.original_max_position_embeddings
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(config.original_max_position_embeddings)))
+        writer.add_tensor("rope_factors_long.weight", np.array(rope["long_factor"], np.float32))
+        writer.add_tensor("rope_factors_short.weight", np.array(rope["short_factor"], np.float32))
+        writer.add_sliding_window(config.sliding_window or 0)
+
+
+def write_tokenizer(writer, tokenizer):
     tokens, merges, kinds = tiny_tokenizer.gguf_lists(tokenizer)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -160,7 +200,7 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
     config = model.config
     writer = gguf.GGUFWriter(str(path), ARCHITECTURES.get(architecture, architecture))
     write_header(writer, config, tokenizer)
-    if config.rope_parameters.get("rope_type") == "llama3":
+    if (getattr(config, "rope_parameters", None) or {}).get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_divisors(model))
     norms_on_output = any("post_feedforward_layernorm" in name for name, _ in model.named_parameters())
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
@@ -195,13 +235,14 @@ def write_gguf(path, architecture, model, tokenizer, kinds):
             values = values + np.float32(1)
         if turned:
             values = to_pairs(values, heads[name.split(".")[-2]])
+        values = as_converted(name, values, config)
         kind = Type.F32
         if values.ndim == 2 and not name.endswith(("mlp.gate.weight", "mlp.router.weight")):  # routers stay F32
             kind = kinds[matrices % len(kinds)]
             matrices += 1
         packed, read = encode(values, kind)
         writer.add_tensor(gguf_name(name + (".weight" if name.endswith("sinks") else ""), architecture, norms_on_output), packed, raw_dtype=kind)
-        seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read - np.float32(1) if plus_one else read
+        seen[name] = to_halves(read, heads[name.split(".")[-2]]) if turned else read - np.float32(1) if plus_one else as_saved(name, read, config)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -179,6 +179,12 @@ VARIANTS = {
     "gguf_gpt_oss": Variant("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0, "rope_parameters": {**GPT_OSS["rope_parameters"], "truncate": True}},
                             gguf=(Type.MXFP4, Type.Q8_0)),
     "gguf_olmoe": Variant("olmoe", {**EXPERTS, "num_experts_per_tok": 2}, gguf=(Type.Q8_0,)),
+    "gguf_phi3_longrope": Variant("phi3", LONGROPE, gguf=(Type.Q8_0,)),
+    "gguf_gpt2": Variant("gpt2", {"max_position_embeddings": 160, "tie_word_embeddings": True}, gguf=(Type.Q8_0, Type.F16)),
+    "gguf_gpt2_head": Variant("gpt2", {"max_position_embeddings": 130, "tie_word_embeddings": False}, gguf=(Type.F16,)),
+    "gguf_gpt_neox": Variant("gpt_neox", {"num_key_value_heads": None}, gguf=(Type.Q8_0,)),
+    "gguf_gpt_neox_in_turn": Variant("gpt_neox", {"num_key_value_heads": None, "use_parallel_residual": False, "attention_bias": False,
+                                                  "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}, gguf=(Type.F16,)),
     "gguf_granite": Variant("granite", {**GRANITE, "tie_word_embeddings": True}, gguf=(Type.Q8_0,)),
 }
 

@@ -131,7 +131,11 @@ class CheckpointTokenizers(unittest.TestCase):
         body = b"".join(piece(*one) for one in good)
         trainer = field(2, field(3, 2))
         self.same("tokenizer.model", body + trainer, ["ab"], [[1, 0, 4]])
+        characters = field(2, field(3, 4))  # every character by itself, longer pieces that users defined whole, unknown ones together
+        letters = b"".join(piece(*one) for one in good[:4]) + piece("▁", -4.0, 1) + piece("ab", 0.0, 4)
+        self.same("tokenizer.model", letters + characters, ["ba ab", "xxa"], [[4, 3, 2, 4, 5], [4, 0, 2]], "plain")
         cases = {
+            '"ab" is a piece of a model of characters': body + characters,
             "no pieces": trainer, "no unknown piece": b"".join(piece(*one) for one in good[1:]) + trainer, "twice": body + piece("a", 0.0, 1) + trainer,
             "type 7": body + piece("c", 0.0, 7) + trainer, "empty or not UTF-8": body + piece(b"\xff", 0.0, 1) + trainer, "is no number": body + piece("c", float("nan"), 1) + trainer,
             "model type is 3": body + field(2, field(3, 3)), "no byte piece": body + field(2, field(3, 2) + field(35, 1)), "unused piece": body + piece("c", 0.0, 5) + trainer,

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Chat templates against Jinja in the environment of transformers' apply_chat_template, byte for byte: real templates (of the
 wheel that scripts/setup.sh fetches) times conversations, and a table of small ones. Where Jinja throws, magister throws, with
-the same words where the template itself refuses. Then what Jinja has no bounds for, refusals by name, and cut-off templates."""
+the same words where the template itself refuses. Then what Jinja has no bounds for, refusals by name, and cut-off templates.
+
+usage: chat_templates_test.py [FOLDER]      with the *.jinja of a folder alone, such as llama.cpp's models/templates (not part of CI; the result is in
+tests/README.md)"""
 import datetime, glob, json, os, random, subprocess, sys, zipfile
 from transformers.utils import chat_template_utils
 from jinja2.exceptions import TemplateError
@@ -70,6 +73,10 @@ def same(name, want, got):
 
 
 def real_templates():
+    if sys.argv[1:]:
+        for path in sorted(glob.glob(os.path.join(sys.argv[1], "*.jinja"))):
+            with open(path, encoding="utf-8") as file: yield os.path.basename(path), file.read()
+        return
     path = os.environ.get("MAGISTER_TEMPLATES_WHEEL") or os.path.join(os.environ["MAGISTER_SOURCE_DIR"], ".deps", "templates", "axolotl-0.19.0-py3-none-any.whl")
     with zipfile.ZipFile(path) as wheel:
         for name in sorted(wheel.namelist()):

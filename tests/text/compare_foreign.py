@@ -2,7 +2,7 @@
 """The long comparison with `sentencepiece`, `tiktoken` and llama.cpp on the vocabularies that `mistral_common` and llama.cpp carry. Not
 part of CI: it needs these packages (a venv of its own), and a program that prints llama.cpp's ids.
 
-usage: compare_foreign.py [--lines N] [--corpus FOLDER ...] [--wide N] [--oracle PROGRAM --vocabularies FOLDER [--only-llama-cpp]]
+usage: compare_foreign.py [--lines N] [--corpus FOLDER ...] [--wide N] [--oracle PROGRAM --vocabularies FOLDER [--only-llama-cpp]] [--only-tiktoken]
 PROGRAM FILE.gguf 0 TEXTS: llama_vocab::tokenize for texts with "\\n__ggml_vocab_test__\\n" between, a line of ids each, without special
 tokens. MAGISTER_BUILD_DIR is needed; the table is in tests/README.md.
 """
@@ -62,7 +62,7 @@ def sentencepiece_models(lines):
         # Models of each kind, trained here.
         text = pathlib.Path(work) / "text"
         text.write_text("\n".join(line.replace("\n", " ").replace("\x00", "") for line in corpus.made(2000, 11)), encoding="utf-8")
-        for name, options in (("unigram", {}), ("unigram bytes", {"byte_fallback": True}), ("bpe", {"model_type": "bpe"}), ("unigram user-defined", {"user_defined_symbols": ["ing ", "世界", "the"]}),
+        for name, options in (("unigram", {}), ("unigram bytes", {"byte_fallback": True}), ("bpe", {"model_type": "bpe"}), ("char", {"model_type": "char"}), ("char bytes, user-defined", {"model_type": "char", "byte_fallback": True, "user_defined_symbols": ["ing", "世界"]}), ("unigram user-defined", {"user_defined_symbols": ["ing ", "世界", "the"]}),
                               ("bpe user-defined, spaces kept", {"model_type": "bpe", "user_defined_symbols": ["ing", "世界"], "remove_extra_whitespaces": False, "byte_fallback": True}),
                               ("unigram identity", {"normalization_rule_name": "identity", "add_dummy_prefix": False}), ("unigram suffix", {"treat_whitespace_as_suffix": True})):
             prefix = pathlib.Path(work) / "trained"
@@ -80,6 +80,34 @@ def tekken_files(lines):
         model = Tekkenizer.from_file(path)
         want = [model.encode(line, bos=False, eos=False) for line in lines]
         failures += report(f"tiktoken {path.name}", lines, want, path, model.decode)
+    return failures
+
+
+def tiktoken_lists(lines):
+    """Lists of ranks as original checkpoints have them, of llama.cpp's vocabularies: Llama 3's tokens, whose first 100256 are cl100k's, Qwen's, and
+    for o200k as many as there are of all."""
+    import tiktoken
+    import tiktoken_ext.openai_public as openai
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "run"))
+    os.environ.setdefault("MAGISTER_SOURCE_DIR", str(pathlib.Path(__file__).resolve().parents[2]))
+    from checkpoint_tokenizers_test import BYTE_OF, LLAMA_3, fields, token_bytes, tiktoken as written
+    plain = lambda name: [bytes(BYTE_OF[c] for c in text) for text in fields(name)("tokens") if all(c in BYTE_OF for c in text)]
+    llama, qwen = token_bytes("llama-bpe", 128000), token_bytes("qwen2", 151643)
+    ranks = lambda tokens: {token: rank for rank, token in enumerate(tokens)}
+    many = list(dict.fromkeys([*llama, *qwen, *plain("command-r"), *plain("qwen35")]))[:199998]
+    given = {"cl100k": llama[:100256], "o200k": many}
+    openai.load_tiktoken_bpe = lambda url, **_: ranks(given["cl100k" if "cl100k" in url else "o200k"])
+    own = {"cl100k": openai.cl100k_base(), "o200k": openai.o200k_base()}
+    cases = [("Llama 3", llama, LLAMA_3, lines), ("Qwen", qwen, LLAMA_3.replace("{1,3}", ""), [NFC.normalize_str(line) for line in lines]),
+             *((name, given[name], own[name]["pat_str"], lines) for name in given)]
+    failures = 0
+    with tempfile.TemporaryDirectory() as work:
+        for name, tokens, pattern, texts in cases:
+            model = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks(tokens), special_tokens=own[name]["special_tokens"] if name in own else {})
+            path = pathlib.Path(work) / "made.tiktoken"
+            path.write_bytes(written(tokens))
+            want = [model.encode_ordinary(text) for text in texts]
+            failures += report(f"tiktoken {name}", lines, want, path, model.decode)
     return failures
 
 
@@ -129,11 +157,13 @@ def main():
     parser.add_argument("--oracle", default="")
     parser.add_argument("--vocabularies", default="")
     parser.add_argument("--only-llama-cpp", action="store_true")
+    parser.add_argument("--only-tiktoken", action="store_true")
     arguments = parser.parse_args()
     lines = corpus.wide(arguments.wide) if arguments.wide else [*corpus.made(arguments.lines, 11), *corpus.HARD, *corpus.runs(2000), *corpus.real(arguments.corpus, arguments.limit)]
     print("| with | lines | ids differ | texts differ |\n|---|---|---|---|")
+    if arguments.only_tiktoken: sys.exit(1 if tiktoken_lists(lines) else 0)
     failures = vocabularies(arguments.vocabularies, arguments.oracle, lines) if arguments.oracle else 0
-    if not arguments.only_llama_cpp: failures += tekken_files(lines) + sentencepiece_models(lines)
+    if not arguments.only_llama_cpp: failures += tiktoken_lists(lines) + tekken_files(lines) + sentencepiece_models(lines)
     sys.exit(1 if failures else 0)
 
 

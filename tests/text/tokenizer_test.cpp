@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "magister/core/error.h"
 #include "magister/text/streaming_decoder.h"
+#include "text/merge_table.h"
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
 #include "text/unigram.h"
@@ -270,6 +272,42 @@ TEST(SentencePiece, AUserDefinedPieceIsTakenForItself) {
 }
 
 // Found by tests/fuzz/tokenizer_json.cpp: two spaces are stripped at a text's begin, not at the begin of what comes later.
+// Words of any length, merged as the definition says it: always the pair of the lowest rank, of these the leftmost. Few symbols and
+// ranks that pairs share, so that neighbours compete.
+TEST(MergeTable, IsTheDefinition) {
+  std::mt19937 random(7);
+  for (const std::size_t length : {5, 24, 25, 300, 8192, 8193, 9000}) {
+    MergeTable table;
+    std::map<std::pair<TokenId, TokenId>, MergeTable::Merge> merges;
+    table.reserve(200);
+    for (TokenId made = 3; made < 60; ++made) {
+      const auto below = [&] { return static_cast<TokenId>(random() % static_cast<unsigned>(std::min(made, 12))); };
+      const std::pair<TokenId, TokenId> pair = {below(), below()};
+      // A symbol has its rank whatever it is made of, as a token of SentencePiece has.
+      const MergeTable::Merge merge{static_cast<std::uint32_t>(made % 12 * 5 % 7), made % 12};
+      if (merges.emplace(pair, merge).second) table.add(pair.first, pair.second, merge);
+    }
+    std::vector<TokenId> symbols(length), expected;
+    for (TokenId& symbol : symbols) symbol = static_cast<TokenId>(random() % 3);
+    expected = symbols;
+    for (;;) {
+      const MergeTable::Merge* best = nullptr;
+      std::size_t place = 0;
+      for (std::size_t i = 0; i + 1 < expected.size(); ++i) {
+        const auto found = merges.find({expected[i], expected[i + 1]});
+        if (found == merges.end() || (best != nullptr && found->second.rank >= best->rank)) continue;
+        best = &found->second;
+        place = i;
+      }
+      if (best == nullptr) break;
+      expected[place] = best->id;
+      expected.erase(expected.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+    }
+    table.apply(symbols);
+    EXPECT_EQ(symbols, expected) << length << " symbols";
+  }
+}
+
 TEST(StreamingDecoder, PartsAreTheWholeWhereTwoSpacesAreStripped) {
   const Tokenizer tokenizer = Tokenizer::from_json(
       R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,)"

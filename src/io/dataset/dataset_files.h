@@ -72,9 +72,11 @@ struct ScanShares {
 ScanShares share_scan(const std::vector<std::uint64_t>& file_bytes, int world_size,
                       const std::vector<bool>& counted = {});
 
-// The files of a folder that stands in dataset.path: what `datasets` has saved, or a split as the Hugging Face hub has it; else
-// the folder itself, which no reader takes. Throws Error(kData) for folders that lack files. Local.
-std::vector<std::string> files_of_folder(const std::string& folder, const std::string& split);
+// The files of a folder that stands in dataset.path: what `datasets` has saved, or a split of a configuration as the Hugging Face
+// hub has it (hub_layout.h); else the folder itself, which no reader takes. config and split may be empty. Throws Error(kData) for
+// folders that lack files, Error(kConfig) where a configuration must be named or is not there. Local.
+std::vector<std::string> files_of_folder(const std::string& folder, const std::string& config,
+                                         const std::string& split);
 // Whether a file of this name is read as part of a folder: results are named one by one.
 bool is_data_file(const std::string& name);
 // "jsonl", "csv.gz", ...

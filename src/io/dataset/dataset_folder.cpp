@@ -1,13 +1,14 @@
 // Folders as Python's `datasets` saves them (save_to_disk: state.json names the files) and as the Hugging Face hub has them
-// (data/train-00000-of-00002.parquet), and the hub's cache on this machine. Nothing is ever downloaded.
+// (hub_layout.h), and the hub's cache on this machine. Nothing is ever downloaded.
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/dataset/dataset_files.h"
+#include "io/dataset/hub_layout.h"
 #include "magister/core/error.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/io/whole_file.h"
@@ -68,16 +69,6 @@ std::vector<std::string> saved_files(const fs::path& folder, const std::string& 
   return paths;
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    names.push_back(at->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // "train-00000-of-00002.parquet" -> 0 and 2, with any number of digits.
 bool read_shard(const std::string& name, std::uint32_t& index, std::uint32_t& count) {
   const std::size_t of = name.find("-of-");
@@ -94,7 +85,7 @@ bool read_shard(const std::string& name, std::uint32_t& index, std::uint32_t& co
 void check_shards(const fs::path& folder, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     std::uint32_t index = 0, count = 0;
-    if (!read_shard(names[i], index, count)) continue;
+    if (!read_shard(fs::path(names[i]).filename().string(), index, count)) continue;
     MAGISTER_CHECK(
         count == names.size() && index == i, ExitCode::kData,
         "{}: {} stands at place {} of {} files (a shard is missing, or there are two sets of them); download the "
@@ -103,10 +94,13 @@ void check_shards(const fs::path& folder, const std::vector<std::string>& names)
   }
 }
 
-// What stands beside data: descriptions, checksums and locks.
-bool is_about_data(const std::string& name) {
+// What stands beside data: descriptions, checksums and locks, and what `datasets` and the hub keep there.
+bool is_about_data(const std::string& file) {
   constexpr std::string_view kEnds[] = {".md", ".lock", ".md5", ".sha256", ".crc", ".yaml", ".yml", ".py"};
-  return std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
+  constexpr std::string_view kNames[] = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "config.json"};
+  const std::string name = fs::path(file).filename().string();
+  return std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); }) ||
+         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 // The same records, plain and compressed, would be read twice.
@@ -125,26 +119,116 @@ void check_copies(const fs::path& folder, const std::vector<std::string>& names)
   }
 }
 
-// Files of a split: "train.jsonl", "train-00000-of-00002.parquet", "train_part1.csv.gz".
-std::vector<std::string> split_files(const fs::path& folder, const std::string& split) {
-  std::vector<std::string> found, others;
-  std::error_code error;
-  for (const std::string& name : names_in(folder)) {
-    const bool fits = name.starts_with(split) && name.size() > split.size() &&
-                      std::string_view("-_.").find(name[split.size()]) != std::string_view::npos;
-    if (!fits || fs::is_directory(folder / name, error)) continue;
-    (is_data_file(name) ? found : others).push_back(name);
+std::string ending_of(const std::string& file) {
+  std::string name = fs::path(file).filename().string();
+  for (const std::string_view end : {".gz", ".zst"}) {
+    if (name.ends_with(end)) name.erase(name.size() - end.size());
   }
-  std::erase_if(others, is_about_data);
+  return fs::path(name).extension().string();
+}
+
+// The files of a split, in order, are all there, all read, and of one kind.
+std::vector<std::string> whole_split(const fs::path& folder, std::vector<std::string> files, const std::string& split) {
+  std::erase_if(files, is_about_data);
+  const auto unread = std::find_if_not(files.begin(), files.end(), is_data_file);
   MAGISTER_CHECK(
-      found.empty() || others.empty(), ExitCode::kData,
+      unread == files.end(), ExitCode::kData,
       "{}: {} belongs to the split {} by its name and is no file that is read (its records would be left out); "
       "convert it, move it away, or name the files",
-      printable(folder.string()), others.empty() ? "" : printable(others.front(), 120), printable(split, 80));
-  check_shards(folder, found);
-  check_copies(folder, found);
-  for (std::string& name : found) name = (folder / name).string();
-  return found;
+      printable(folder.string()), unread == files.end() ? "" : printable(*unread, 120), printable(split, 80));
+  const auto other = std::find_if(files.begin(), files.end(),
+                                  [&](const auto& file) { return ending_of(file) != ending_of(files[0]); });
+  MAGISTER_CHECK(
+      other == files.end(), ExitCode::kData,
+      "{}: {} and {} are of different kinds (`datasets` would read one of them alone); move one away, or name "
+      "the files",
+      printable(folder.string()), files.empty() ? "" : printable(files[0], 120),
+      other == files.end() ? "" : printable(*other, 120));
+  check_shards(folder, files);
+  check_copies(folder, files);
+  for (std::string& file : files) file = (folder / file).string();
+  return files;
+}
+
+std::string joined_names(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + printable(name, 60);
+  return printable(all, 400);
+}
+
+// Without README.md's word: by the names of folders and files, or all files of a folder that holds nothing else.
+std::vector<std::string> unlisted_files(const fs::path& folder, const std::string& split) {
+  const std::vector<std::string> all = files_below(folder.string());
+  const std::string wanted = split.empty() ? "train" : split;
+  NamedFiles found = files_by_name(all, wanted);
+  std::erase_if(found.files, is_about_data);
+  if (found.files.empty() && found.splits.empty() && wanted == "train") {
+    std::vector<std::string> data = all;
+    std::erase_if(data, [](const auto& file) { return is_about_data(file) || fs::path(file).extension().empty(); });
+    const bool alike = !data.empty() && std::all_of(data.begin(), data.end(), [&](const std::string& file) {
+      return is_data_file(file) && ending_of(file) == ending_of(data[0]) &&
+             fs::path(file).parent_path() == fs::path(data[0]).parent_path();
+    });
+    if (alike) return whole_split(folder, data, wanted);
+    if (split.empty()) return {folder.string()};
+  }
+  const std::vector<std::string> names = found.splits.empty() ? all : found.splits;
+  MAGISTER_CHECK(
+      !found.files.empty(), ExitCode::kData,
+      "{}: holds no file of the split {} (the name of the file or of a folder above it would say so; there are: "
+      "{}); name one of its splits with dataset.split, or the files with dataset.path",
+      printable(folder.string()), printable(wanted, 80), joined_names(names));
+  for (std::string& place : found.places) place = place.empty() ? "the folder itself" : place;
+  MAGISTER_CHECK(found.places.size() == 1, ExitCode::kConfig,
+                 "{}: holds several configurations ({}: each has files of the split {}); name one with dataset.config",
+                 printable(folder.string()), joined_names(found.places), printable(wanted, 80));
+  return whole_split(folder, found.files, wanted);
+}
+
+// The configuration that is asked for, or the one that is meant unless asked.
+const HubConfig& chosen_config(const fs::path& folder, const std::vector<HubConfig>& configs, const std::string& name) {
+  std::vector<std::string> names;
+  std::vector<const HubConfig*> chosen;
+  for (const HubConfig& config : configs) {
+    names.push_back(config.name);
+    const bool is_meant = configs.size() == 1 || config.name == "default" || config.is_default;
+    if (name.empty() ? is_meant : config.name == name) chosen.push_back(&config);
+  }
+  MAGISTER_CHECK(chosen.size() == 1, ExitCode::kConfig,
+                 "{}: {} of its configurations {} (its README.md has: {}); name one with dataset.config",
+                 printable(folder.string()), chosen.empty() ? "none" : "several",
+                 name.empty() ? "is the one that is read unless asked" : "is called " + printable(name, 80),
+                 joined_names(names));
+  return *chosen[0];
+}
+
+std::vector<std::string> listed_files(const fs::path& folder, const HubConfig& config, const std::string& split) {
+  const fs::path place = config.folder.empty() ? folder : folder / config.folder;
+  if (config.splits.empty()) return unlisted_files(place, split);
+  const std::string wanted = split.empty() ? "train" : split;
+  std::vector<std::string> names, files;
+  const std::vector<std::string> all = files_below(place.string());
+  for (const HubConfig::Files& one : config.splits) {
+    names.push_back(one.split);
+    if (one.split != wanted) continue;
+    for (const std::string& pattern : one.patterns) {
+      std::copy_if(all.begin(), all.end(), std::back_inserter(files),
+                   [&](const std::string& file) { return pattern_means(pattern, file); });
+    }
+  }
+  MAGISTER_CHECK(!files.empty(), ExitCode::kData,
+                 "{}: its README.md names no file for the split {} of the configuration {}, or none that is there (the "
+                 "splits are: {}); name one with dataset.split, or download the data set again",
+                 printable(place.string()), printable(wanted, 80), printable(config.name, 80), joined_names(names));
+  std::vector<std::string> sorted = files;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  MAGISTER_CHECK(twice == sorted.end(), ExitCode::kData,
+                 "{}: its README.md names {} twice in the split {} of the configuration {} (its records would be read "
+                 "twice); name the files with dataset.path",
+                 printable(place.string()), twice == sorted.end() ? "" : printable(*twice, 120), printable(wanted, 80),
+                 printable(config.name, 80));
+  return whole_split(place, std::move(files), wanted);
 }
 
 // The cache's own path means itself, whatever stands behind it is a pattern.
@@ -160,12 +244,13 @@ std::string joined(const std::string& folder, const std::string& rest) {
 
 }  // namespace
 
-std::vector<std::string> files_of_folder(const std::string& folder, const std::string& split) {
+std::vector<std::string> files_of_folder(const std::string& folder, const std::string& config,
+                                         const std::string& split) {
   const fs::path place(folder);
   std::error_code error;
-  if (fs::is_regular_file(place / "state.json", error)) return saved_files(place, split);
-  const std::string wanted = split.empty() ? "train" : split;
-  if (fs::is_regular_file(place / "dataset_dict.json", error)) {
+  if (config.empty() && fs::is_regular_file(place / "state.json", error)) return saved_files(place, split);
+  if (config.empty() && fs::is_regular_file(place / "dataset_dict.json", error)) {
+    const std::string wanted = split.empty() ? "train" : split;
     const json dict = read_state(place / "dataset_dict.json");
     const auto splits = dict.find("splits");
     MAGISTER_CHECK(is_file_name(wanted) && splits != dict.end() && splits->is_array() &&
@@ -174,16 +259,21 @@ std::vector<std::string> files_of_folder(const std::string& folder, const std::s
                    printable(folder), printable(wanted, 80), splits == dict.end() ? "none" : printable(splits->dump()));
     return saved_files(place / wanted, "");
   }
-  for (const fs::path& at : {place / "data", place}) {
-    if (std::vector<std::string> files = split_files(at, wanted); !files.empty()) return files;
+  std::vector<HubConfig> configs;
+  if (fs::exists(place / "README.md", error)) configs = configs_of_readme((place / "README.md").string());
+  if (!configs.empty()) return listed_files(place, chosen_config(place, configs, config), split);
+  if (config.empty()) return unlisted_files(place, split);
+  const bool stays = config.front() != '/' && ("/" + config + "/").find("/../") == std::string::npos &&
+                     config.find('\0') == std::string::npos;
+  std::vector<std::string> folders;
+  for (fs::directory_iterator at(place, error), end; !error && at != end; at.increment(error)) {
+    if (at->is_directory(error)) folders.push_back(at->path().filename().string());
   }
-  if (split.empty()) return {folder};
-  std::string names;
-  for (const std::string& name : names_in(place)) names += (names.empty() ? "" : ", ") + printable(name, 60);
-  fail(ExitCode::kData,
-       "{}: holds no file of the split {} (its name would begin with it, here or in data/; there are: {}); "
-       "name the files, or the folder that holds them",
-       printable(folder), printable(wanted, 80), printable(names, 400));
+  std::sort(folders.begin(), folders.end());
+  MAGISTER_CHECK(stays && fs::is_directory(place / config, error), ExitCode::kConfig,
+                 "{}: has no configuration {} (a folder of it of this name; it has: {}); name one with dataset.config",
+                 printable(folder), printable(config, 80), joined_names(folders));
+  return files_of_folder((place / config).string(), "", split);
 }
 
 std::string find_dataset(const std::string& path) {

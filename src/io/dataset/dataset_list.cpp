@@ -19,13 +19,17 @@
 namespace magister {
 namespace {
 
-std::vector<std::string> expand(const std::string& given, const std::string& split) {
+std::vector<std::string> expand(const std::string& given, const DatasetConfig& config) {
   const std::string pattern = find_dataset(given);
   struct stat status{};
-  if (::stat(pattern.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return files_of_folder(pattern, split);
-  MAGISTER_CHECK(split.empty(), ExitCode::kConfig,
-                 "dataset.split is {}, but {} is no folder (a file has no splits); remove it", printable(split, 80),
-                 printable(given));
+  if (::stat(pattern.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
+    return files_of_folder(pattern, config.config, config.split);
+  MAGISTER_CHECK(config.split.empty(), ExitCode::kConfig,
+                 "dataset.split is {}, but {} is no folder (a file has no splits); remove it",
+                 printable(config.split, 80), printable(given));
+  MAGISTER_CHECK(config.config.empty(), ExitCode::kConfig,
+                 "dataset.config is {}, but {} is no folder (a file has no configurations); remove it",
+                 printable(config.config, 80), printable(given));
   if (::lstat(pattern.c_str(), &status) == 0 || pattern.find_first_of("*?[") == std::string::npos) return {pattern};
   glob_t found{};
   const int outcome = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
@@ -167,7 +171,7 @@ std::vector<DataFile> list_data_files(const Communicator& world, const DatasetCo
       const std::string& pattern = config.paths[i];
       MAGISTER_CHECK(!pattern.empty() && pattern.find('\0') == std::string::npos, ExitCode::kConfig,
                      "dataset.path holds an empty path or a NUL character (no file has such a name); remove it");
-      for (const std::string& path : expand(pattern, config.split)) {
+      for (const std::string& path : expand(pattern, config)) {
         files.push_back(examine(path, config));
         files.back().source = source_of(config, i);
       }

@@ -179,23 +179,31 @@ void GgufConfig::refuse_unsupported(std::span<const char* const> computes) {
   }
 }
 
-std::vector<float> GgufConfig::frequency_divisors(std::int64_t head_dim) const {
-  constexpr const char* kName = "rope_freqs.weight";
-  const TensorInfo* info = file_.find(kName);
+bool GgufConfig::boolean(const std::string& key) const {
+  const std::string full_key = architecture_ + "." + key;
+  const MetadataValue* value = find(full_key);
+  const auto* flag = value == nullptr ? nullptr : std::get_if<bool>(value);
+  MAGISTER_CHECK(flag != nullptr, ExitCode::kData, "{}: {} is {} (true or false is needed); fetch the file again",
+                 printable(path_), full_key, value == nullptr ? "missing" : shown(*value));
+  return *flag;
+}
+
+std::vector<float> GgufConfig::divisors(const std::string& name, std::int64_t size) const {
+  const TensorInfo* info = file_.find(name);
   if (info == nullptr) return {};
-  const std::vector<std::int64_t> shape = {head_dim / 2};
+  const std::vector<std::int64_t> shape = {size};
   MAGISTER_CHECK(info->shape == shape && info->type == StorageType::kF32, ExitCode::kData,
-                 "{}: tensor {} is {} [{}] (the head size {} asks for F32 [{}]); fetch the file again",
-                 printable(path_), kName, to_string(info->type), fmt::join(info->shape, ", "), head_dim, head_dim / 2);
-  std::vector<float> divisors(static_cast<std::size_t>(head_dim / 2));
-  file_.read(kName, 0, 1, 0, head_dim / 2, at::from_blob(divisors.data(), {1, head_dim / 2}, at::kFloat));
-  for (const float divisor : divisors) {
-    MAGISTER_CHECK(divisor >= 1e-6f && divisor <= 1e6f, ExitCode::kData,
+                 "{}: tensor {} is {} [{}] ({} turned dimensions of a head ask for F32 [{}]); fetch the file again",
+                 printable(path_), name, to_string(info->type), fmt::join(info->shape, ", "), 2 * size, size);
+  std::vector<float> values(static_cast<std::size_t>(size));
+  file_.read(name, 0, 1, 0, size, at::from_blob(values.data(), {1, size}, at::kFloat));
+  for (const float value : values) {
+    MAGISTER_CHECK(value >= 1e-6f && value <= 1e6f, ExitCode::kData,
                    "{}: tensor {} holds {} (divisors of rotary frequencies lie between 1e-6 and 1e6); fetch the file "
                    "again",
-                   printable(path_), kName, divisor);
+                   printable(path_), name, value);
   }
-  return divisors;
+  return values;
 }
 
 std::int64_t GgufConfig::rotary_dim(std::int64_t head_dim) const {
@@ -251,7 +259,8 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   if (const MetadataValue* value = find(architecture_ + ".rope.scaling.type")) {
     const auto* text = std::get_if<std::string>(value);
     const bool yarn = text != nullptr && *text == "yarn" && is_named(computes_, "rope.scaling.yarn");
-    MAGISTER_CHECK(yarn || (text != nullptr && (*text == "none" || *text == "linear")), ExitCode::kData,
+    const bool longrope = text != nullptr && *text == "longrope" && is_named(computes_, "longrope");
+    MAGISTER_CHECK(yarn || longrope || (text != nullptr && (*text == "none" || *text == "linear")), ExitCode::kData,
                    "{}: {}.rope.scaling.type is {} (known: none, linear; results would be wrong); use another model",
                    printable(path_), architecture_, shown(*value));
     type = *text;
@@ -261,7 +270,7 @@ RopeConfig GgufConfig::rope(std::int64_t head_dim) const {
   if (type == "linear") out.factor = number("rope.scaling.factor", 1e-6, 1e6);
   if (out.factor != 1.0) out.kind = RopeConfig::Kind::kLinear;
   if (type == "yarn") read_yarn(out);
-  out.frequency_divisors = frequency_divisors(head_dim);
+  out.frequency_divisors = divisors("rope_freqs.weight", head_dim / 2);
   if (!out.frequency_divisors.empty()) {
     MAGISTER_CHECK(out.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
                    "{}: rope_freqs.weight beside a rope factor of {} (which of the two holds is not defined); use "

@@ -24,8 +24,11 @@ class GgufConfig {
   std::int64_t integer_or(const std::string& key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
   double number(const std::string& key, double least, double most) const;  // required
   double number_or(const std::string& key, double fallback, double least, double most) const;
+  bool boolean(const std::string& key) const;  // required
   std::int64_t vocab_size() const;
   std::int64_t token_or(const std::string& full_key, std::int64_t fallback) const;
+  // Divisors of rotary frequencies in a tensor of F32 [size], each from 1e-6 to 1e6; empty: there is no such tensor.
+  std::vector<float> divisors(const std::string& name, std::int64_t size) const;
   bool has_tensor(const std::string& name) const { return file_.find(name) != nullptr; }
 
   RopeConfig rope(std::int64_t head_dim) const;
@@ -42,7 +45,6 @@ class GgufConfig {
   std::int64_t checked_integer(const MetadataValue& value, const std::string& full_key, std::int64_t least,
                                std::int64_t most) const;
   double checked_number(const MetadataValue& value, const std::string& full_key, double least, double most) const;
-  std::vector<float> frequency_divisors(std::int64_t head_dim) const;
   void read_yarn(RopeConfig& rope) const;
 
   std::string path_;

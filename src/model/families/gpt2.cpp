@@ -13,7 +13,7 @@ constexpr std::pair<const char*, const char*> kKeys[] = {{"hidden_size", "n_embd
                                                          {"intermediate_size", "n_inner"},
                                                          {"max_position_embeddings", "n_positions"},
                                                          {"hidden_act", "activation_function"}};
-constexpr const char* kComputes[] = {"gelu by the normal distribution"};
+constexpr const char* kComputes[] = {"gelu by the normal distribution", "attention.layer_norm_epsilon"};
 constexpr std::pair<const char*, const char*> kRenames[] = {{"model.embed_tokens.weight", "transformer.wte.weight"},
                                                             {"model.embed_positions.weight", "transformer.wpe.weight"},
                                                             {"model.norm.weight", "transformer.ln_f.weight"},
@@ -32,6 +32,24 @@ constexpr std::pair<const char*, const char*> kRenames[] = {{"model.embed_tokens
                                                             {"mlp.down_proj.bias", "mlp.c_proj.bias"}};
 constexpr const char* kIgnored[] = {"attn.bias", "attn.masked_bias"};  // the causal mask
 
+// What both kinds of files leave unsaid.
+void set_blocks(ModelConfig& config, const std::string& path) {
+  config.norm_kind = NormKind::kLayer;
+  config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
+  config.learned_positions = true;
+  config.layer_has_rope.assign(static_cast<std::size_t>(config.num_hidden_layers), false);
+  config.rope = {};
+  config.rotary_dim = 0;
+  config.gated_mlp = false;
+  config.fused_qkv_proj = true;
+  const std::int64_t H = config.num_attention_heads;
+  config.num_key_value_heads = H;
+  MAGISTER_CHECK(config.hidden_size % H == 0, ExitCode::kData,
+                 "{}: n_embd is {} and n_head {} (heads are equal parts of it); fetch the config again",
+                 printable(path), config.hidden_size, H);
+  config.head_dim = config.hidden_size / H;
+}
+
 void read_hf(const HfConfig& source, ModelConfig& config) {
   const auto refuse_unless = [&](const char* key, bool absent, bool computed) {
     MAGISTER_CHECK(source.boolean_or(key, absent) == computed, ExitCode::kData,
@@ -42,23 +60,16 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   refuse_unless("scale_attn_weights", true, true);
   refuse_unless("scale_attn_by_inverse_layer_idx", false, false);
   refuse_unless("add_cross_attention", false, false);
-  config.norm_kind = NormKind::kLayer;
-  config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
+  set_blocks(config, source.path());
   config.rms_norm_eps = source.number_or("layer_norm_epsilon", 1e-5, 1e-12, 1.0);
-  config.learned_positions = true;
-  config.layer_has_rope.assign(static_cast<std::size_t>(config.num_hidden_layers), false);
-  config.rope = {};
-  config.rotary_dim = 0;
-  config.gated_mlp = false;
   if (!source.has("hidden_act")) config.activation = Activation::kGeluTanh;
-  config.fused_qkv_proj = true;
   config.tie_word_embeddings = source.boolean_or("tie_word_embeddings", true);
-  const std::int64_t H = config.num_attention_heads;
-  config.num_key_value_heads = H;
-  MAGISTER_CHECK(config.hidden_size % H == 0, ExitCode::kData,
-                 "{}: n_embd is {} and n_head {} (heads are equal parts of it); fetch the config again",
-                 printable(source.path()), config.hidden_size, H);
-  config.head_dim = config.hidden_size / H;
+}
+
+// Weights stand as [out, in] there. Source: llama.cpp's converter of GPT2LMHeadModel; its GELU is the tanh form, like the family's.
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  set_blocks(config, source.path());
+  config.activation = Activation::kGeluTanh;
 }
 
 }  // namespace
@@ -67,7 +78,9 @@ extern const Family kGpt2Family;
 const Family kGpt2Family{.name = "gpt2",
                          .model_type = "gpt2",
                          .architecture = "GPT2LMHeadModel",
+                         .gguf_architecture = "gpt2",
                          .read_hf = read_hf,
+                         .read_gguf = read_gguf,
                          .computes = kComputes,
                          .hf_renames = kRenames,
                          .hf_keys = kKeys,

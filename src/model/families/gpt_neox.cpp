@@ -7,8 +7,9 @@
 namespace magister {
 namespace {
 
-constexpr const char* kComputes[] = {"partial_rotary_factor", "rotary_pct", "use_parallel_residual",
-                                     "gelu by the normal distribution"};
+constexpr const char* kComputes[] = {"partial_rotary_factor",        "rotary_pct",
+                                     "use_parallel_residual",        "gelu by the normal distribution",
+                                     "attention.layer_norm_epsilon", "rope.dimension_count"};
 constexpr std::pair<const char*, const char*> kRenames[] = {
     {"model.embed_tokens.weight", "gpt_neox.embed_in.weight"},
     {"model.norm.weight", "gpt_neox.final_layer_norm.weight"},
@@ -35,16 +36,21 @@ double rope_number(const HfConfig& source, const char* common, const char* own, 
   return value;
 }
 
-void read_hf(const HfConfig& source, ModelConfig& config) {
+void set_blocks(ModelConfig& config, bool parallel) {
   config.norm_kind = NormKind::kLayer;
   config.norm_bias = config.mlp_bias = true;
-  config.rms_norm_eps = source.number_or("layer_norm_eps", 1e-5, 1e-12, 1.0);
-  config.parallel_residual = config.parallel_norms = source.boolean_or("use_parallel_residual", true);
+  config.parallel_residual = config.parallel_norms = parallel;
   config.gated_mlp = false;
+  config.fused_qkv_proj = true;
+  config.num_key_value_heads = config.num_attention_heads;  // whatever the config says: the class has no others
+}
+
+void read_hf(const HfConfig& source, ModelConfig& config) {
+  set_blocks(config, source.boolean_or("use_parallel_residual", true));
+  config.rms_norm_eps = source.number_or("layer_norm_eps", 1e-5, 1e-12, 1.0);
   if (!source.has("hidden_act")) config.activation = Activation::kGelu;
   config.qkv_bias = config.o_bias = source.boolean_or("attention_bias", true);
-  config.fused_qkv_proj = config.fused_qkv_by_head = true;
-  config.num_key_value_heads = config.num_attention_heads;  // whatever the config says: the class has no others
+  config.fused_qkv_by_head = true;
   MAGISTER_CHECK(config.head_dim * config.num_attention_heads == config.hidden_size, ExitCode::kData,
                  "{}: head_dim is {} (this family's is hidden_size / num_attention_heads = {} / {}); fetch the config "
                  "again",
@@ -57,13 +63,28 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()), config.rope.theta);
 }
 
+// Rows of q stand before those of k and of v there. Files do not say which GELU: it is the family's own, by the normal distribution, as
+// Pythia and all that transformers' defaults describe have it. Source: llama.cpp's converter of GPTNeoXForCausalLM.
+void read_gguf(const GgufConfig& source, ModelConfig& config) {
+  set_blocks(config, source.boolean("use_parallel_residual"));
+  config.qkv_bias = source.has_tensor("blk.0.attn_qkv.bias");
+  config.activation = Activation::kGelu;
+  MAGISTER_CHECK(
+      config.num_hidden_layers != 44 || config.hidden_size != 6144, ExitCode::kData,
+      "{}: 44 layers of {} are GPT-NeoX-20B (its GELU is the tanh form, which such files do not say); use the "
+      "model's safetensors folder",
+      printable(source.path()), config.hidden_size);
+}
+
 }  // namespace
 
 extern const Family kGptNeoxFamily;
 const Family kGptNeoxFamily{.name = "gpt_neox",
                             .model_type = "gpt_neox",
                             .architecture = "GPTNeoXForCausalLM",
+                            .gguf_architecture = "gptneox",
                             .read_hf = read_hf,
+                            .read_gguf = read_gguf,
                             .computes = kComputes,
                             .hf_renames = kRenames,
                             .hf_layers = "gpt_neox.layers.",

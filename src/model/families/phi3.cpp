@@ -1,6 +1,7 @@
 // Phi-3, Phi-3.5 and Phi-4: Llama's layers, q, k and v as one tensor of the file and gate and up as another. In the mini models of Phi-4
 // a part of the head turns; long-context models divide each wave by a number of its own (LongRoPE).
 // Source: transformers Phi3Config and Phi3Attention.
+#include <cmath>
 #include <string_view>
 
 #include "magister/core/error.h"
@@ -9,7 +10,8 @@
 namespace magister {
 namespace {
 
-constexpr const char* kComputes[] = {"partial_rotary_factor", "longrope", "rope.dimension_count"};
+constexpr const char* kComputes[] = {"partial_rotary_factor", "longrope", "rope.dimension_count",
+                                     "rope.scaling.attn_factor"};
 
 void read_hf(const HfConfig& source, ModelConfig& config) {
   config.fused_qkv_proj = config.fused_gate_up_proj = true;
@@ -24,13 +26,47 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
                  printable(source.path()), config.rope.original_max_position_embeddings);
 }
 
+// The divisors of short and of long sequences stand in two tensors. Source: llama.cpp's converter of Phi3ForCausalLM.
+void read_gguf_longrope(const GgufConfig& source, ModelConfig& config) {
+  constexpr const char* kShort = "rope_factors_short.weight";
+  constexpr const char* kLong = "rope_factors_long.weight";
+  const double attention = source.number_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6);
+  MAGISTER_CHECK(source.has_tensor(kShort) == source.has_tensor(kLong) &&
+                     (source.has_tensor(kShort) || (attention == 1.0 && !source.has("rope.scaling.type"))),
+                 ExitCode::kData,
+                 "{}: tensors {} and {} are not both there, but one of them, {}.rope.scaling.attn_factor or "
+                 "rope.scaling.type is (how long sequences turn is unknown); fetch the file again",
+                 printable(source.path()), kShort, kLong, source.architecture());
+  if (!source.has_tensor(kShort)) return;
+  RopeConfig& rope = config.rope;
+  MAGISTER_CHECK(
+      rope.kind == RopeConfig::Kind::kDefault, ExitCode::kData,
+      "{}: tensor {} beside another scaling of the rotary embedding (which of the two holds is not defined); "
+      "use another model",
+      printable(source.path()), kLong);
+  rope.kind = RopeConfig::Kind::kLongRope;
+  const std::int64_t size = (config.rotary_dim > 0 ? config.rotary_dim : config.head_dim) / 2;
+  rope.short_factor = source.divisors(kShort, size);
+  rope.long_factor = source.divisors(kLong, size);
+  rope.original_max_position_embeddings = source.integer("rope.scaling.original_context_length", 2, INT32_MAX);
+  // Written as f32. transformers' LongRoPE; files of Phi-3 whose config says otherwise ("yarn") have another number here.
+  const double factor =
+      static_cast<double>(config.max_position_embeddings) / static_cast<double>(rope.original_max_position_embeddings);
+  const double original = std::log(static_cast<double>(rope.original_max_position_embeddings));
+  const double expected = factor > 1.0 ? std::sqrt(1.0 + std::log(factor) / original) : 1.0;
+  rope.attention_factor = source.has("rope.scaling.attn_factor") ? attention : expected;
+  MAGISTER_CHECK(
+      std::abs(rope.attention_factor - expected) < 1e-6, ExitCode::kData,
+      "{}: {}.rope.scaling.attn_factor is {} (LongRoPE from {} to {} positions has {}, and another scaling is "
+      "not supported); use the model's safetensors folder",
+      printable(source.path()), source.architecture(), attention, rope.original_max_position_embeddings,
+      config.max_position_embeddings, expected);
+  rope.attention_factor = expected;
+}
+
 void read_gguf(const GgufConfig& source, ModelConfig& config) {
   config.fused_qkv_proj = config.fused_gate_up_proj = true;
-  MAGISTER_CHECK(
-      !source.has_tensor("rope_factors_long.weight"), ExitCode::kData,
-      "{}: tensor rope_factors_long.weight (LongRoPE is read from safetensors folders alone); use the model's "
-      "safetensors folder",
-      printable(source.path()));
+  read_gguf_longrope(source, config);
   // Old files say a window that llama.cpp has not computed either; whether it holds is unknown.
   const std::int64_t window = source.integer_or("attention.sliding_window", 0, 0, INT32_MAX);
   MAGISTER_CHECK(window == 0 || window >= config.max_position_embeddings, ExitCode::kData,

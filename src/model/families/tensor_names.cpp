@@ -83,6 +83,8 @@ TensorNames gguf_tensor_names(const ModelConfig& config, const Family& family) {
     names.layers.push_back(layer_names(table, fmt::format("blk.{}.", i), &LayerParameter::gguf));
   }
   names.ignored = {"rope_freqs.weight"};  // read with the config
+  if (config.rope.kind == RopeConfig::Kind::kLongRope)
+    names.ignored.insert(names.ignored.end(), {"rope_factors_short.weight", "rope_factors_long.weight"});
   names.interleaved_rope_rows = family.gguf_interleaved_rope_rows;
   return names;
 }

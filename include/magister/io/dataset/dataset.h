@@ -35,7 +35,8 @@ struct DatasetMix {
 struct DatasetConfig {
   std::vector<std::string> paths;  // files, globs, folders or names of the Hugging Face hub's cache, in order
   std::optional<DatasetMix> mix;   // of these paths; none: one after the other
-  std::string split;               // of folders with several; empty: "train"
+  std::string config;  // of folders with several: a configuration; empty: the only one or README.md's default
+  std::string split;   // of folders with several; empty: "train"
   std::string text_field =
       "text";  // used when tokens_field is empty; this and the other fields: names or paths (field_path.h)
   // The text is the whole line, one checked JSON object: for tasks that read several fields. The two above are not used.
