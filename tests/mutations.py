@@ -223,6 +223,9 @@ MUTATIONS = [
     Mutation("gpu-fp8-q-zeroed", GPU, "  return multiply(layer.o_proj, pass, {attend(", "  qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n  return multiply(layer.o_proj, pass, {attend(",
              ON_GPU + "test_fp8"),
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
+    Mutation("plan-of-a-gpu-with-a-cpu-s-passes", "src/run/memory_plan.cpp", "pass_shape(plan.cpus_alone.empty() ? kGpuPassLimits : PassLimits{})", "pass_shape(PassLimits{})",
+             "tests/app/plan_shapes_test.py PlanShapes.test_smallest_group"),
+    Mutation("plan-without-decoding-inputs", "src/model/gpu/gpu_decoder.cpp", "most_rows * row + inputs", "most_rows * row", "test_model_gpu_memory PlannedMemory.*"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

@@ -2,6 +2,8 @@
 device. Equal to the CPU's path within rounding, over tasks, shards, types and a device that is out of memory; the same bytes for
 every number of ranks.
 """
+import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -9,7 +11,7 @@ import unittest
 import h5py
 import numpy
 
-from tiny_world import CHAIN, World
+from tiny_world import CHAIN, PROGRAM, World
 
 ON_HOST = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
 VALUES = ("top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass")
@@ -99,6 +101,32 @@ class GpuCode(unittest.TestCase):
         self.assertIn("device", refused.stderr)
         self.world.complete("kind", 2, **ON_HOST)
         self.compare("kind", 3e-5, 4e-6)
+
+    def plan(self, name, *arguments):
+        done = subprocess.run([PROGRAM, "plan", str(self.world.experiment(name)), *arguments], cwd=self.world.folder, text=True, check=False, timeout=600,
+                              capture_output=True, env={**self.world.environment, **ON_HOST, "MAGISTER_ALLOW_SINGLETON": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_plan_from_the_config_alone_counts_as_the_run(self):
+        """Part by part, whatever the task and the weights are; but a cache, which is here as large as one text wants it, follows the data."""
+        chain = World(self.scratch.name + "/chain", records=16, model=self.world.model, text=CHAIN)
+        for world, tasks in ((self.world, 1), (chain, 2)):
+            limits = [f"tasks.{task}.{key}" for task in range(tasks) for key in ("token_budget=96", "max_sequences=1")] if tasks == 2 else []
+            for changes in (["model.dtype=bf16"], ["model.dtype=f32"], ["model.dtype=fp8"], ["model.quantization=int4", "model.dtype=bf16"]):
+                self.world, kept = world, self.world
+                try:
+                    whole = self.plan("plan", *limits, *changes)
+                    alone = self.plan("plan", "--config-only", "layout.devices=auto", *limits, *changes)
+                finally:
+                    self.world = kept
+                counted = re.findall(r"memory per device .*\((.*)\)", whole)
+                planned = re.findall(r"^  on 1: (.*)$", alone, re.MULTILINE)
+                self.assertEqual((len(counted), len(planned)), (tasks, tasks), alone)
+                for of_run, of_config in zip(counted, planned):
+                    of_run, of_config = of_run.split(", "), of_config.split(", ")
+                    self.assertEqual([part for part in of_run if "keys and values" not in part], [part for part in of_config if "keys and values" not in part])
+                    self.assertEqual(len(of_run), len(of_config))
 
     def test_f16_is_refused(self):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)

@@ -41,6 +41,8 @@ class GpuDecoder {
   // Off: kernels one by one, as with several shards and 8-bit floats. On by default, unless MAGISTER_CUDA_GRAPHS=0. On the host a graph is
   // a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
+  // Of all places so far, on the device; gpu_decoding_bytes() is their plan.
+  std::uint64_t num_bytes() const;
 
  private:
   struct Memory;

@@ -196,7 +196,8 @@ class Generate final : public Task {
   // A value model's passes are not there for GPUs yet.
   bool uses_gpus() const override { return !config_.guide; }
   PassShape pass_shape(const PassLimits& device) const override {
-    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+    const PassLimits chosen = limits(device);
+    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);

@@ -191,7 +191,8 @@ class Judge final : public Task {
       : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   PassShape pass_shape(const PassLimits& device) const override {
-    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+    const PassLimits chosen = limits(device);
+    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
   }
   std::unique_ptr<TaskJob> open(const TaskInputs& inputs) const override {
     const PassLimits device = inputs.model.pass_limits(), chosen = limits(device);
