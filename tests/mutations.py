@@ -226,6 +226,9 @@ MUTATIONS = [
     Mutation("plan-of-a-gpu-with-a-cpu-s-passes", "src/run/memory_plan.cpp", "pass_shape(plan.cpus_alone.empty() ? kGpuPassLimits : PassLimits{})", "pass_shape(PassLimits{})",
              "tests/app/plan_shapes_test.py PlanShapes.test_smallest_group"),
     Mutation("plan-without-decoding-inputs", "src/model/gpu/gpu_decoder.cpp", "most_rows * row + inputs", "most_rows * row", "test_model_gpu_memory PlannedMemory.*"),
+    Mutation("wanted-sum-of-the-last-shard", "src/engine/wanted_rows.cpp", "sum += numbers[1] * std::exp(numbers[0] - top);", "sum = numbers[1] * std::exp(numbers[0] - top);",
+             "test_engine_wanted_rows All/WantedRows.*"),
+    Mutation("wanted-of-another-shard-s-column", "src/engine/gpu/wanted_kernel.h", "ids_N[i] - vocab_begin", "ids_N[i]", "test_engine_wanted_rows All/WantedRows.*"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

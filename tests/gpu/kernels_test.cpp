@@ -10,6 +10,7 @@
 
 #include "engine/gpu/head_kernel.h"
 #include "engine/gpu/sample_kernel.h"
+#include "engine/gpu/wanted_kernel.h"
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/expert_kernels.h"
@@ -388,6 +389,35 @@ TEST(Head, ReduceLogits) {
       EXPECT_TRUE(at::equal(a.isnan(), b.isnan())) << v << " " << sum;  // rows with an infinite logit have no sum
       EXPECT_LE(((a - b).abs() / (b.abs() + 1e-3)).nan_to_num(0).max().item<double>(), 1e-5) << v << " " << sum;
     }
+  }
+}
+
+// Maximum and found logits have equal bits; sums have the GPU's expf.
+TEST(Head, WantedLogits) {
+  at::manual_seed(14);
+  for (const std::int64_t v : {1, 37, 1024, 32003, 128256}) {
+    constexpr std::int64_t R = 4, begin = 11;
+    at::Tensor logits = at::randn({R, v}) * 4;
+    logits[2][v / 2] = INFINITY;
+    const auto last = static_cast<int>(begin + v - 1);
+    const Tensors inputs = {logits, at::tensor({0, 2, 2, 3, 7}, at::kInt),
+                            at::tensor({11, last, 11, 10, last + 1, last, 12}, at::kInt),
+                            at::zeros({R, 2}, at::kDouble), at::zeros({7}, at::kDouble)};
+    const Both both = on_both(inputs, [&, v = v](const Tensors& t, const Queue& queue) {
+      const WantedLogits kernel{data<float>(t[0]),
+                                data<std::int32_t>(t[1]),
+                                data<std::int32_t>(t[2]),
+                                data<double>(t[3]),
+                                data<double>(t[4]),
+                                v,
+                                begin};
+      launch(kernel, kernel.shape(R), queue);
+    });
+    EXPECT_TRUE(at::equal(both.device[4], both.host[4])) << v;
+    EXPECT_TRUE(at::equal(both.device[3].select(1, 0), both.host[3].select(1, 0))) << v;
+    const at::Tensor a = both.device[3].select(1, 1), b = both.host[3].select(1, 1);
+    EXPECT_TRUE(at::equal(a.isnan(), b.isnan())) << v;
+    EXPECT_LE(((a - b).abs() / (b.abs() + 1e-3)).nan_to_num(0).max().item<double>(), 1e-6) << v;
   }
 }
 

@@ -162,7 +162,7 @@ std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
 std::function<RowDecision(std::span<const float>)> JudgeJob::decision() const {
   if (config_.max_new_tokens > 0) return {};  // the verdict comes after a reply, not after the prompt
   return [this](std::span<const float> logits_V) {
-    const Verdict verdict = verdict_from(class_logprobs(logits_V, tokens_), config_.low_mass);
+    const Verdict verdict = verdict_from(class_logprobs_of_row(logits_V, tokens_), config_.low_mass);
     return RowDecision{verdict.verdict, verdict.log_odds};
   };
 }
