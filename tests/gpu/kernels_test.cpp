@@ -107,6 +107,26 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
   }
 }
 
+// Sums over shards are f32.
+TEST(FloatDelta, NormsTakeAnF32Delta) {
+  for (const std::int64_t D : {33, 576, 8192}) {
+    const Tensors inputs = {at::randn({7, D}),   at::randn({7, D}),
+                            at::rand({D}) + 0.5, at::zeros({7, D}, at::kBFloat16),
+                            at::randn({7, D}),   at::zeros({7, D}, at::kBFloat16)};
+    const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+      const AddRmsNorm<Bf16, float> rms{
+          data<float>(t[0]), data<float>(t[1]), data<float>(t[2]), data<Bf16>(t[3]), D, 1e-5f};
+      launch(rms, rms.shape(7), queue);
+      const AddLayerNorm<Bf16, float> layer{
+          data<float>(t[4]), data<float>(t[1]), data<float>(t[2]), data<Bf16>(t[5]), D, 1e-5f};
+      launch(layer, layer.shape(7), queue);
+    });
+    for (const std::size_t stream : {0, 4})
+      EXPECT_TRUE(at::equal(both.device[stream], both.host[stream])) << D << ": the residual stream is one addition";
+    for (const std::size_t out : {3, 5}) expect_close<Bf16>(both.device[out], both.host[out]);
+  }
+}
+
 TYPED_TEST(Elementwise, AddLayerNorm) {
   using A = TypeParam;
   for (const std::int64_t D : {33, 576, 8192}) {
@@ -246,13 +266,13 @@ TEST(Fp8, NormQuantizeAndGateQuantizeAreThePassesOneAfterTheOther) {
       launch(norm, norm.shape(6), queue);
       const QuantizeRows<Bf16> rows{data<Bf16>(normed), data<std::uint8_t>(wanted), data<float>(wanted_scale), D};
       launch(rows, rows.shape(6), queue);
-      const NormQuantize both{data<float>(t[0]),
-                              data<Bf16>(t[1]),
-                              data<float>(t[2]),
-                              data<std::uint8_t>(bytes),
-                              data<float>(scale),
-                              D,
-                              1e-5f};
+      const NormQuantize<Bf16> both{data<float>(t[0]),
+                                    data<Bf16>(t[1]),
+                                    data<float>(t[2]),
+                                    data<std::uint8_t>(bytes),
+                                    data<float>(scale),
+                                    D,
+                                    1e-5f};
       launch(both, both.shape(6), queue);
       EXPECT_TRUE(at::equal(bytes, wanted) && at::equal(scale, wanted_scale) && at::equal(t[0], stream)) << D;
       const GateMultiply<Bf16> gate{data<Bf16>(t[3]), data<Bf16>(normed), D, Activation::kSilu};

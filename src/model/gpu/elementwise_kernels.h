@@ -118,8 +118,8 @@ struct EmbedRows {
 
 // hidden += delta (where there is one) for the row of this block, which stays in shared memory as row_D; 1 / rms of it.
 // scratch: 32 numbers of shared memory.
-template <int kAtOnce, typename A, typename Thread>
-MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const A* delta_TD, std::int64_t D, float eps,
+template <int kAtOnce, typename Delta, typename Thread>
+MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* delta_TD, std::int64_t D, float eps,
                                    float* scratch, float* row_D) {
   const std::int64_t first = t.block_x() * D;
   float squares = 0;
@@ -158,13 +158,13 @@ MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int6
 }
 
 // hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight:
-// out = hidden. kCentred: the row's mean is subtracted before it is normed, a layer norm without a bias.
-template <typename A, bool kCentred>
+// out = hidden. kCentred: the row's mean is subtracted before it is normed, a layer norm without a bias. Delta: A, or float of a sum over shards.
+template <typename A, bool kCentred, typename Delta = A>
 struct AddNorm {
   static constexpr const char* kName = kCentred ? "add_layer_norm" : "add_rms_norm";
   static constexpr int kMaxThreads = 256;
   float* hidden_TD;       // the residual stream, f32
-  const A* delta_TD;      // a product's output, or nullptr
+  const Delta* delta_TD;  // a product's output, or nullptr
   const float* weight_D;  // nullptr only where nothing is subtracted
   A* out_TD;
   std::int64_t D;
@@ -218,10 +218,10 @@ struct AddNorm {
     return 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
   }
 };
-template <typename A>
-using AddRmsNorm = AddNorm<A, false>;
-template <typename A>
-using AddLayerNorm = AddNorm<A, true>;
+template <typename A, typename Delta = A>
+using AddRmsNorm = AddNorm<A, false, Delta>;
+template <typename A, typename Delta = A>
+using AddLayerNorm = AddNorm<A, true, Delta>;
 
 // x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream, or that over all heads of q or k.
 template <typename A>

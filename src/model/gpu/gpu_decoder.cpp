@@ -55,7 +55,7 @@ std::array<std::pair<at::ScalarType, std::int64_t>, 7> work_places(std::int64_t 
            {at::kBFloat16, D},
            {at::kBFloat16, shape.qkv_features()},
            {at::kBFloat16, shape.heads * shape.head_dim},
-           {at::kBFloat16, D},
+           {at::kFloat, D},  // what joins the residual stream, or the group adds, is not rounded: it is small here
            {at::kBFloat16, 2 * shape.mlp},
            {at::kBFloat16, shape.mlp}}};
 }
@@ -154,8 +154,8 @@ void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, 
 void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
   const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
   if (of != nullptr && of->output_D.defined()) {
-    const NormRows<Bf16> on_delta{data<Bf16>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
-                                  eps};
+    const NormRows<float> on_delta{data<float>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
+                                   eps};
     launch(on_delta, on_delta.shape(places.rows), queue);
   }
   add_norm<Bf16>(weights_, places.hidden_RD, of != nullptr ? places.delta_RD : at::Tensor(), weight_D, places.normed_RD,

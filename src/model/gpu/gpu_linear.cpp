@@ -160,7 +160,9 @@ class TileFactors {
   }
 
   std::int64_t num_rows() const { return x_MK_.size(0); }
-  at::ScalarType out_type() const { return scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type(); }
+  at::ScalarType out_type() const {
+    return linear_.float_out ? at::kFloat : scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type();
+  }
   at::Tensor empty_out(std::int64_t M) const {
     return at::empty({M, linear_.outputs}, x_MK_.options().dtype(out_type()));
   }
@@ -186,18 +188,28 @@ class TileFactors {
  private:
   template <typename TileOf>
   void multiply_tile(const TileOf& tile_of, at::Tensor& out_MN) const {
-    if (weight_KN_.defined()) {
-      at::mm_out(out_MN, tile_of(x_MK_), weight_KN_);
-      return;
-    }
+    if (weight_KN_.defined()) return multiply_plain(tile_of(x_MK_), out_MN);
     const at::Tensor x = tile_of(x_MK_).view(at::kFloat8_e4m3fn), scale_M1 = tile_of(scale_M1_);
+    const bool rounds = out_MN.scalar_type() != at::kBFloat16;
+    at::Tensor bf16_MN = rounds ? at::empty(out_MN.sizes(), out_MN.options().dtype(at::kBFloat16)) : out_MN;
     if (queue_.on_host()) {  // the same numbers, multiplied in f32
-      out_MN.copy_(at::mm(x.to(at::kFloat), linear_.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear_.fp8_scales_1N);
-      return;
+      bf16_MN.copy_(at::mm(x.to(at::kFloat), linear_.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear_.fp8_scales_1N);
+    } else {
+      // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
+      at::_scaled_mm_out(bf16_MN, x, linear_.fp8_NK.t(), scale_M1, linear_.fp8_scales_1N, {}, {}, at::kBFloat16,
+                         /*use_fast_accum=*/true);
     }
-    // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
-    at::_scaled_mm_out(out_MN, x, linear_.fp8_NK.t(), scale_M1, linear_.fp8_scales_1N, {}, {}, out_MN.scalar_type(),
-                       /*use_fast_accum=*/true);
+    if (rounds) out_MN.copy_(bf16_MN);
+  }
+
+  void multiply_plain(const at::Tensor& x_MK, at::Tensor& out_MN) const {
+    if (out_MN.scalar_type() == x_MK.scalar_type()) {
+      at::mm_out(out_MN, x_MK, weight_KN_);
+    } else if (queue_.on_host()) {
+      at::mm_out(out_MN, x_MK.to(at::kFloat), weight_KN_.to(at::kFloat));
+    } else {
+      at::mm_out(out_MN, x_MK, weight_KN_, at::kFloat);
+    }
   }
 
   const GpuLinear& linear_;
@@ -244,7 +256,7 @@ void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue)
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
     candidates.emplace_back(size, at::Tensor());
     try {
-      at::Tensor out_MN = at::empty({size, linear.outputs}, block.options());
+      at::Tensor out_MN = factors.empty_out(size);
       factors.repeat(size / kBlock, out_MN);
       const at::Tensor first = out_MN.narrow(0, 0, kBlock).clone();
       if (out_MN.view({-1, kBlock, linear.outputs}).eq(first).all().item<bool>()) candidates.back().second = first;

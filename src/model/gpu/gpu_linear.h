@@ -36,6 +36,9 @@ struct GpuLinear {
   // Of an fp8 one: e4m3 [N, K] and a scale an output, f32 [1, N].
   at::Tensor fp8_NK, fp8_scales_1N;
   TileSizes prompt_tiles{kPromptTile}, pass_tiles{kPassTile};  // sizes of equal bits
+  // Products in tiles give f32 and not x's type: parts of a sum over shards, which is made in f32 anyhow, so that nothing is rounded between
+  // the product and the residual stream.
+  bool float_out = false;
 
   bool is_quantized() const { return scheme.on(); }
   StoredWeight stored() const;
@@ -73,7 +76,8 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
 // At most kMostDecodeRows rows of bf16 into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous. The same bits.
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
-// In x's type by cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others, however many.
+// By cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others,
+// however many. In x's type, or f32 with float_out; of fp8, whose products ATen gives in bf16 alone, that in f32.
 at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows, const TileSizes& sizes,
                             const Queue& queue);
 inline at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,
