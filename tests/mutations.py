@@ -232,6 +232,11 @@ MUTATIONS = [
     Mutation("gpu-sums-of-shards-in-bf16", GPU, "weights_.float_sums = group.tp_size() > 1;", "", "test_model_gpu_shards"),
     Mutation("gpu-f32-delta-rounded", "src/model/gpu/elementwise_kernels.h", "for (int i = 0; i < kAtOnce; ++i) values[i] += delta[i];", "for (int i = 0; i < kAtOnce; ++i) values[i] += to_float(to_bf16(delta[i]));",
              "test_model_gpu_elementwise FloatDelta.*"),
+    Mutation("fixed-product-whatever-its-bits", "src/model/gpu/fixed_product.cpp", "return bits.defined() && at::equal(bits, wanted.narrow(0, 0, bits.size(0)));", "return bits.defined();",
+             "test_model_fixed_product"),
+    Mutation("fixed-product-whatever-the-place", "src/model/gpu/fixed_product.cpp", "if (!at::equal(out_MN.narrow(0, row, count), first.narrow(0, 0, count))) return {};", "(void)count;",
+             "test_model_fixed_product"),
+    Mutation("fixed-product-that-is-none", "src/model/gpu/fixed_product.cpp", "if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;", "(void)largest;", "test_model_fixed_product"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

@@ -160,6 +160,9 @@ class TileFactors {
   }
 
   std::int64_t num_rows() const { return x_MK_.size(0); }
+  void multiply_at_once(at::Tensor& out_MN) const {
+    linear_.fixed.multiply(x_MK_.contiguous(), weight_KN_.t().contiguous(), out_MN);
+  }
   at::ScalarType out_type() const {
     return linear_.float_out ? at::kFloat : scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type();
   }
@@ -224,7 +227,9 @@ at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows_MK,
   const TileFactors factors(linear, rows_MK, queue);
   const std::int64_t M = factors.num_rows();
   at::Tensor out_MN = factors.empty_out(M);
-  for (std::int64_t row = 0; row < M;) {
+  const bool at_once = linear.fixed.defined() && M > 0;
+  if (at_once) factors.multiply_at_once(out_MN);
+  for (std::int64_t row = at_once ? M : 0; row < M;) {
     const std::int64_t left = M - row;
     const auto fits = std::find_if(sizes.begin(), sizes.end(), [left](std::int64_t size) { return size <= left; });
     const std::int64_t size = fits == sizes.end() ? sizes.back() : *fits, rows = std::min(size, left);
@@ -247,10 +252,17 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
   return sizes;
 }
 
-void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
+                     const std::shared_ptr<const ProductAlgorithms>& algorithms) {
   constexpr std::int64_t kBlock =
       64;  // rows of the same numbers again and again: also their place in a tile must not matter
   const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
+  linear.fixed = {};
+  if (algorithms != nullptr && !linear.fp8_NK.defined()) {
+    linear.fixed = choose_product(algorithms, plain_weight(linear, type, queue).contiguous(), block,
+                                  linear.float_out ? at::kFloat : type);
+    if (linear.fixed.defined()) return;
+  }
   const TileFactors factors(linear, {block}, queue);
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {

@@ -160,6 +160,7 @@ void GpuWeights::find_tile_sizes(const Queue& queue) {
       const auto [place, is_new] =
           known.try_emplace({linear->outputs, linear->inputs, linear->fp8_NK.defined(), linear->float_out}, linear);
       if (is_new) gpu::find_tile_sizes(*linear, dtype, queue);
+      linear->fixed = place->second->fixed;
       linear->prompt_tiles = place->second->prompt_tiles;
       linear->pass_tiles = place->second->pass_tiles;
     }
