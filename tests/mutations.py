@@ -237,6 +237,9 @@ MUTATIONS = [
     Mutation("fixed-product-whatever-the-place", "src/model/gpu/fixed_product.cpp", "if (!at::equal(out_MN.narrow(0, row, count), first.narrow(0, 0, count))) return {};", "(void)count;",
              "test_model_fixed_product"),
     Mutation("fixed-product-that-is-none", "src/model/gpu/fixed_product.cpp", "if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;", "(void)largest;", "test_model_fixed_product"),
+    Mutation("a-shard-decides-alone", "src/model/pass_memory.cpp", "group.all_gather(mine).min()", "(group.all_gather(mine), mine).min()", "test_model_pass_memory"),
+    Mutation("a-pass-without-memory-is-begun", "src/model/pass_memory.cpp", "if (group.all_gather(mine).min().item<std::int64_t>() == 0) return false;", "const bool fits = group.all_gather(mine).min().item<std::int64_t>() != 0;",
+             "test_model_pass_memory"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

@@ -36,6 +36,7 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64
 
 ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages)
     : model_(model),
+      memory_(model, [] { return fail_point("generate.pass.memory"); }),
       cache_(model.make_cache(num_pages)),
       logit_widths_(logit_widths(model.config(), model.group().tp_size())) {}
 
@@ -82,21 +83,28 @@ ModelRunner::Rows ModelRunner::run(const Scheduler::Pass& pass) {
   return rows;
 }
 
+PassMemory::Size ModelRunner::size_of(const std::vector<Piece>& pieces) const {
+  PassMemory::Size size{tokens_of(pieces), 0, 0};
+  for (const auto& [sequence, first, count] : pieces) {
+    size.sequence_tokens = std::max(size.sequence_tokens, first + count);
+    if (first + count == sequence->num_tokens()) ++size.logit_rows;
+  }
+  return size;
+}
+
 void ModelRunner::compute(const std::vector<Piece>& pieces, Parts& parts) {
   const std::int64_t tokens = tokens_of(pieces);
   if (tokens <= most_tokens_) {
-    try {
-      TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("generate.pass.memory"), "a test asked for it");
-      return compute_at_once(pieces, parts);
-    } catch (const c10::OutOfMemoryError& error) {
-      MAGISTER_CHECK(tokens > 1 && model_.group().tp_size() == 1, ExitCode::kConfig,
-                     "no memory on the GPU for a pass of {} tokens: {} (shards of a group must do the same, and one "
-                     "token is the least); lower token_budget or max_sequences, use larger groups or a quantization",
-                     tokens, printable(error.msg(), 300));
-      most_tokens_ = tokens / 2;
+    const std::string problem = memory_.run(size_of(pieces), [&] { compute_at_once(pieces, parts); });
+    if (problem.empty()) return;
+    MAGISTER_CHECK(tokens > 1, ExitCode::kConfig,
+                   "no memory on the GPU for a pass of {} tokens: {} (one token is the least); lower token_budget or "
+                   "max_sequences, use larger groups or a quantization",
+                   tokens, problem);
+    most_tokens_ = tokens / 2;
+    if (model_.group().tp_rank() == 0)
       log_warning("no memory on the GPU for a pass of {} tokens; passes of at most {} from here on", tokens,
                   most_tokens_);
-    }
   }
   const auto [first, second] = halves_of(pieces);
   compute(first, parts);

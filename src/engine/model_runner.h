@@ -11,6 +11,7 @@
 
 #include "engine/scheduler.h"
 #include "engine/wanted_rows.h"
+#include "magister/model/pass_memory.h"
 #include "magister/model/transformer.h"
 
 namespace magister {
@@ -26,8 +27,8 @@ class ModelRunner {
         logits_RV;  // f32 where the model is, replicated: of those whose whole row is asked for; undefined when there is none
     std::vector<WantedRow> wanted;  // of the others
   };
-  // Copies the pages that the pass asks for, and computes it. In halves, one after the other, where the device has no memory for all at
-  // once: rows have the same bits. Collective over the model's group.
+  // Copies the pages that the pass asks for, and computes it. In halves, one after the other, where a device of the group has no memory
+  // for all at once: rows have the same bits. Collective over the model's group.
   Rows run(const Scheduler::Pass& pass);
 
   std::uint64_t num_computed_tokens() const { return computed_tokens_; }
@@ -49,7 +50,10 @@ class ModelRunner {
   void compute_at_once(const std::vector<Piece>& pieces, Parts& parts);
   void read_rows(const at::Tensor& hidden_RD, const std::vector<const Sequence*>& sequences, Parts& parts);
 
+  PassMemory::Size size_of(const std::vector<Piece>& pieces) const;
+
   Transformer& model_;
+  PassMemory memory_;
   KvCache cache_;
   std::vector<std::int64_t> logit_widths_;
   std::uint64_t computed_tokens_ = 0;

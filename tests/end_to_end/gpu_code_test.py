@@ -93,6 +93,18 @@ class GpuCode(unittest.TestCase):
             self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
             self.assertEqual(self.world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
 
+    def test_a_group_whose_one_device_has_no_memory_for_a_unit(self):
+        """One shard of two says so, and both compute the pass in halves: in threads of a rank and in ranks."""
+        changes = ["tasks.0.unit_tokens=400", "tasks.0.overflow=window", "tasks.0.max_length=24", "model.dtype=bf16"]
+        for name, ranks, layout in (("threads", 1, "layout.shards_per_rank=2"), ("ranks", 2, "layout.gpus_per_group=2")):
+            whole = self.world.complete(f"group-{name}", ranks, *changes, layout, **ON_HOST)
+            self.world.forget(f"group-{name}")
+            point = "teacher.pass.memory@1:enospc" if ranks == 1 else "teacher.pass.memory@1/1:enospc,teacher.pass.memory@2/0:enospc"
+            result = self.world.run(f"group-{name}", ranks, *changes, layout, **ON_HOST, MAGISTER_FAIL_POINT=point)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr.count("no memory on the GPU"), ranks, result.stderr)
+            self.assertEqual(self.world.sha256(f"group-{name}"), whole, "halves have the bits of the whole")
+
     def test_a_run_does_not_go_on_as_another_kind(self):
         result = self.world.run("kind", 1, **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@4:kill")
         self.assertNotEqual(result.returncode, 0)
@@ -165,6 +177,18 @@ class GpuCodeWrites(unittest.TestCase):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
                 self.assertEqual(world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
+
+    def test_a_group_whose_one_device_has_no_memory_for_a_pass(self):
+        with tempfile.TemporaryDirectory() as folder:
+            world = World(folder, records=24, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+            changes = ["model.dtype=bf16", "layout.gpus_per_group=2"]
+            whole = world.complete("group", 2, *changes, **ON_HOST)
+            world.forget("group")
+            points = "generate.pass.memory@1/1:enospc,generate.pass.memory@2/0:enospc"
+            result = world.run("group", 2, *changes, **ON_HOST, MAGISTER_FAIL_POINT=points)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
+            self.assertEqual(world.sha256("group"), whole, "halves have the bits of the whole")
 
 
 if __name__ == "__main__":
