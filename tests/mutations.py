@@ -133,7 +133,7 @@ MUTATIONS = [
     Mutation("shard-sum-left-out", "src/model/cpu/cpu_model.cpp", "    group_.all_reduce_sum(pass.partial_TD);\n", "",
              "tests/end_to_end/same_bytes_test.py SameBytes.test_shards"),
     Mutation("output-norm-left-out", "src/model/cpu/block_norms.cpp", "if (norms.output_D.defined()) {", "if (false) {", "tests/model/own_family_test.py"),
-    Mutation("gpu-experts-not-weighed", "src/model/gpu/expert_kernels.h", "sum += weights_Tk[first + i] * to_float(", "sum += to_float(", "tests/model/families_test.py mixtral"),
+    Mutation("gpu-experts-not-weighed", "src/model/gpu/expert_kernels.h", "sums[j] += weights_Tk[first + i] * row[j];", "sums[j] += row[j];", "tests/model/families_test.py mixtral"),
     Mutation("gpu-squares-of-one-shard", "src/model/gpu/gpu_attention.cpp", "  group.all_reduce_sum(squares_T2);\n", "", "tests/model/families_test.py olmo2"),
     Mutation("squares-of-one-shard", "src/model/cpu/cpu_model.cpp", "    group_.all_reduce_sum(pass.buffers.squares_T2);\n", "", "tests/model/families_test.py olmo2"),
     Mutation("mixed-range-not-reached", "src/io/dataset/dataset.cpp", "order->taken_before(range.begin), to", "order->taken_before(0), to", "tests/io/dataset_mix_test.py"),
@@ -240,6 +240,7 @@ MUTATIONS = [
     Mutation("a-shard-decides-alone", "src/model/pass_memory.cpp", "group.all_gather(mine).min()", "(group.all_gather(mine), mine).min()", "test_model_pass_memory"),
     Mutation("a-pass-without-memory-is-begun", "src/model/pass_memory.cpp", "if (group.all_gather(mine).min().item<std::int64_t>() == 0) return false;", "const bool fits = group.all_gather(mine).min().item<std::int64_t>() != 0;",
              "test_model_pass_memory"),
+    Mutation("gpu-experts-first-of-eight", "src/model/gpu/expert_kernels.h", "sums[j] += weights_Tk[first + i] * row[j];", "sums[j] += weights_Tk[first + i] * row[0];", "test_model_gpu_experts"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

@@ -108,15 +108,17 @@ using Types = testing::Types<float, Bf16>;
 TYPED_TEST_SUITE(Elementwise, Types);
 
 TYPED_TEST(Elementwise, EmbeddingRowsOfThisShard) {
-  at::Tensor table = wave({10, 40}, 0.7).to(kType<TypeParam>), hidden = at::full({4, 40}, -1.0f);
-  at::Tensor ids = at::tensor({5, 4, 14, 15}, at::kInt);
-  const EmbedRows<TypeParam> kernel{
-      data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), 40, 5, 15};
-  launch(kernel, kernel.shape(4), Queue{});
-  EXPECT_TRUE(at::equal(hidden[0], table[0].to(at::kFloat)));
-  EXPECT_TRUE(at::equal(hidden[2], table[9].to(at::kFloat)));
-  EXPECT_TRUE(at::equal(hidden[1], at::zeros({40})));
-  EXPECT_TRUE(at::equal(hidden[3], at::zeros({40})));
+  for (const std::int64_t D : {40, 33, 2600}) {  // in eights, number by number, more than a turn of the threads
+    at::Tensor table = wave({10, D}, 0.7).to(kType<TypeParam>), hidden = at::full({4, D}, -1.0f);
+    at::Tensor ids = at::tensor({5, 4, 14, 15}, at::kInt);
+    const EmbedRows<TypeParam> kernel{
+        data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), D, 5, 15, 1.5f};
+    launch(kernel, kernel.shape(4), Queue{});
+    EXPECT_TRUE(at::equal(hidden[0], table[0].to(at::kFloat) * 1.5)) << D;
+    EXPECT_TRUE(at::equal(hidden[2], table[9].to(at::kFloat) * 1.5)) << D;
+    EXPECT_TRUE(at::equal(hidden[1], at::zeros({D}))) << D;
+    EXPECT_TRUE(at::equal(hidden[3], at::zeros({D}))) << D;
+  }
 }
 
 TYPED_TEST(Elementwise, ResidualAndNorm) { residual_and_norm<TypeParam>(576); }

@@ -108,10 +108,24 @@ struct EmbedRows {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
+    if (D % 8 == 0) {
+      run<8>(t);
+    } else {
+      run<1>(t);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t) const {
     const std::int64_t row = t.block_x(), id = ids_T[row];
     const bool mine = id >= vocab_begin && id < vocab_end;
-    for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) {
-      hidden_TD[row * D + d] = mine ? to_float(table_vD[(id - vocab_begin) * D + d]) * scale : 0.0f;
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce] = {};
+      if (mine) load<kAtOnce>(table_vD + (id - vocab_begin) * D + d, values);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) values[i] = mine ? values[i] * scale : 0.0f;
+      store<kAtOnce>(hidden_TD + row * D + d, values);
     }
   }
 };
