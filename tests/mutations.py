@@ -240,6 +240,8 @@ MUTATIONS = [
     Mutation("a-shard-decides-alone", "src/model/pass_memory.cpp", "group.all_gather(mine).min()", "(group.all_gather(mine), mine).min()", "test_model_pass_memory"),
     Mutation("a-pass-without-memory-is-begun", "src/model/pass_memory.cpp", "if (group.all_gather(mine).min().item<std::int64_t>() == 0) return false;", "const bool fits = group.all_gather(mine).min().item<std::int64_t>() != 0;",
              "test_model_pass_memory"),
+    Mutation("gpu-fp8-decoding-in-two-passes", "src/model/gpu/gpu_decoder.cpp", "if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) {", "if (true) {",
+             "test_model_gpu_memory PlannedMemory.DecodingTakesWhatIsPlanned"),
     Mutation("gpu-experts-first-of-eight", "src/model/gpu/expert_kernels.h", "sums[j] += weights_Tk[first + i] * row[j];", "sums[j] += weights_Tk[first + i] * row[0];", "test_model_gpu_experts"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/run.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",

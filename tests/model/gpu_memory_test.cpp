@@ -204,6 +204,12 @@ TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
         decoder.forward(std::vector<gpu::GpuDecoder::Row>(rows, {1, past, {pages.data(), 0}}), cache);
       }
     }
+    // Norms and gates give 8-bit floats in their own pass: of a layer's four products only o_proj has rows to be made so.
+    const std::vector<gpu::GpuDecoder::Row> two(2, {1, 3, {pages.data(), 0}});
+    decoder.use_graphs(false);
+    const std::size_t kernels = gpu::record_on_host([&] { decoder.forward(two, cache); }).size();
+    EXPECT_EQ(kernels, fp8 ? 2u + 6u + 1u : 2u + 6u + 4u)
+        << "embeddings, last norm; two norms, rotation, attention, gate";
     EXPECT_EQ(decoder.num_bytes(),
               gpu_decoding_bytes(config, weights.partition, 384, fp8 ? at::kFloat8_e4m3fn : at::kBFloat16));
     EXPECT_EQ(gpu_decoding_bytes(config, weights.partition, 384, at::kFloat), 0u) << "no kernels for it";

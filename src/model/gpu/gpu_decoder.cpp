@@ -15,6 +15,7 @@
 #include "magister/model/transformer.h"
 #include "model/gpu/attention.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/product.h"
 
@@ -145,33 +146,72 @@ void GpuDecoder::sum(at::Tensor& partial) {
   if (group_.tp_size() > 1) group_.all_reduce_sum(partial);
 }
 
-void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN,
+void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN,
                                const Queue& queue) {
-  if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK, out_RN, queue);
+  if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK.x_MK, out_RN, queue);
   out_RN.copy_(product_in_tiles(linear, x_RK, linear.prompt_tiles, queue));
 }
 
-void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
-  const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
-  if (of != nullptr && of->output_D.defined()) {
-    const NormRows<float> on_delta{data<float>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
-                                   eps};
-    launch(on_delta, on_delta.shape(places.rows), queue);
+void GpuDecoder::queue_norm_on_delta(Places& places, const BlockNorms* of, const Queue& queue) {
+  if (of == nullptr || !of->output_D.defined()) return;
+  const NormRows<float> on_delta{data<float>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
+                                 static_cast<float>(weights_.config.rms_norm_eps)};
+  launch(on_delta, on_delta.shape(places.rows), queue);
+}
+
+ProductRows GpuDecoder::queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of,
+                                       const at::Tensor& weight_D, const Queue& queue) {
+  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) {
+    queue_norm(places, of, weight_D, queue);
+    return {places.normed_RD};
   }
+  queue_norm_on_delta(places, of, queue);
+  const std::int64_t D = weights_.config.hidden_size;
+  ProductRows rows = ProductRows::empty_fp8(places.rows, D, weights_.device);
+  const NormQuantize<float> kernel{data<float>(places.hidden_RD),
+                                   of != nullptr ? data<float>(places.delta_RD) : nullptr,
+                                   data<float>(weight_D),
+                                   data<std::uint8_t>(rows.bytes_MK),
+                                   data<float>(rows.scale_M1),
+                                   D,
+                                   static_cast<float>(weights_.config.rms_norm_eps)};
+  launch(kernel, kernel.shape(places.rows), queue);
+  return rows;
+}
+
+void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
+  queue_norm_on_delta(places, of, queue);
   add_norm<Bf16>(weights_, places.hidden_RD, of != nullptr ? places.delta_RD : at::Tensor(), weight_D, places.normed_RD,
                  queue);
 }
 
-void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys,
-                                 const at::Tensor& values, const Queue& queue) {
+void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
+                                 const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
-  queue_product(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
+  queue_product(layer.qkv_proj, normed_RD, places.qkv_RQ, queue);
   rotate_heads<Bf16>(layer, group_, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
                      places.rope_rows_R, keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, places.attention_RA),
                   queue);
-  queue_product(layer.o_proj, places.attention_RA, places.delta_RD, queue);
+  queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
+}
+
+// From gate and up on.
+void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
+  const std::int64_t F = layer.shape.mlp;
+  ProductRows middle_RF{places.middle_RF};
+  if (layer.down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
+    middle_RF = ProductRows::empty_fp8(places.rows, F, weights_.device);
+    const GateQuantize gate{data<Bf16>(places.gate_up_RF2), data<std::uint8_t>(middle_RF.bytes_MK),
+                            data<float>(middle_RF.scale_M1), F, layer.shape.activation};
+    launch(gate, gate.shape(places.rows), queue);
+  } else {
+    const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), F,
+                                  layer.shape.activation};
+    launch(gate, gate.shape(places.rows), queue);
+  }
+  queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
 }
 
 void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
@@ -186,21 +226,21 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
   sum(places.hidden_RD);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
-    queue_norm(places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr, layer.attention_norms.input_D, queue);
-    queue_attention(places, layer, cache.keys[i], cache.values[i], queue);
+    const ProductRows normed_RD =
+        queue_norm_for(layer.qkv_proj, places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr,
+                       layer.attention_norms.input_D, queue);
+    queue_attention(places, layer, normed_RD, cache.keys[i], cache.values[i], queue);
     sum(places.delta_RD);
     if (weights_.config
             .parallel_residual) {  // the MLP reads what attention read, before its output joins the residual stream
-      queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+      queue_product(layer.gate_up_proj, normed_RD, places.gate_up_RF2, queue);
       queue_norm(places, &layer.attention_norms, {}, queue);
     } else {
-      queue_norm(places, &layer.attention_norms, layer.mlp_norms.input_D, queue);
-      queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+      queue_product(layer.gate_up_proj,
+                    queue_norm_for(layer.gate_up_proj, places, &layer.attention_norms, layer.mlp_norms.input_D, queue),
+                    places.gate_up_RF2, queue);
     }
-    const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp,
-                                  layer.shape.activation};
-    launch(gate, gate.shape(places.rows), queue);
-    queue_product(layer.down_proj, places.middle_RF, places.delta_RD, queue);
+    queue_mlp(places, layer, queue);
     sum(places.delta_RD);
   }
   queue_norm(places, &weights_.layers.back().mlp_norms, weights_.norm_D, queue);
