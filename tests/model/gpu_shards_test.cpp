@@ -18,8 +18,9 @@ namespace {
 // Another group, and the types of what is added in it.
 class WatchedGroup final : public ProcessGroup {
  public:
-  explicit WatchedGroup(ProcessGroup& group) : ProcessGroup(group.tp_rank(), group.tp_size()), group_(group) {}
-  std::string backend() const override { return "test"; }
+  WatchedGroup(ProcessGroup& group, bool fast)
+      : ProcessGroup(group.tp_rank(), group.tp_size()), group_(group), fast_(fast) {}
+  std::string backend() const override { return fast_ ? "nccl, fast" : "nccl"; }
   void all_reduce_sum(at::Tensor& tensor) override {
     types.insert(tensor.scalar_type());
     group_.all_reduce_sum(tensor);
@@ -32,6 +33,7 @@ class WatchedGroup final : public ProcessGroup {
 
  private:
   ProcessGroup& group_;
+  bool fast_;
 };
 
 class GpuShards : public testing::Test {
@@ -62,13 +64,13 @@ class GpuShards : public testing::Test {
     at::Tensor whole_TD, decoded_RD;
     std::set<at::ScalarType> added;
   };
-  Hidden run(int shards, at::ScalarType dtype, bool gpu_code) {
+  Hidden run(int shards, at::ScalarType dtype, bool gpu_code, bool fast = false) {
     auto groups = make_thread_process_groups(shards);
     std::vector<Hidden> of_shard(groups.size());
     std::vector<std::thread> threads;
     for (std::size_t s = 0; s < groups.size(); ++s) {
       threads.emplace_back([&, s] {
-        WatchedGroup group(*groups[s]);
+        WatchedGroup group(*groups[s], fast);
         ThreadPool pool(1);
         Transformer model = gpu_code ? Transformer(description_, file_, group, pool, dtype, {}, gpu::Queue{})
                                      : Transformer(description_, file_, group, pool, dtype);
@@ -117,6 +119,13 @@ TEST_F(GpuShards, AddInF32) {
       EXPECT_LT(decoded, limit);
     }
   }
+}
+
+// layout.collectives: fast sends bf16 sums as bf16; what a pass of texts adds is small and stays f32, as the embeddings do.
+TEST_F(GpuShards, AFastGroupAddsInBf16) {
+  const Hidden plain = run(1, at::kFloat, false), fast = run(2, at::kBFloat16, true, true);
+  EXPECT_EQ(fast.added, (std::set<at::ScalarType>{at::kFloat, at::kBFloat16}));
+  EXPECT_LT(apart(fast.whole_TD, plain.whole_TD), 0.06);
 }
 
 }  // namespace

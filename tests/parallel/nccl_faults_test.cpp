@@ -90,6 +90,12 @@ TEST_F(NcclFaults, ACallThatDoesNotReturnIsAborted) {
   EXPECT_EQ(pretended_gpu.aborts, 1);
 }
 
+// Who makes a model's partial sums asks for it: a fast group sends bf16 as bf16.
+TEST_F(NcclFaults, AFastGroupSaysSo) {
+  EXPECT_EQ(make_nccl_process_group(world_, world_.rank())->backend(), "nccl");
+  EXPECT_EQ(make_nccl_process_group(world_, world_.rank(), /*fast=*/true)->backend(), "nccl, fast");
+}
+
 TEST_F(NcclFaults, TheUsersEnvironmentWins) {
   setenv("NCCL_ALGO", "Tree", 1);
   make_nccl_process_group(world_, world_.rank());

@@ -26,7 +26,8 @@ GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::Sc
   weights_.dtype = activation_dtype(dtype);
   weights_.fp8 = dtype == at::kFloat8_e4m3fn;
   weights_.device = device_of(queue);
-  weights_.float_sums = group.tp_size() > 1;
+  // A fast group sends sums of bf16 as they are: there half the bytes are worth the rounding (layout.collectives).
+  weights_.float_sums = group.tp_size() > 1 && group.backend() != "nccl, fast";
 }
 
 void GpuModel::finish_loading() {
