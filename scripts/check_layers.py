@@ -29,6 +29,7 @@ MODULES = {
 OWNERS = [
     (re.compile(r"mpi(-ext|io)?\.h"), {"parallel"}),
     (re.compile(r"(nccl|nvml|cuda|cuda_runtime\w*|cuda_[a-z]\w*|driver_types)\.h"), {"device", "parallel", "model"}),
+    (re.compile(r"cublas\w*\.h"), {"model"}),
     (re.compile(r"(c10|ATen)/cuda/.*"), {"device", "parallel", "model"}),
     (re.compile(r"(hdf5(_hl)?|H5\w*)\.h"), {"io"}),
     (re.compile(r"(arrow|parquet)/.*|z(lib|std)\.h"), {"io"}),

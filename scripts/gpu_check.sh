@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Measures and tests the GPU path on this machine, in a bundle (scripts/bundle.sh) or beside a build folder, and writes ONE report,
 # gpu_report.md with gpu_report.json beside it, anew after every step: what is cut off loses nothing that had ended.
-# usage: scripts/gpu_check.sh [--only layer|table|tests|sanitizer] [--seconds 470] [--build build] [--report gpu_report.md]
+# usage: scripts/gpu_check.sh [--only table|layer|tests|sanitizer] [--seconds 470] [--build build] [--report gpu_report.md]
 #                             [--small SHAPE] [--dry-run]
-# layer: a pass part by part (bench layer). table: ratios with floors and aims. tests: every suite in a process of its own, NCCL, whole
+# table: ratios with floors and aims. layer: a pass part by part (bench layer). tests: every suite in a process of its own, NCCL, whole
 # runs, two tasks in one job. sanitizer: memcheck, racecheck and synccheck of our kernels. Each alone fits into 8 minutes; together they
-# share --seconds, numbers first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B.
+# share --seconds, the table first; tests/bench/gpu_report.py join makes one report of several. The report goes to $OUT when that is set. --small llama-3.2-1b: a quick look with 1B instead of 8B.
 # --dry-run: every step with tiny shapes and the GPU's code on the host; it fails where a step fails, is cut off or has no number.
 # MAGISTER_PYTHON: the Python with torch, transformers, h5py. Exit code: 0 when nothing failed, 1 when something did, 77 without a GPU.
 set -uo pipefail
@@ -223,8 +223,8 @@ sanitize() {  # sanitize TOOL
 }
 
 reporter machine --program "$MAGISTER" || count 1
-case $only in all | layer) measure layer 30 ;; esac
-case $only in all | table) measure table 70 ;; esac
+case $only in all | table) measure table 50 ;; esac # first: whatever is cut off or fails afterwards, its rows stand in the report
+case $only in all | layer) measure layer 60 ;; esac
 case $only in all | tests) run_tests ;; esac
 case $only in all | sanitizer) for tool in memcheck racecheck synccheck; do sanitize "$tool"; done ;; esac
 complete=

@@ -177,9 +177,10 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
             task->name(), task->kind(), printable(model.path)));
         continue;
       }
-      say(fmt::format(
-          "task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-          plan_from_config(model, task->pass_shape({}), config.layout.gpus_per_group, config.plan.device_memory)));
+      say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
+                      plan_from_config(
+                          model, [&](const PassLimits& device) { return task->pass_shape(device); }, config.layout,
+                          config.plan.device_memory)));
     }
     return ExitCode::kDone;
   });

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -51,6 +52,7 @@ void Generator::guide(const GuideSetup& setup) {
 void Generator::add(GenerationRequest request, std::uint64_t count) {
   MAGISTER_CHECK(!request.prompt.empty(), ExitCode::kData,
                  "record {}: the prompt has no token (nothing can follow it); give it text", request.record);
+  MAGISTER_ASSERT(request.wanted.empty() || (request.max_new_tokens == 0 && count == 1));
   if (parts_->guide && request.guided) {
     parts_->guide->check_fits(request.record,
                               static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens);
@@ -92,13 +94,16 @@ void Generator::extend(Sequence& sequence) {
 }
 
 // Only the row after the prompt was asked for.
-void Generator::answer(Sequence& sequence, std::span<const float> logits_V) {
-  Generation done;
-  done.record = sequence.request.record;
-  done.sample = sequence.request.sample;
-  done.last_logits_V.assign(logits_V.begin(), logits_V.end());
-  done.cached_tokens = sequence.cached;
-  finished_.push_back(std::move(done));
+Generation Generator::row_of(const Sequence& sequence) const {
+  Generation row;
+  row.record = sequence.request.record;
+  row.sample = sequence.request.sample;
+  row.cached_tokens = sequence.cached;
+  return row;
+}
+
+void Generator::answer(Sequence& sequence, Generation row) {
+  finished_.push_back(std::move(row));
   parts_->scheduler.release(sequence);
 }
 
@@ -109,7 +114,9 @@ void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
     const RowSampler::Row& row = rows.rows[i];
     if (!row.is_finite()) refuse_not_finite(*asked[i]);
     if (asked[i]->request.max_new_tokens == 0) {
-      answer(*asked[i], row.logits_V);
+      Generation done = row_of(*asked[i]);
+      done.last_logits_V.assign(row.logits_V.begin(), row.logits_V.end());
+      answer(*asked[i], std::move(done));
       continue;
     }
     ++counts_.written_tokens;
@@ -150,13 +157,31 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
   counts_.guide_tokens = guide.num_computed_tokens();
 }
 
+// Takes the sequences out of `asked` of which only some tokens are wanted.
+void Generator::answer_wanted(std::vector<Sequence*>& asked, std::vector<WantedRow> rows) {
+  std::size_t next = 0;
+  std::erase_if(asked, [&](Sequence* sequence) {
+    if (sequence->request.wanted.empty()) return false;
+    WantedRow& row = rows[next++];
+    if (!std::isfinite(row.logsumexp)) refuse_not_finite(*sequence);
+    Generation done = row_of(*sequence);
+    done.wanted_logits = std::move(row.logits);
+    done.logsumexp = row.logsumexp;
+    answer(*sequence, std::move(done));
+    return true;
+  });
+  MAGISTER_ASSERT(next == rows.size());
+}
+
 void Generator::step() {
   Scheduler& scheduler = parts_->scheduler;
   if (scheduler.idle()) return;
   const Scheduler::Pass pass = scheduler.schedule();
   MAGISTER_ASSERT(!pass.computed.empty() || !pass.begun.empty());
-  const at::Tensor computed_RV = parts_->runner.run(pass);
+  ModelRunner::Rows computed = parts_->runner.run(pass);
   std::vector<Sequence*> asked = Scheduler::advance(pass);
+  answer_wanted(asked, std::move(computed.wanted));
+  const at::Tensor& computed_RV = computed.logits_RV;
   std::vector<at::Tensor> logits;
   if (computed_RV.defined()) logits.push_back(computed_RV);
   for (std::size_t i = 0; i < asked.size(); ++i) {

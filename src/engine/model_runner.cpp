@@ -36,6 +36,7 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64
 
 ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages)
     : model_(model),
+      memory_(model, [] { return fail_point("generate.pass.memory"); }),
       cache_(model.make_cache(num_pages)),
       logit_widths_(logit_widths(model.config(), model.group().tp_size())) {}
 
@@ -67,47 +68,55 @@ std::pair<std::vector<ModelRunner::Piece>, std::vector<ModelRunner::Piece>> halv
 
 }  // namespace
 
-at::Tensor ModelRunner::run(const Scheduler::Pass& pass) {
+ModelRunner::Rows ModelRunner::run(const Scheduler::Pass& pass) {
   cache_.copy_pages(pass.copy_from, pass.copy_to);
   if (pass.computed.empty()) return {};
   std::vector<Piece> pieces;
   pieces.reserve(pass.computed.size());
   for (const Sequence* sequence : pass.computed) pieces.push_back({sequence, sequence->computed, sequence->scheduled});
   computed_tokens_ += static_cast<std::uint64_t>(tokens_of(pieces));
-  std::vector<at::Tensor> logits;
-  compute(pieces, logits);
-  if (logits.empty()) return {};
-  return logits.size() == 1 ? logits.front() : at::cat(logits, 0);
+  Parts parts;
+  compute(pieces, parts);
+  Rows rows{{}, std::move(parts.wanted)};
+  if (!parts.logits.empty())
+    rows.logits_RV = parts.logits.size() == 1 ? parts.logits.front() : at::cat(parts.logits, 0);
+  return rows;
 }
 
-void ModelRunner::compute(const std::vector<Piece>& pieces, std::vector<at::Tensor>& logits) {
+PassMemory::Size ModelRunner::size_of(const std::vector<Piece>& pieces) const {
+  PassMemory::Size size{tokens_of(pieces), 0, 0};
+  for (const auto& [sequence, first, count] : pieces) {
+    size.sequence_tokens = std::max(size.sequence_tokens, first + count);
+    if (first + count == sequence->num_tokens()) ++size.logit_rows;
+  }
+  return size;
+}
+
+void ModelRunner::compute(const std::vector<Piece>& pieces, Parts& parts) {
   const std::int64_t tokens = tokens_of(pieces);
   if (tokens <= most_tokens_) {
-    try {
-      TORCH_CHECK_WITH(OutOfMemoryError, !fail_point("generate.pass.memory"), "a test asked for it");
-      const at::Tensor rows = compute_at_once(pieces);
-      if (rows.defined()) logits.push_back(rows);
-      return;
-    } catch (const c10::OutOfMemoryError& error) {
-      MAGISTER_CHECK(tokens > 1 && model_.group().tp_size() == 1, ExitCode::kConfig,
-                     "no memory on the GPU for a pass of {} tokens: {} (shards of a group must do the same, and one "
-                     "token is the least); lower token_budget or max_sequences, use larger groups or a quantization",
-                     tokens, printable(error.msg(), 300));
-      most_tokens_ = tokens / 2;
+    const std::string problem = memory_.run(size_of(pieces), [&] { compute_at_once(pieces, parts); });
+    if (problem.empty()) return;
+    MAGISTER_CHECK(tokens > 1, ExitCode::kConfig,
+                   "no memory on the GPU for a pass of {} tokens: {} (one token is the least); lower token_budget or "
+                   "max_sequences, use larger groups or a quantization",
+                   tokens, problem);
+    most_tokens_ = tokens / 2;
+    if (model_.group().tp_rank() == 0)
       log_warning("no memory on the GPU for a pass of {} tokens; passes of at most {} from here on", tokens,
                   most_tokens_);
-    }
   }
   const auto [first, second] = halves_of(pieces);
-  compute(first, logits);
-  compute(second, logits);
+  compute(first, parts);
+  compute(second, parts);
 }
 
-at::Tensor ModelRunner::compute_at_once(const std::vector<Piece>& pieces) {
+void ModelRunner::compute_at_once(const std::vector<Piece>& pieces, Parts& parts) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past, rows;
   std::vector<BlockTable> slots;
   std::vector<std::uint8_t> is_decode;
+  std::vector<const Sequence*> ended;
   std::int64_t row = 0;
   for (const auto& [sequence, first, count] : pieces) {
     const auto begin = sequence->tokens.begin() + first;
@@ -116,14 +125,40 @@ at::Tensor ModelRunner::compute_at_once(const std::vector<Piece>& pieces) {
     slots.push_back({sequence->pages.data(), 0});
     is_decode.push_back(first >= sequence->num_prompt_tokens());
     row += count;
-    if (first + count == sequence->num_tokens()) rows.push_back(row - 1);
+    if (first + count < sequence->num_tokens()) continue;
+    rows.push_back(row - 1);
+    ended.push_back(sequence);
   }
   PackedBatch batch = pack_sequences(tokens, std::move(past));
   batch.is_decode_S = std::move(is_decode);
   const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
-  if (rows.empty()) return {};
-  const at::Tensor hidden_RD = hidden_TD.index_select(0, upload(at::tensor(rows, at::kLong), hidden_TD.device()));
-  return gather_logits(model_.logits(hidden_RD), logit_widths_, model_.group());
+  if (rows.empty()) return;
+  read_rows(hidden_TD.index_select(0, upload(at::tensor(rows, at::kLong), hidden_TD.device())), ended, parts);
+}
+
+// Whole rows are gathered; of the others nothing but numbers is.
+void ModelRunner::read_rows(const at::Tensor& hidden_RD, const std::vector<const Sequence*>& sequences, Parts& parts) {
+  const at::Tensor logits_Rv = model_.logits(hidden_RD);
+  std::vector<std::int64_t> whole, some;
+  std::vector<std::span<const TokenId>> wanted;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const std::span<const TokenId> ids = sequences[i]->request.wanted;
+    (ids.empty() ? whole : some).push_back(static_cast<std::int64_t>(i));
+    if (!ids.empty()) wanted.push_back(ids);
+  }
+  const auto rows_at = [&](const std::vector<std::int64_t>& places) {
+    return places.size() == sequences.size()
+               ? logits_Rv
+               : logits_Rv.index_select(0, upload(at::tensor(places, at::kLong), logits_Rv.device()));
+  };
+  // What throws for want of memory comes before anything is kept: the pass is computed again in halves then.
+  at::Tensor gathered_RV;
+  if (!whole.empty()) gathered_RV = gather_logits(rows_at(whole), logit_widths_, model_.group());
+  if (!some.empty()) {
+    for (WantedRow& row : read_wanted(rows_at(some).contiguous(), wanted, model_.lm_head(), model_.group()))
+      parts.wanted.push_back(std::move(row));
+  }
+  if (gathered_RV.defined()) parts.logits.push_back(std::move(gathered_RV));
 }
 
 }  // namespace magister

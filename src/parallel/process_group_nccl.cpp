@@ -95,7 +95,7 @@ class NcclProcessGroup final : public ProcessGroup {
   NcclProcessGroup(const NcclProcessGroup&) = delete;
   NcclProcessGroup& operator=(const NcclProcessGroup&) = delete;
 
-  std::string backend() const override { return "nccl"; }
+  std::string backend() const override { return fast_ ? "nccl, fast" : "nccl"; }
   at::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
 
   void wait_for(const GpuEvent& event) override {

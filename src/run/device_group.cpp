@@ -95,7 +95,6 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
   check_gpu_computes(description.config);
   const QuantScheme scheme = quant_scheme_of(checkpoint.section());
   const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
-  const std::uint64_t one_text = pass.sequence_tokens == 0 ? 0 : pass.sequence_tokens / KvPages::kSlots + 2;
   for (const int size : working_tp_sizes(description.config, num_ranks)) {
     if (num_ranks % size != 0) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
@@ -103,7 +102,7 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
       return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme);
     };
     const GpuDemand demand{dtype, scheme.on()};
-    if (fits(device_memory(description.config, weights, size, pass, one_text, demand), free)) break;
+    if (fits(device_memory(description.config, weights, size, pass, pages_of_one_text(pass), demand), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group,
            layout.gpus_per_group == 1 ? "" : "s", format_bytes(free));

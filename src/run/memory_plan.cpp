@@ -2,10 +2,11 @@
 #include "magister/run/memory_plan.h"
 
 #include <algorithm>
-#include <bit>
 #include <filesystem>
+#include <string_view>
 
 #include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/model/kv_pages.h"
@@ -40,8 +41,6 @@ std::string model_words(const PlannedModel& model) {
   if (!model.quantization.on()) return words;
   return words + ", " + (model.layers.empty() ? "layers " + quantization_words(model.quantization) : model.layers);
 }
-
-std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots; }
 
 // 1, 2, 4, ... and the requested size, of those that divide the model.
 std::vector<int> listed_sizes(const ModelConfig& config, int requested) {
@@ -102,6 +101,10 @@ std::string formats_table(const ModelConfig& config, const std::vector<int>& siz
 
 }  // namespace
 
+std::uint64_t pages_of_one_text(const PassShape& pass) {
+  return pass.sequence_tokens == 0 ? 0 : (pass.sequence_tokens + KvPages::kSlots - 1) / KvPages::kSlots + 2;
+}
+
 std::uint64_t sum_of(const MemoryParts& parts) {
   std::uint64_t sum = 0;
   for (const auto& [name, bytes] : parts) sum += bytes;
@@ -118,26 +121,39 @@ MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uin
   return parts;
 }
 
+// 8 channels with buffers of 4 MB, 5 MB and 0.5 MB (one for each of NCCL's protocols) to two neighbours, and what the library keeps.
+constexpr std::uint64_t kNcclBytes = std::uint64_t{256} << 20;
+
+// Rows of logits between the head and the tokens: those of the pass, the same with rows that were kept of shared prompts, and those that are
+// drawn; the shard's own part twice on its way to the others.
+std::uint64_t sampled_row_bytes(const ModelConfig& config, const Partition& part, std::uint64_t rows, int tp_size) {
+  const std::uint64_t own = tp_size == 1 ? 0 : 2 * (part.vocab.size() + 1);
+  return rows * (3 * static_cast<std::uint64_t>(config.vocab_size) + own) * sizeof(float);
+}
+
 MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
-                      std::uint64_t cache_pages, const GpuDemand& gpu) {
-  const auto D = static_cast<std::uint64_t>(config.hidden_size), E = static_cast<std::uint64_t>(config.head_dim);
+                      std::uint64_t cache_pages, int tp_size, const GpuDemand& gpu) {
+  const auto D = static_cast<std::uint64_t>(config.hidden_size);
+  const auto longest = static_cast<std::int64_t>(pass.sequence_tokens);
   const at::ScalarType type = activation_dtype(gpu.dtype);
-  MemoryParts parts = {{"weights", weights},
-                       {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens),
-                                                            static_cast<std::int64_t>(pass.sequence_tokens), type)},
-                       {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
+  MemoryParts parts = {
+      {"weights", weights},
+      {"activations", gpu_activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), longest, type)},
+      {"a tile of logits", LogitReducer::kGpuTileRows * part.vocab.size() * sizeof(float)}};
   if (gpu.quantized)
     parts.emplace_back("a plain product", 2 * part.mlp.size() * D * c10::elementSize(type));  // gate and up
   if (cache_pages > 0) {
-    parts.emplace_back("gathered keys", gpu_gathered_bytes(config, part, static_cast<std::int64_t>(pass.tokens),
-                                                           static_cast<std::int64_t>(pass.sequence_tokens), type));
-    // One page more, which idle rows write to; and the sums of every 192 keys of a decoding pass, in powers of two.
+    parts.emplace_back("gathered keys",
+                       gpu_gathered_bytes(config, part, static_cast<std::int64_t>(pass.tokens), longest, type));
+    // One page more, which idle rows write to.
     parts.emplace_back("keys and values",
                        (cache_pages + 1) * kv_page_bytes(config, part) / sizeof(float) * c10::elementSize(type));
-    const std::uint64_t chunks = std::bit_ceil((pass.sequence_tokens + 191) / 192 + 1);
-    const auto rows = static_cast<std::uint64_t>(gpu_decoding_rows(gpu.dtype));
-    parts.emplace_back("decoding", rows * part.heads.size() * chunks * (E + 2) * sizeof(float));
+    if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, longest, gpu.dtype); decoding > 0)
+      parts.emplace_back("decoding", decoding);
   }
+  if (pass.sampled_rows > 0)
+    parts.emplace_back("sampled rows", sampled_row_bytes(config, part, pass.sampled_rows, tp_size));
+  if (tp_size > 1) parts.emplace_back("NCCL", kNcclBytes);
   return parts;
 }
 
@@ -148,7 +164,7 @@ MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_byt
   MemoryParts largest;
   for (int shard = 0; shard < tp_size; ++shard) {
     const Partition part = partition_for(config, shard, tp_size);
-    MemoryParts parts = gpu ? gpu_parts(config, part, shard_bytes(shard), pass, cache_pages, *gpu)
+    MemoryParts parts = gpu ? gpu_parts(config, part, shard_bytes(shard), pass, cache_pages, tp_size, *gpu)
                             : cpu_parts(config, part, shard_bytes(shard), pass, cache_pages);
     if (pass.row_bytes > 0) parts.emplace_back("rows of a unit", pass.row_bytes);
     if (sum_of(parts) > sum_of(largest)) largest = std::move(parts);
@@ -165,8 +181,38 @@ void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout,
   report.model = model_words(model);
 }
 
-std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group,
-                             std::uint64_t device_bytes) {
+namespace {
+
+// What is planned from a config.json alone, and on which kind of device.
+struct ConfigPlan {
+  ModelConfig config;
+  at::ScalarType dtype;
+  QuantScheme scheme;
+  std::string cpus_alone;  // why it is counted for CPUs; empty: for GPUs
+  PassShape pass;
+
+  MemoryParts needed(int tp_size) const {
+    const auto weights = [&](int shard) { return weight_bytes(config, dtype, shard, tp_size, scheme); };
+    const GpuDemand demand{dtype, scheme.on()};
+    return device_memory(config, weights, tp_size, pass, pages_of_one_text(pass),
+                         cpus_alone.empty() ? std::optional(demand) : std::nullopt);
+  }
+  // Bytes of a device that a model may have.
+  std::uint64_t usable(std::uint64_t device_bytes) const {
+    const double share = cpus_alone.empty() ? kUsableGpuShare : 1.0;
+    return static_cast<std::uint64_t>(share * static_cast<double>(device_bytes));
+  }
+  // The least devices of these that hold it; 0: unknown, or none do.
+  int smallest_group(std::uint64_t device_bytes) const {
+    for (const int size : working_tp_sizes(config, kMostDevices)) {
+      if (device_bytes > 0 && sum_of(needed(size)) <= usable(device_bytes)) return size;
+    }
+    return 0;
+  }
+};
+
+ConfigPlan config_plan(const ModelSection& section, const std::function<PassShape(const PassLimits&)>& pass_shape,
+                       const LayoutConfig& layout) {
   namespace fs = std::filesystem;
   const fs::path path(section.path);
   std::error_code ignored;
@@ -174,61 +220,90 @@ std::string plan_from_config(const ModelSection& section, const PassShape& pass,
     fail(ExitCode::kInputOutput, "{}: there is no such model (its config.json is needed){}", printable(section.path),
          hint);
   }
-  const ModelDescription description =
-      describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
-  const ModelConfig& config = description.config;
-  const at::ScalarType dtype = section.dtype == "f32"   ? at::kFloat
-                               : section.dtype == "f16" ? at::kHalf
-                               : section.dtype == "fp8" ? at::kFloat8_e4m3fn
-                                                        : at::kBFloat16;
-  const QuantScheme scheme = quant_scheme_of(section);
-  if (gpus_per_group > 0) partition_for(config, 0, gpus_per_group);  // refuses what cannot be divided
-  const auto needed = [&](int size) {
-    const auto weights = [&](int shard) { return weight_bytes(config, dtype, shard, size, scheme); };
-    return device_memory(config, weights, size, pass, pages_of(pass.sequence_tokens));
-  };
-  int smallest = 0;
-  for (const int size : working_tp_sizes(config, kMostDevices)) {
-    if (device_bytes == 0 || smallest != 0) break;
-    if (sum_of(needed(size)) <= device_bytes) smallest = size;
-  }
+  ConfigPlan plan;
+  plan.config = describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string()).config;
+  plan.dtype = section.dtype == "f32"   ? at::kFloat
+               : section.dtype == "f16" ? at::kHalf
+               : section.dtype == "fp8" ? at::kFloat8_e4m3fn
+                                        : at::kBFloat16;
+  plan.scheme = quant_scheme_of(section);
+  const std::string missing = missing_on_gpus(plan.config);
+  plan.cpus_alone = !missing.empty()         ? missing + " is not computed on GPUs"
+                    : section.dtype == "f16" ? "f16 is not computed on GPUs"
+                    : layout.cpu_only        ? "layout.devices: cpu"
+                                             : "";
+  plan.pass = pass_shape(plan.cpus_alone.empty() ? kGpuPassLimits : PassLimits{});
+  if (layout.gpus_per_group > 0)
+    partition_for(plan.config, 0, layout.gpus_per_group);  // refuses what cannot be divided
+  return plan;
+}
 
-  std::string out = "  model     " + model_words({config, dtype, scheme}) + "\n";
-  if (const std::string missing = missing_on_gpus(config); !missing.empty())
-    out += fmt::format("  devices   CPUs alone ({} is not computed on GPUs)\n", missing);
-  out += formats_table(config, listed_sizes(config, gpus_per_group));
-  out += fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values",
-                     "in all", device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));
-  for (const int size : listed_sizes(config, std::max(gpus_per_group, smallest))) {
-    const MemoryParts parts = needed(size);
-    const std::uint64_t cache = pass.sequence_tokens == 0 ? 0 : parts[2].second;
-    out += fmt::format("    {:<10}{:>12}{:>14}{:>18}{:>12}   {}\n", fmt::format("on {}", size),
-                       decimal_bytes(parts[0].second), decimal_bytes(sum_of(parts) - parts[0].second - cache),
-                       decimal_bytes(cache), decimal_bytes(sum_of(parts)),
-                       device_bytes == 0               ? ""
-                       : sum_of(parts) <= device_bytes ? "fits"
-                                                       : "does not fit");
+std::uint64_t bytes_of(const MemoryParts& parts, std::string_view name) {
+  for (const auto& [part, bytes] : parts) {
+    if (part == name) return bytes;
   }
+  return 0;
+}
+
+// Weights, passes and cache for groups of these sizes, and all parts for the last of them.
+std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, int shown, std::uint64_t device_bytes) {
+  std::string out =
+      fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values",
+                  "in all", device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));
+  for (const int size : sizes) {
+    const MemoryParts parts = plan.needed(size);
+    const std::uint64_t all = sum_of(parts), weights = bytes_of(parts, "weights"),
+                        cache = bytes_of(parts, "keys and values");
+    const bool fits = all <= plan.usable(device_bytes);
+    out += fmt::format("    {:<10}{:>12}{:>14}{:>18}{:>12}   {}\n", fmt::format("on {}", size), decimal_bytes(weights),
+                       decimal_bytes(all - weights - cache), decimal_bytes(cache), decimal_bytes(all),
+                       device_bytes == 0 ? ""
+                       : fits            ? "fits"
+                                         : "does not fit");
+  }
+  std::string list;
+  for (const auto& [name, bytes] : plan.needed(shown))
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  return out + fmt::format("  on {}: {}\n", shown, list);
+}
+
+}  // namespace
+
+std::string plan_from_config(const ModelSection& section,
+                             const std::function<PassShape(const PassLimits& device)>& pass_shape,
+                             const LayoutConfig& layout, std::uint64_t device_bytes) {
+  const ConfigPlan plan = config_plan(section, pass_shape, layout);
+  const ModelConfig& config = plan.config;
+  const int gpus_per_group = layout.gpus_per_group, smallest = plan.smallest_group(device_bytes),
+            shown = gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1);
+  std::string out = "  model     " + model_words({config, plan.dtype, plan.scheme}) + "\n";
+  if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
+  out += formats_table(config, listed_sizes(config, gpus_per_group));
+  out += sizes_table(plan, listed_sizes(config, std::max(gpus_per_group, smallest)), shown, device_bytes);
+  const std::size_t number_bytes = plan.cpus_alone.empty() ? c10::elementSize(activation_dtype(plan.dtype)) : 4;
   out += fmt::format(
-      "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices (f32; half "
-      "of it in 16 bit)\n",
-      pass.tokens, pass.sequence_tokens,
-      kv_page_bytes(config, partition_for(config, 0, 1)) / static_cast<std::uint64_t>(KvPages::kSlots));
-  out += alignment_note(config, scheme, gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1));
+      "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices\n",
+      plan.pass.tokens, plan.pass.sequence_tokens,
+      kv_page_bytes(config, partition_for(config, 0, 1)) / sizeof(float) * number_bytes /
+          static_cast<std::uint64_t>(KvPages::kSlots));
+  out += alignment_note(config, plan.scheme, shown);
   if (device_bytes == 0) return out;
+  if (plan.cpus_alone.empty())
+    out += fmt::format("  of a GPU's {} a model may have {}\n", decimal_bytes(device_bytes),
+                       decimal_bytes(plan.usable(device_bytes)));
+  const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
   MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
                  "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
                  "choose a quantization, smaller passes or larger devices",
                  kMostDevices, decimal_bytes(device_bytes), printable(section.path),
-                 decimal_bytes(sum_of(needed(static_cast<int>(working_tp_sizes(config, kMostDevices).size())))));
-  MAGISTER_CHECK(gpus_per_group == 0 || sum_of(needed(gpus_per_group)) <= device_bytes, ExitCode::kConfig,
-                 "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
-                 "fail); the smallest group that fits has {} devices, with {} each",
-                 gpus_per_group, decimal_bytes(sum_of(needed(gpus_per_group))), decimal_bytes(device_bytes), smallest,
-                 decimal_bytes(sum_of(needed(smallest))));
+                 all_on(working_tp_sizes(config, kMostDevices).back()));
+  MAGISTER_CHECK(
+      gpus_per_group == 0 || sum_of(plan.needed(gpus_per_group)) <= plan.usable(device_bytes), ExitCode::kConfig,
+      "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
+      "fail); the smallest group that fits has {} devices, with {} each",
+      gpus_per_group, all_on(gpus_per_group), decimal_bytes(plan.usable(device_bytes)), smallest, all_on(smallest));
   return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,
-                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes),
-                           decimal_bytes(sum_of(needed(smallest))));
+                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes), all_on(smallest));
 }
 
 }  // namespace magister

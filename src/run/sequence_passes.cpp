@@ -1,8 +1,6 @@
 // Halves of about equal tokens, down to single sequences.
 #include "magister/run/sequence_passes.h"
 
-#include <c10/util/Exception.h>
-
 #include <numeric>
 
 #include "magister/core/error.h"
@@ -30,17 +28,18 @@ std::uint64_t middle_of(const std::vector<std::int64_t>& lengths, IndexRange ran
 bool SequencePasses::run(const std::vector<std::int64_t>& lengths, IndexRange range, const Pass& pass) {
   const std::int64_t tokens = tokens_of(lengths, range);
   if (tokens <= most_tokens_ || range.size() == 1) {
-    try {
-      return pass(range);
-    } catch (const c10::OutOfMemoryError& error) {
-      MAGISTER_CHECK(range.size() > 1 && divides_, ExitCode::kConfig,
-                     "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided, and shards of a "
-                     "group must do the same); lower unit_tokens or max_length, use larger groups or a quantization",
-                     tokens, printable(error.msg(), 300));
-      most_tokens_ = tokens / 2;
+    bool goes_on = true;
+    const std::string problem = memory_.run({tokens, 0, logit_rows_}, [&] { goes_on = pass(range); });
+    if (problem.empty()) return goes_on;
+    MAGISTER_CHECK(
+        range.size() > 1, ExitCode::kConfig,
+        "no memory on the GPU for {} tokens at once: {} (a sequence cannot be divided); lower unit_tokens or "
+        "max_length, use larger groups or a quantization",
+        tokens, problem);
+    most_tokens_ = tokens / 2;
+    if (speaks_)
       log_warning("no memory on the GPU for {} tokens at once; passes of at most {} from here on", tokens,
                   most_tokens_);
-    }
   }
   const std::uint64_t middle = middle_of(lengths, range);
   return run(lengths, {range.begin, middle}, pass) && run(lengths, {middle, range.end}, pass);

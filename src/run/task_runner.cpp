@@ -116,7 +116,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
       context_(std::move(context)),
       checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
       // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
-      layout_(sized_layout(context_.world, layout_of(task, context_), checkpoint_, task.pass_shape({}),
+      layout_(sized_layout(context_.world, layout_of(task, context_), checkpoint_, task.pass_shape(kGpuPassLimits),
                            plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),

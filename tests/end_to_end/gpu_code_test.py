@@ -2,6 +2,8 @@
 device. Equal to the CPU's path within rounding, over tasks, shards, types and a device that is out of memory; the same bytes for
 every number of ranks.
 """
+import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -9,7 +11,7 @@ import unittest
 import h5py
 import numpy
 
-from tiny_world import CHAIN, World
+from tiny_world import CHAIN, PROGRAM, World
 
 ON_HOST = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
 VALUES = ("top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass")
@@ -91,6 +93,18 @@ class GpuCode(unittest.TestCase):
             self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
             self.assertEqual(self.world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
 
+    def test_a_group_whose_one_device_has_no_memory_for_a_unit(self):
+        """One shard of two says so, and both compute the pass in halves: in threads of a rank and in ranks."""
+        changes = ["tasks.0.unit_tokens=400", "tasks.0.overflow=window", "tasks.0.max_length=24", "model.dtype=bf16"]
+        for name, ranks, layout in (("threads", 1, "layout.shards_per_rank=2"), ("ranks", 2, "layout.gpus_per_group=2")):
+            whole = self.world.complete(f"group-{name}", ranks, *changes, layout, **ON_HOST)
+            self.world.forget(f"group-{name}")
+            point = "teacher.pass.memory@1:enospc" if ranks == 1 else "teacher.pass.memory@1/1:enospc,teacher.pass.memory@2/0:enospc"
+            result = self.world.run(f"group-{name}", ranks, *changes, layout, **ON_HOST, MAGISTER_FAIL_POINT=point)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr.count("no memory on the GPU"), ranks, result.stderr)
+            self.assertEqual(self.world.sha256(f"group-{name}"), whole, "halves have the bits of the whole")
+
     def test_a_run_does_not_go_on_as_another_kind(self):
         result = self.world.run("kind", 1, **ON_HOST, MAGISTER_FAIL_POINT="teacher.unit.begin@4:kill")
         self.assertNotEqual(result.returncode, 0)
@@ -99,6 +113,32 @@ class GpuCode(unittest.TestCase):
         self.assertIn("device", refused.stderr)
         self.world.complete("kind", 2, **ON_HOST)
         self.compare("kind", 3e-5, 4e-6)
+
+    def plan(self, name, *arguments):
+        done = subprocess.run([PROGRAM, "plan", str(self.world.experiment(name)), *arguments], cwd=self.world.folder, text=True, check=False, timeout=600,
+                              capture_output=True, env={**self.world.environment, **ON_HOST, "MAGISTER_ALLOW_SINGLETON": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_plan_from_the_config_alone_counts_as_the_run(self):
+        """Part by part, whatever the task and the weights are; but a cache, which is here as large as one text wants it, follows the data."""
+        chain = World(self.scratch.name + "/chain", records=16, model=self.world.model, text=CHAIN)
+        for world, tasks in ((self.world, 1), (chain, 2)):
+            limits = [f"tasks.{task}.{key}" for task in range(tasks) for key in ("token_budget=96", "max_sequences=1")] if tasks == 2 else []
+            for changes in (["model.dtype=bf16"], ["model.dtype=f32"], ["model.dtype=fp8"], ["model.quantization=int4", "model.dtype=bf16"]):
+                self.world, kept = world, self.world
+                try:
+                    whole = self.plan("plan", *limits, *changes)
+                    alone = self.plan("plan", "--config-only", "layout.devices=auto", *limits, *changes)
+                finally:
+                    self.world = kept
+                counted = re.findall(r"memory per device .*\((.*)\)", whole)
+                planned = re.findall(r"^  on 1: (.*)$", alone, re.MULTILINE)
+                self.assertEqual((len(counted), len(planned)), (tasks, tasks), alone)
+                for of_run, of_config in zip(counted, planned):
+                    of_run, of_config = of_run.split(", "), of_config.split(", ")
+                    self.assertEqual([part for part in of_run if "keys and values" not in part], [part for part in of_config if "keys and values" not in part])
+                    self.assertEqual(len(of_run), len(of_config))
 
     def test_f16_is_refused(self):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)
@@ -137,6 +177,18 @@ class GpuCodeWrites(unittest.TestCase):
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
                 self.assertEqual(world.sha256(f"full-{dtype}"), whole, "halves have the bits of the whole")
+
+    def test_a_group_whose_one_device_has_no_memory_for_a_pass(self):
+        with tempfile.TemporaryDirectory() as folder:
+            world = World(folder, records=24, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+            changes = ["model.dtype=bf16", "layout.gpus_per_group=2"]
+            whole = world.complete("group", 2, *changes, **ON_HOST)
+            world.forget("group")
+            points = "generate.pass.memory@1/1:enospc,generate.pass.memory@2/0:enospc"
+            result = world.run("group", 2, *changes, **ON_HOST, MAGISTER_FAIL_POINT=points)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr.count("no memory on the GPU"), 2, result.stderr)
+            self.assertEqual(world.sha256("group"), whole, "halves have the bits of the whole")
 
 
 if __name__ == "__main__":

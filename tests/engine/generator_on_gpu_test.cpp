@@ -78,6 +78,27 @@ TEST_F(GeneratingOnAGpu, TextsOfOnePromptComputeItOnce) {
   expect_equal(together, write({1, 512, 60, false}));
 }
 
+// The logits of the row itself, to the bit, and its log-sum-exp.
+TEST_F(GeneratingOnAGpu, WantedTokensOfLastRows) {
+  const std::vector<TokenId> verdicts = {299, 3, 150, 99, 100};
+  std::erase_if(requests_, [](const GenerationRequest& request) { return request.record > 3; });
+  for (GenerationRequest& request : requests_) request.max_new_tokens = 0;
+  const Texts whole = write({32, 512, 60, true});
+  for (GenerationRequest& request : requests_) request.wanted = verdicts;
+  const Texts some = write({2, 33, 60, true});
+  double worst = 0;
+  for (const auto& [key, row] : whole) {
+    const at::Tensor logits_V = at::tensor(row.last_logits_V);
+    ASSERT_EQ(logits_V.size(0), 300);
+    for (std::size_t i = 0; i < verdicts.size(); ++i)
+      EXPECT_EQ(some.at(key).wanted_logits[i], logits_V[verdicts[i]].item<float>());
+    worst =
+        std::max(worst, std::abs(some.at(key).logsumexp - at::logsumexp(logits_V.to(at::kDouble), 0).item<double>()));
+  }
+  std::printf("largest difference of a log-sum-exp: %.1e\n", worst);
+  EXPECT_LT(worst, 3e-7);
+}
+
 TEST_F(GeneratingOnAGpu, ARowThatIsNotFiniteIsRefusedWhereItIsDrawn) {
   file_.values("model.embed_tokens.weight")[250][3] = std::numeric_limits<float>::quiet_NaN();
   sampling_.repetition_penalty = 1.0;

@@ -189,6 +189,53 @@ TEST_F(Generating, LastRowsOfPrompts) {
   }
 }
 
+// A judge's: beside texts and whole rows, in passes that are cut anywhere, of one shard and of two.
+TEST_F(Generating, WantedTokensOfLastRows) {
+  const std::vector<TokenId> verdicts = {299, 3, 150, 99, 100}, zero = {199};
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (i % 4 == 3) continue;  // a text
+    requests_[i].max_new_tokens = 0;
+    if (i % 4 != 2) requests_[i].wanted = i % 4 == 0 ? verdicts : zero;
+  }
+  const auto expect_wanted = [&](const Texts& got, double limit) {
+    const auto group = make_single_process_group();
+    ThreadPool pool(1);
+    Transformer model(description_, file_, *group, pool, at::kFloat);
+    double worst = 0;
+    for (const GenerationRequest& request : requests_) {
+      const Generation& row = got.at({request.record, request.sample});
+      EXPECT_EQ(row.wanted_logits.size(), request.wanted.size());
+      EXPECT_EQ(row.last_logits_V.empty(), request.max_new_tokens > 0 || !request.wanted.empty());
+      if (request.wanted.empty()) continue;
+      const at::Tensor hidden_TD = model.forward(pack_sequences({request.prompt}));
+      const at::Tensor logits_V = model.logits(hidden_TD.narrow(0, hidden_TD.size(0) - 1, 1).contiguous())[0];
+      worst = std::max(worst, std::abs(row.logsumexp - at::logsumexp(logits_V.to(at::kDouble), 0).item<double>()));
+      for (std::size_t i = 0; i < request.wanted.size(); ++i)
+        worst = std::max(worst, std::abs(row.wanted_logits[i] - logits_V[request.wanted[i]].item<double>()));
+    }
+    std::printf("largest difference of a logit or of a log-sum-exp: %.1e\n", worst);
+    EXPECT_LE(worst, limit);
+  };
+  const Texts alone = write({4, 50, 60, true});
+  expect_wanted(alone, 1e-12);
+  for (const auto& [key, text] : write({32, 4096, 100, false})) {
+    EXPECT_EQ(alone.at(key).wanted_logits, text.wanted_logits);
+    EXPECT_EQ(alone.at(key).logsumexp, text.logsumexp);
+    EXPECT_EQ(alone.at(key).tokens, text.tokens);
+  }
+  auto groups = make_thread_process_groups(2);
+  std::vector<Texts> texts(groups.size());
+  std::vector<std::thread> threads;
+  for (std::size_t s = 0; s < groups.size(); ++s)
+    threads.emplace_back([&, s] { texts[s] = write({8, 64, 60, true}, *groups[s], 1); });
+  for (auto& thread : threads) thread.join();
+  expect_wanted(texts[0], 1e-4);
+  for (const auto& [key, text] : texts[0]) {
+    EXPECT_EQ(text.wanted_logits, texts[1].at(key).wanted_logits);
+    EXPECT_EQ(text.logsumexp, texts[1].at(key).logsumexp);
+  }
+}
+
 // However a row is kept or drawn, one column that is not finite ends it, and the error names whose row it was.
 TEST_F(Generating, ARowThatIsNotFiniteIsRefused) {
   file_.values("model.embed_tokens.weight")[250][3] =
@@ -212,6 +259,9 @@ TEST_F(Generating, ARowThatIsNotFiniteIsRefused) {
   EXPECT_EQ(message().substr(0, said.size()), said);
   top_logprobs_ = 0;
   requests_[0].max_new_tokens = 0;  // a judge's row
+  EXPECT_EQ(message().substr(0, said.size()), said);
+  const std::vector<TokenId> wanted = {1, 2};  // the bad one is none of them
+  requests_[0].wanted = wanted;
   EXPECT_EQ(message().substr(0, said.size()), said);
 }
 

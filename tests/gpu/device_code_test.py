@@ -105,7 +105,7 @@ class DeviceCode(unittest.TestCase):
     def test_what_moves_much_moves_16_bytes(self):
         def count(name, prefix):
             return sum(operation(text).startswith(prefix) and ".128" in operation(text) for _, text in self.code[name])
-        for name, loads, stores in (("GateMultiply<Bf16>", 2, 1), ("AddNorm<Bf16, false>", 4, 3), ("NormRows<Bf16>", 2, 1), ("Dequantize<8, Bf16>", 0, 4),
+        for name, loads, stores in (("GateMultiply<Bf16>", 2, 1), ("AddNorm<Bf16, false, Bf16>", 4, 3), ("AddNorm<Bf16, false, float>", 5, 3), ("NormRows<Bf16>", 2, 1), ("EmbedRows<Bf16>", 1, 2), ("SumExperts<Bf16>", 1, 1), ("SumHeadSquares<Bf16>", 2, 0), ("NormHeads<Bf16>", 3, 1), ("Dequantize<8, Bf16>", 0, 4),
                                     ("Dequantize<4, Bf16>", 0, 4), ("QuantizeRows<Bf16>", 2, 0), ("GatherKeys<Bf16>", 4, 4), ("ReduceLogits", 8, 0)):
             self.assertGreaterEqual(count(name, "LDG"), loads, name)
             self.assertGreaterEqual(count(name, "STG"), stores, name)

@@ -66,6 +66,16 @@ class DryRun(Check):
         self.assertEqual(steps, [f"{tool}_{part}" for tool in ("memcheck", "racecheck", "synccheck") for part in ("kernels", "model")])
 
 
+class Order(Check):
+    def test_the_table_comes_first(self):
+        """A whole check without time for any step: what is listed first is what would have run first."""
+        _, data, text = self.check("--seconds", 8)
+        names = [step["name"] for step in data["steps"]]
+        self.assertEqual(names[:2], ["table", "layer"])
+        self.assertIn("tasks", names[2:])
+        self.assertIn("memcheck_kernels", names[2:])
+
+
 class Broken(Check):
     def copy(self):
         """A tree of the check's own files, to break one of them."""

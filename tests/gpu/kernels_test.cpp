@@ -10,6 +10,7 @@
 
 #include "engine/gpu/head_kernel.h"
 #include "engine/gpu/sample_kernel.h"
+#include "engine/gpu/wanted_kernel.h"
 #include "gpu/gpu_under_test.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/expert_kernels.h"
@@ -103,6 +104,26 @@ TYPED_TEST(Elementwise, AddRmsNorm) {
       EXPECT_TRUE(at::equal(both.device[0], both.host[0])) << D << ": the residual stream is one addition";
       expect_close<A>(both.device[3], both.host[3]);
     }
+  }
+}
+
+// Sums over shards are f32.
+TEST(FloatDelta, NormsTakeAnF32Delta) {
+  for (const std::int64_t D : {33, 576, 8192}) {
+    const Tensors inputs = {at::randn({7, D}),   at::randn({7, D}),
+                            at::rand({D}) + 0.5, at::zeros({7, D}, at::kBFloat16),
+                            at::randn({7, D}),   at::zeros({7, D}, at::kBFloat16)};
+    const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
+      const AddRmsNorm<Bf16, float> rms{
+          data<float>(t[0]), data<float>(t[1]), data<float>(t[2]), data<Bf16>(t[3]), D, 1e-5f};
+      launch(rms, rms.shape(7), queue);
+      const AddLayerNorm<Bf16, float> layer{
+          data<float>(t[4]), data<float>(t[1]), data<float>(t[2]), data<Bf16>(t[5]), D, 1e-5f};
+      launch(layer, layer.shape(7), queue);
+    });
+    for (const std::size_t stream : {0, 4})
+      EXPECT_TRUE(at::equal(both.device[stream], both.host[stream])) << D << ": the residual stream is one addition";
+    for (const std::size_t out : {3, 5}) expect_close<Bf16>(both.device[out], both.host[out]);
   }
 }
 
@@ -245,13 +266,13 @@ TEST(Fp8, NormQuantizeAndGateQuantizeAreThePassesOneAfterTheOther) {
       launch(norm, norm.shape(6), queue);
       const QuantizeRows<Bf16> rows{data<Bf16>(normed), data<std::uint8_t>(wanted), data<float>(wanted_scale), D};
       launch(rows, rows.shape(6), queue);
-      const NormQuantize both{data<float>(t[0]),
-                              data<Bf16>(t[1]),
-                              data<float>(t[2]),
-                              data<std::uint8_t>(bytes),
-                              data<float>(scale),
-                              D,
-                              1e-5f};
+      const NormQuantize<Bf16> both{data<float>(t[0]),
+                                    data<Bf16>(t[1]),
+                                    data<float>(t[2]),
+                                    data<std::uint8_t>(bytes),
+                                    data<float>(scale),
+                                    D,
+                                    1e-5f};
       launch(both, both.shape(6), queue);
       EXPECT_TRUE(at::equal(bytes, wanted) && at::equal(scale, wanted_scale) && at::equal(t[0], stream)) << D;
       const GateMultiply<Bf16> gate{data<Bf16>(t[3]), data<Bf16>(normed), D, Activation::kSilu};
@@ -388,6 +409,35 @@ TEST(Head, ReduceLogits) {
       EXPECT_TRUE(at::equal(a.isnan(), b.isnan())) << v << " " << sum;  // rows with an infinite logit have no sum
       EXPECT_LE(((a - b).abs() / (b.abs() + 1e-3)).nan_to_num(0).max().item<double>(), 1e-5) << v << " " << sum;
     }
+  }
+}
+
+// Maximum and found logits have equal bits; sums have the GPU's expf.
+TEST(Head, WantedLogits) {
+  at::manual_seed(14);
+  for (const std::int64_t v : {1, 37, 1024, 32003, 128256}) {
+    constexpr std::int64_t R = 4, begin = 11;
+    at::Tensor logits = at::randn({R, v}) * 4;
+    logits[2][v / 2] = INFINITY;
+    const auto last = static_cast<int>(begin + v - 1);
+    const Tensors inputs = {logits, at::tensor({0, 2, 2, 3, 7}, at::kInt),
+                            at::tensor({11, last, 11, 10, last + 1, last, 12}, at::kInt),
+                            at::zeros({R, 2}, at::kDouble), at::zeros({7}, at::kDouble)};
+    const Both both = on_both(inputs, [&, v = v](const Tensors& t, const Queue& queue) {
+      const WantedLogits kernel{data<float>(t[0]),
+                                data<std::int32_t>(t[1]),
+                                data<std::int32_t>(t[2]),
+                                data<double>(t[3]),
+                                data<double>(t[4]),
+                                v,
+                                begin};
+      launch(kernel, kernel.shape(R), queue);
+    });
+    EXPECT_TRUE(at::equal(both.device[4], both.host[4])) << v;
+    EXPECT_TRUE(at::equal(both.device[3].select(1, 0), both.host[3].select(1, 0))) << v;
+    const at::Tensor a = both.device[3].select(1, 1), b = both.host[3].select(1, 1);
+    EXPECT_TRUE(at::equal(a.isnan(), b.isnan())) << v;
+    EXPECT_LE(((a - b).abs() / (b.abs() + 1e-3)).nan_to_num(0).max().item<double>(), 1e-6) << v;
   }
 }
 

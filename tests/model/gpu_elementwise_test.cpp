@@ -51,6 +51,44 @@ void residual_and_norm(std::int64_t D) {
   EXPECT_TRUE(at::equal(out, sum.to(kType<A>)));
 }
 
+// A sum over shards joins the stream as it is, not rounded to the activations' type.
+TEST(FloatDelta, JoinsTheResidualStreamAsItIs) {
+  for (const std::int64_t D : {33, 64, 576}) {
+    const std::int64_t T = 3;
+    at::Tensor hidden = wave({T, D}, 0.9), delta = wave({T, D}, 1.7), weight = wave({D}, 0.3);
+    const at::Tensor sum = hidden + delta, centred = sum - sum.mean(-1, true);
+    ASSERT_FALSE(at::equal(sum, hidden + delta.to(at::kBFloat16).to(at::kFloat)));
+    at::Tensor out = at::empty({T, D}, at::kBFloat16), stream = hidden.clone();
+    const AddRmsNorm<Bf16, float> rms{
+        stream.data_ptr<float>(), delta.data_ptr<float>(), weight.data_ptr<float>(), data<Bf16>(out), D, 1e-5f};
+    launch(rms, rms.shape(T), Queue{});
+    EXPECT_TRUE(at::equal(stream, sum));
+    expect_close<Bf16>(out, weight * (sum * at::rsqrt(sum.pow(2).mean(-1, true) + 1e-5)));
+    const at::Tensor normed = out.clone();
+    stream.copy_(hidden);
+    const AddLayerNorm<Bf16, float> layer{
+        stream.data_ptr<float>(), delta.data_ptr<float>(), weight.data_ptr<float>(), data<Bf16>(out), D, 1e-5f};
+    launch(layer, layer.shape(T), Queue{});
+    EXPECT_TRUE(at::equal(stream, sum));
+    expect_close<Bf16>(out, weight * (centred * at::rsqrt(centred.pow(2).mean(-1, true) + 1e-5)));
+    if (D % 8 != 0) continue;
+    stream.copy_(hidden);
+    at::Tensor bytes = at::empty({T, D}, at::kByte), scale = at::empty({T}, at::kFloat);
+    const NormQuantize<float> fused{stream.data_ptr<float>(),
+                                    delta.data_ptr<float>(),
+                                    weight.data_ptr<float>(),
+                                    bytes.data_ptr<std::uint8_t>(),
+                                    scale.data_ptr<float>(),
+                                    D,
+                                    1e-5f};
+    launch(fused, fused.shape(T), Queue{});
+    EXPECT_TRUE(at::equal(stream, sum));
+    const at::Tensor stands_for = bytes.view(at::kFloat8_e4m3fn).to(at::kFloat) * scale.unsqueeze(1);
+    EXPECT_LE((stands_for - normed.to(at::kFloat)).abs().max().item<double>(),
+              0.04 * normed.abs().max().item<double>());
+  }
+}
+
 template <typename A>
 void residual_and_layer_norm(std::int64_t D) {
   const std::int64_t T = 3;
@@ -70,15 +108,17 @@ using Types = testing::Types<float, Bf16>;
 TYPED_TEST_SUITE(Elementwise, Types);
 
 TYPED_TEST(Elementwise, EmbeddingRowsOfThisShard) {
-  at::Tensor table = wave({10, 40}, 0.7).to(kType<TypeParam>), hidden = at::full({4, 40}, -1.0f);
-  at::Tensor ids = at::tensor({5, 4, 14, 15}, at::kInt);
-  const EmbedRows<TypeParam> kernel{
-      data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), 40, 5, 15};
-  launch(kernel, kernel.shape(4), Queue{});
-  EXPECT_TRUE(at::equal(hidden[0], table[0].to(at::kFloat)));
-  EXPECT_TRUE(at::equal(hidden[2], table[9].to(at::kFloat)));
-  EXPECT_TRUE(at::equal(hidden[1], at::zeros({40})));
-  EXPECT_TRUE(at::equal(hidden[3], at::zeros({40})));
+  for (const std::int64_t D : {40, 33, 2600}) {  // in eights, number by number, more than a turn of the threads
+    at::Tensor table = wave({10, D}, 0.7).to(kType<TypeParam>), hidden = at::full({4, D}, -1.0f);
+    at::Tensor ids = at::tensor({5, 4, 14, 15}, at::kInt);
+    const EmbedRows<TypeParam> kernel{
+        data<TypeParam>(table), ids.data_ptr<std::int32_t>(), hidden.data_ptr<float>(), D, 5, 15, 1.5f};
+    launch(kernel, kernel.shape(4), Queue{});
+    EXPECT_TRUE(at::equal(hidden[0], table[0].to(at::kFloat) * 1.5)) << D;
+    EXPECT_TRUE(at::equal(hidden[2], table[9].to(at::kFloat) * 1.5)) << D;
+    EXPECT_TRUE(at::equal(hidden[1], at::zeros({D}))) << D;
+    EXPECT_TRUE(at::equal(hidden[3], at::zeros({D}))) << D;
+  }
 }
 
 TYPED_TEST(Elementwise, ResidualAndNorm) { residual_and_norm<TypeParam>(576); }
@@ -222,13 +262,13 @@ TEST_P(Fused, NormAndQuantizingAreThoseOneAfterTheOther) {
         launch(norm, norm.shape(4), Queue{});
         const Quantized wanted = quantized(normed);
         at::Tensor bytes = at::empty({4, D}, at::kByte), scale = at::empty({4}, at::kFloat);
-        const NormQuantize fused{hidden.data_ptr<float>(),
-                                 norm.delta_TD,
-                                 norm.weight_D,
-                                 bytes.data_ptr<std::uint8_t>(),
-                                 scale.data_ptr<float>(),
-                                 D,
-                                 1e-5f};
+        const NormQuantize<Bf16> fused{hidden.data_ptr<float>(),
+                                       norm.delta_TD,
+                                       norm.weight_D,
+                                       bytes.data_ptr<std::uint8_t>(),
+                                       scale.data_ptr<float>(),
+                                       D,
+                                       1e-5f};
         launch(fused, fused.shape(4), Queue{});
         EXPECT_TRUE(at::equal(hidden, stream)) << D;
         EXPECT_TRUE(at::equal(bytes, wanted.bytes)) << D;

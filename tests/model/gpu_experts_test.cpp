@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "model/cpu/experts.h"
+#include "model/gpu/expert_kernels.h"
 #include "model/gpu/head_norm_kernels.h"
 
 namespace magister::gpu {
@@ -49,8 +50,10 @@ TEST(GpuExperts, ALogitThatIsNoNumberShows) {
 }
 
 // Norms over the heads of two shards, the second of which holds a KV head of the first one, too.
-TEST(GpuExperts, NormsOverDividedHeads) {
-  constexpr std::int64_t T = 5, E = 20, q = 3 * E, k = 2 * E, stride = q + 2 * k;
+class DividedHeads : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(DividedHeads, AreNormedOverAllOfThem) {
+  const std::int64_t T = 5, E = GetParam(), q = 3 * E, k = 2 * E, stride = q + 2 * k;
   const at::Tensor qkv_TQ = at::randn({T, stride}), q_norm = at::rand({q}) + 0.5, k_norm = at::rand({k}) + 0.5;
   at::Tensor squares_T2 = at::empty({T, 2}), normed_TQ = qkv_TQ.clone();
   const SumHeadSquares<float> sums{
@@ -76,6 +79,28 @@ TEST(GpuExperts, NormsOverDividedHeads) {
   EXPECT_TRUE(at::allclose(normed_TQ.narrow(1, 0, q), qkv_TQ.narrow(1, 0, q) * scale(0, 100) * q_norm, 1e-5));
   EXPECT_TRUE(at::allclose(normed_TQ.narrow(1, q, k), qkv_TQ.narrow(1, q, k) * scale(1, 50) * k_norm, 1e-5));
   EXPECT_TRUE(at::equal(normed_TQ.narrow(1, q + k, k), qkv_TQ.narrow(1, q + k, k))) << "values are left alone";
+}
+
+// Heads of whole multiples of eight numbers are read 16 bytes at a time, others number by number.
+INSTANTIATE_TEST_SUITE_P(Sizes, DividedHeads, testing::Values(20, 24, 512));
+
+TEST(GpuExperts, AreSummedInTheirOrder) {
+  at::manual_seed(2);
+  constexpr std::int64_t T = 5;
+  constexpr int k = 3;
+  for (const std::int64_t D : {40, 33, 2600}) {
+    const at::Tensor rows_ND = at::randn({T * k, D}).to(at::kBFloat16), weights_Tk = at::rand({T, k}),
+                     row_of_Tk = at::randperm(T * k, at::kLong).to(at::kInt).view({T, k});
+    at::Tensor out_TD = at::empty({T, D}, at::kBFloat16);
+    const SumExperts<Bf16> kernel{
+        data<Bf16>(rows_ND), data<std::int32_t>(row_of_Tk), data<float>(weights_Tk), data<Bf16>(out_TD), D, k};
+    launch(kernel, kernel.shape(T), Queue{});
+    at::Tensor wanted_TD = at::zeros({T, D});
+    for (int i = 0; i < k; ++i)
+      wanted_TD += weights_Tk.narrow(1, i, 1) * rows_ND.index_select(0, row_of_Tk.select(1, i)).to(at::kFloat);
+    // One rounding to bf16; products and sums may be one operation.
+    EXPECT_TRUE(at::allclose(out_TD.to(at::kFloat), wanted_TD, 4e-3, 1e-6)) << D;
+  }
 }
 
 }  // namespace

@@ -1,8 +1,14 @@
 // What counts as free on a GPU, and that a model leaves nothing behind in its allocator's reserve: over a pretended CUDA runtime and an
-// allocator of a few lines.
+// allocator of a few lines. And what passes take against what is planned for them: counted byte by byte on the host.
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
 
 #include "magister/device/gpu.h"
 #include "magister/parallel/layout.h"
@@ -81,6 +87,133 @@ TEST_F(GpuMemoryTest, AModelGivesBackWhatItHad) {
     const gpu::GpuBackend on_gpu(config, *group, at::kBFloat16, gpu::Queue{0, nullptr});
   }
   EXPECT_EQ(allocator_->emptied, 2);
+}
+
+// Every byte that ATen has on the host while it is there, and the most of them at a time.
+class CountedBytes final : public c10::Allocator {
+ public:
+  CountedBytes() : before_(c10::GetCPUAllocator()) {
+    only() = this;
+    c10::SetCPUAllocator(this, 1);
+  }
+  ~CountedBytes() override {
+    c10::SetCPUAllocator(before_, 1);
+    only() = nullptr;
+  }
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const place = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    const std::lock_guard lock(mutex());
+    sizes_[place] = bytes;
+    now_ += bytes;
+    most_ = std::max(most_, now_);
+    return {place, place, &release, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
+  std::uint64_t most() const { return most_; }
+
+ private:
+  static CountedBytes*& only() {
+    static CountedBytes* counted = nullptr;
+    return counted;
+  }
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static void release(void* place) {
+    {
+      const std::lock_guard lock(mutex());
+      if (only() != nullptr) {
+        const auto found = only()->sizes_.find(place);
+        if (found != only()->sizes_.end()) {
+          only()->now_ -= found->second;
+          only()->sizes_.erase(found);
+        }
+      }
+    }
+    std::free(place);
+  }
+  c10::Allocator* before_;
+  std::map<void*, std::size_t> sizes_;
+  std::uint64_t now_ = 0, most_ = 0;
+};
+
+ModelConfig config_of(std::int64_t heads, std::int64_t head_dim, std::int64_t intermediate_size) {
+  ModelConfig config;
+  config.family = "llama";
+  config.hidden_size = heads * head_dim;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = heads;
+  config.num_key_value_heads = heads / 2;
+  config.head_dim = head_dim;
+  config.vocab_size = 96;
+  config.intermediate_size = intermediate_size;
+  config.max_position_embeddings = 1024;
+  return config;
+}
+
+// Sequences of 2 tokens: attention's copies in double, which no GPU makes, are small then.
+TEST(PlannedMemory, APassTakesNoMoreThanItsPlan) {
+  const auto group = make_single_process_group();
+  const ModelConfig config = config_of(4, 64, 640);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+    gpu::GpuBackend model(config, *group, dtype, gpu::Queue{});
+    model.randomize({});
+    std::vector<double> planned, used;
+    for (const std::size_t sequences : {128, 384}) {
+      const PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(sequences, {1, 2}));
+      model.forward(batch, {});  // tables are made once
+      CountedBytes counted;
+      const at::Tensor hidden_TD = model.forward(batch, {});
+      used.push_back(static_cast<double>(counted.most()));
+      planned.push_back(static_cast<double>(gpu_activation_bytes(config, partition_for(config, 0, 1),
+                                                                 2 * static_cast<std::int64_t>(sequences), 0, dtype)));
+      EXPECT_LE(used.back(), planned.back());
+    }
+    const double a_token = (used[1] - used[0]) / (planned[1] - planned[0]);
+    std::printf("768 tokens in %s: %.2f MB planned, %.2f used; of a token's plan %.2f are used\n", c10::toString(dtype),
+                1e-6 * planned[1], 1e-6 * used[1], a_token);
+    EXPECT_GE(a_token, 0.5) << "the plan asks for far more than is used";
+  }
+}
+
+// Every number of rows and of keys that there is a place for, up to 384 keys.
+TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
+  const auto group = make_single_process_group();
+  const ModelConfig config = config_of(2, 32, 96);
+  for (const bool fp8 : {false, true}) {
+    gpu::GpuWeights weights;
+    weights.config = config;
+    weights.partition = partition_for(config, 0, 1);
+    weights.fp8 = fp8;
+    weights.randomize({}, gpu::Queue{});
+    weights.find_tile_sizes(gpu::Queue{});
+    gpu::RopeOnDevice rope(weights);
+    gpu::GpuDecoder decoder(weights, rope, *group, gpu::Queue{});
+    KvCache cache;
+    cache.num_pages = 8;
+    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+      cache.keys.push_back(at::zeros({9, 1, 48, 32}, at::kBFloat16));
+      cache.values.push_back(at::zeros({9, 1, 48, 32}, at::kBFloat16));
+    }
+    const std::vector<std::int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (const std::int64_t past : {383, 3}) {
+      for (const std::size_t rows : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 65, 129, 193}) {
+        if (static_cast<std::int64_t>(rows) > decoder.most_rows()) continue;
+        decoder.forward(std::vector<gpu::GpuDecoder::Row>(rows, {1, past, {pages.data(), 0}}), cache);
+      }
+    }
+    // Norms and gates give 8-bit floats in their own pass: of a layer's four products only o_proj has rows to be made so.
+    const std::vector<gpu::GpuDecoder::Row> two(2, {1, 3, {pages.data(), 0}});
+    decoder.use_graphs(false);
+    const std::size_t kernels = gpu::record_on_host([&] { decoder.forward(two, cache); }).size();
+    EXPECT_EQ(kernels, fp8 ? 2u + 6u + 1u : 2u + 6u + 4u)
+        << "embeddings, last norm; two norms, rotation, attention, gate";
+    EXPECT_EQ(decoder.num_bytes(),
+              gpu_decoding_bytes(config, weights.partition, 384, fp8 ? at::kFloat8_e4m3fn : at::kBFloat16));
+    EXPECT_EQ(gpu_decoding_bytes(config, weights.partition, 384, at::kFloat), 0u) << "no kernels for it";
+  }
 }
 
 }  // namespace

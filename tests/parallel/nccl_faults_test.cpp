@@ -1,5 +1,6 @@
 // The GPU group against pretended_gpu.cpp: it polls, has a time limit, aborts on faults, leaves nothing behind. Real
 // sums over real GPUs need real GPUs.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -89,11 +90,31 @@ TEST_F(NcclFaults, ACallThatDoesNotReturnIsAborted) {
   EXPECT_EQ(pretended_gpu.aborts, 1);
 }
 
+// Who makes a model's partial sums asks for it: a fast group sends bf16 as bf16.
+TEST_F(NcclFaults, AFastGroupSaysSo) {
+  EXPECT_EQ(make_nccl_process_group(world_, world_.rank())->backend(), "nccl");
+  EXPECT_EQ(make_nccl_process_group(world_, world_.rank(), /*fast=*/true)->backend(), "nccl, fast");
+}
+
 TEST_F(NcclFaults, TheUsersEnvironmentWins) {
   setenv("NCCL_ALGO", "Tree", 1);
   make_nccl_process_group(world_, world_.rank());
   EXPECT_EQ(pretended_gpu.algorithm, "Tree");
   unsetenv("NCCL_ALGO");
+}
+
+// A sum in two steps has few blocks: on a stream like the others they would wait until a product's last one has begun.
+TEST_F(NcclFaults, SumsInTwoStepsGoBeforeOtherKernels) {
+  const auto group = make_nccl_process_group(world_, world_.rank());
+  EXPECT_EQ(pretended_gpu.stream_priority, 0) << "no stream yet";
+  float numbers[4] = {1, 2, 3, 4};
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(world_.rank()));
+  at::Tensor tensor = at::for_blob(numbers, {4}).target_device(device).options(device).make_tensor();
+  const int before = pretended_gpu.collectives;
+  group->begin_all_reduce_sum(tensor);
+  EXPECT_EQ(pretended_gpu.collectives, before + 1);
+  EXPECT_EQ(pretended_gpu.stream_priority, -5) << "the device's highest";
+  group->finish_all_reduce_sum(tensor);
 }
 
 TEST_F(NcclFaults, ALostPeerAbortsTheGroupForGood) {

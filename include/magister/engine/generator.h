@@ -29,6 +29,8 @@ struct GenerationRequest {
   const Constraint* constraint = nullptr;  // the text keeps to it and ends with it; kept by reference
   bool greedy = false;  // the first of the request's texts takes the likeliest tokens, whatever the temperature
   bool guided = true;   // by the generator's guide, where it has one
+  // Of a request for a row, alone of its prompt: what is read of it, instead of the whole row. Kept by reference.
+  std::span<const TokenId> wanted{};
 };
 
 enum class FinishReason : std::uint8_t { kStop = 0, kLength = 1 };
@@ -41,7 +43,9 @@ struct Generation {
   std::vector<float> top_logprobs;  // likewise, under the model's own distribution
   std::vector<float> guide_kl;      // of each token: KL(guided || reference), nats; empty without a guide
   FinishReason finish_reason = FinishReason::kLength;
-  std::vector<float> last_logits_V;  // of the prompt's last row, where max_new_tokens is 0
+  std::vector<float> last_logits_V;  // of the prompt's last row, where max_new_tokens is 0 and no token is wanted
+  std::vector<float> wanted_logits;  // of that row, of the wanted tokens in their order
+  double logsumexp = 0;              // of that whole row, nats, where tokens are wanted
   std::int64_t cached_tokens = 0;    // of the prompt, that were not computed again
 };
 
@@ -59,7 +63,8 @@ struct GeneratorLimits {
   std::int64_t top_logprobs = 0;  // kept of every written token's row; at most the vocabulary
 };
 
-struct Sequence;  // src/engine/sequence.h
+struct Sequence;   // src/engine/sequence.h
+struct WantedRow;  // src/engine/wanted_rows.h
 
 class Generator {
  public:
@@ -103,7 +108,9 @@ class Generator {
   void write(const std::vector<Sequence*>& asked, const Rows& rows);
   void write_guided(const std::vector<Sequence*>& asked, const Rows& rows, const std::vector<std::size_t>& which);
   void extend(Sequence& sequence);
-  void answer(Sequence& sequence, std::span<const float> logits_V);
+  void answer_wanted(std::vector<Sequence*>& asked, std::vector<WantedRow> rows);
+  Generation row_of(const Sequence& sequence) const;
+  void answer(Sequence& sequence, Generation row);
 
   std::unique_ptr<Parts> parts_;  // scheduler, model runner, row sampler
   Stop stop_;

@@ -14,9 +14,6 @@ namespace magister {
 
 struct OpenModel;
 
-// Of a GPU's free memory for the model: the rest is for the CUDA context's growth, NCCL's buffers and fragments.
-constexpr double kUsableGpuShare = 0.92;
-
 // layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
 // than copies of the model save); elsewhere as `layout` says. For so many ranks like these. Collective over world.
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,

@@ -21,11 +21,17 @@ namespace magister {
 using MemoryParts = std::vector<std::pair<std::string, std::uint64_t>>;
 
 // What a GPU's memory holds beside a CPU's: keys, values and activations stand in activation_dtype(), the head works on 1,024 rows of f32 logits
-// at a time, and codes are made plain, a product at a time, for passes of many rows.
+// at a time, codes are made plain, a product at a time, for passes of many rows, and decoding passes and NCCL have places of their own.
 struct GpuDemand {
   at::ScalarType dtype = at::kBFloat16;  // of the weights, as resolve_gpu_dtype() says
   bool quantized = false;
 };
+
+// Of a GPU's free memory for the model: the rest is for the CUDA context's growth, cuBLAS's work place and fragments.
+constexpr double kUsableGpuShare = 0.92;
+
+// Pages of the smallest cache that a task runs with: the longest text, and a page that a text in flight copies. 0 without a cache.
+std::uint64_t pages_of_one_text(const PassShape& pass);
 
 // The largest shard's memory by part; shard_bytes: the weights of a shard; cache_pages: pages of keys and values, 0 without a
 // cache; gpu: of a model on GPUs.
@@ -44,9 +50,11 @@ struct PlannedModel {
 void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout, const PlannedModel& model);
 
 // `plan --config-only`: the text for people. section.path: a folder with config.json, or a config.json. dtype auto counts as
-// bf16 here, what checkpoints of that size are stored in. device_bytes: memory of one device, 0: unknown; gpus_per_group
-// 0: auto. Throws Error(kConfig) with the smallest group that fits when the requested one does not, or when none does.
-std::string plan_from_config(const ModelSection& section, const PassShape& pass, int gpus_per_group,
-                             std::uint64_t device_bytes);
+// bf16 here, what checkpoints of that size are stored in. pass_shape: of a task, on a device of these limits. Counted as a run counts it on GPUs,
+// or on CPUs where layout.devices says so or the model is not computed on GPUs. device_bytes: memory of one device, 0: unknown, of which a GPU
+// gives kUsableGpuShare. Throws Error(kConfig) with the smallest group that fits when the requested one does not, or when none does.
+std::string plan_from_config(const ModelSection& section,
+                             const std::function<PassShape(const PassLimits& device)>& pass_shape,
+                             const LayoutConfig& layout, std::uint64_t device_bytes);
 
 }  // namespace magister

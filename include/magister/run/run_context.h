@@ -61,6 +61,7 @@ struct PassShape {
   std::uint64_t tokens = 0;           // at most, in one pass
   std::uint64_t sequence_tokens = 0;  // of the longest sequence whose keys and values are kept; 0: none are
   std::uint64_t row_bytes = 0;        // results waiting to be written
+  std::uint64_t sampled_rows = 0;  // of logits of the whole vocabulary, at most, of the texts that a pass goes on with
 };
 
 // What the generator's tasks take at once; 0: not said (`auto`). None of it changes a text.

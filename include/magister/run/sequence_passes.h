@@ -7,22 +7,25 @@
 #include <vector>
 
 #include "magister/core/types.h"
+#include "magister/model/pass_memory.h"
 
 namespace magister {
 
 class SequencePasses {
  public:
-  // Sequences [begin, end) of the unit through the model in one pass; false: the job wants to stop. May throw c10::OutOfMemoryError.
+  // Sequences [begin, end) of the unit through the model in one pass; false: the job wants to stop. With one shard it may throw
+  // c10::OutOfMemoryError; several ask each other before (PassMemory), so that all cut a pass in two or none does.
   using Pass = std::function<bool(IndexRange)>;
 
-  // divides: whether a pass that finds no memory may be cut in two: the shards of a group must all do the same.
-  explicit SequencePasses(bool divides) : divides_(divides) {}
+  // model is kept by reference; without_memory: a fail point, true as if there were none; logit_rows: that stand at a time.
+  SequencePasses(Transformer& model, std::function<bool()> without_memory, std::int64_t logit_rows)
+      : memory_(model, std::move(without_memory)), logit_rows_(logit_rows), speaks_(model.group().tp_rank() == 0) {}
 
   // Tokens of a pass, unless one sequence has more; lowered where a pass finds no memory.
   void limit(std::int64_t most_tokens) { most_tokens_ = most_tokens; }
 
   // Passes over sequences with so many tokens, in their order. False: the job wants to stop. Throws Error(kConfig) where the device has no
-  // memory for what cannot be divided.
+  // memory for what cannot be divided. Collective over the model's group.
   bool run(const std::vector<std::int64_t>& lengths, const Pass& pass) {
     return run(lengths, {0, lengths.size()}, pass);
   }
@@ -30,7 +33,9 @@ class SequencePasses {
  private:
   bool run(const std::vector<std::int64_t>& lengths, IndexRange range, const Pass& pass);
 
-  bool divides_;
+  PassMemory memory_;
+  std::int64_t logit_rows_;
+  bool speaks_;  // for the group
   std::int64_t most_tokens_ = std::numeric_limits<std::int64_t>::max();
 };
 

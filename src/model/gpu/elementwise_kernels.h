@@ -108,18 +108,32 @@ struct EmbedRows {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
+    if (D % 8 == 0) {
+      run<8>(t);
+    } else {
+      run<1>(t);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t) const {
     const std::int64_t row = t.block_x(), id = ids_T[row];
     const bool mine = id >= vocab_begin && id < vocab_end;
-    for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) {
-      hidden_TD[row * D + d] = mine ? to_float(table_vD[(id - vocab_begin) * D + d]) * scale : 0.0f;
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float values[kAtOnce] = {};
+      if (mine) load<kAtOnce>(table_vD + (id - vocab_begin) * D + d, values);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) values[i] = mine ? values[i] * scale : 0.0f;
+      store<kAtOnce>(hidden_TD + row * D + d, values);
     }
   }
 };
 
 // hidden += delta (where there is one) for the row of this block, which stays in shared memory as row_D; 1 / rms of it.
 // scratch: 32 numbers of shared memory.
-template <int kAtOnce, typename A, typename Thread>
-MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const A* delta_TD, std::int64_t D, float eps,
+template <int kAtOnce, typename Delta, typename Thread>
+MAGISTER_DEVICE float add_and_norm(Thread& t, float* hidden_TD, const Delta* delta_TD, std::int64_t D, float eps,
                                    float* scratch, float* row_D) {
   const std::int64_t first = t.block_x() * D;
   float squares = 0;
@@ -158,13 +172,13 @@ MAGISTER_DEVICE void normed(const float* row_D, const float* weight_D, std::int6
 }
 
 // hidden += delta (where there is one), then out = weight * hidden / rms(hidden): residual and norm in one pass. Without a weight:
-// out = hidden. kCentred: the row's mean is subtracted before it is normed, a layer norm without a bias.
-template <typename A, bool kCentred>
+// out = hidden. kCentred: the row's mean is subtracted before it is normed, a layer norm without a bias. Delta: A, or float of a sum over shards.
+template <typename A, bool kCentred, typename Delta = A>
 struct AddNorm {
   static constexpr const char* kName = kCentred ? "add_layer_norm" : "add_rms_norm";
   static constexpr int kMaxThreads = 256;
   float* hidden_TD;       // the residual stream, f32
-  const A* delta_TD;      // a product's output, or nullptr
+  const Delta* delta_TD;  // a product's output, or nullptr
   const float* weight_D;  // nullptr only where nothing is subtracted
   A* out_TD;
   std::int64_t D;
@@ -218,10 +232,10 @@ struct AddNorm {
     return 1.0f / sqrtf(block_sum(t, squares, scratch) / static_cast<float>(D) + eps);
   }
 };
-template <typename A>
-using AddRmsNorm = AddNorm<A, false>;
-template <typename A>
-using AddLayerNorm = AddNorm<A, true>;
+template <typename A, typename Delta = A>
+using AddRmsNorm = AddNorm<A, false, Delta>;
+template <typename A, typename Delta = A>
+using AddLayerNorm = AddNorm<A, true, Delta>;
 
 // x = weight * x / rms(x) in place: the norm on a block's output, before it joins the residual stream, or that over all heads of q or k.
 template <typename A>

@@ -2,7 +2,7 @@
 // Legend: T packed tokens, D hidden, X experts, k experts a token, A the activations' type (Bf16 or float).
 #pragma once
 
-#include "magister/device/device_code.h"
+#include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
 
@@ -94,11 +94,26 @@ struct SumExperts {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
+    if (D % 8 == 0) {
+      run<8>(t);
+    } else {
+      run<1>(t);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t) const {
     const std::int64_t first = t.block_x() * k;
-    for (std::int64_t d = t.thread(); d < D; d += t.num_threads()) {
-      float sum = 0;
-      for (int i = 0; i < k; ++i) sum += weights_Tk[first + i] * to_float(rows_ND[row_of_Tk[first + i] * D + d]);
-      out_TD[t.block_x() * D + d] = stored<A>(sum);
+    for (std::int64_t d = t.thread() * kAtOnce; d < D; d += t.num_threads() * kAtOnce) {
+      float sums[kAtOnce] = {};
+      for (int i = 0; i < k; ++i) {
+        float row[kAtOnce];
+        load<kAtOnce>(rows_ND + row_of_Tk[first + i] * D + d, row);
+        MAGISTER_UNROLL
+        for (int j = 0; j < kAtOnce; ++j) sums[j] += weights_Tk[first + i] * row[j];
+      }
+      store<kAtOnce>(out_TD + t.block_x() * D + d, sums);
     }
   }
 };

@@ -85,12 +85,13 @@ struct QuantizeRows {
   }
 };
 
-// AddRmsNorm<Bf16>, then QuantizeRows<Bf16> of what it gives, which nobody else reads.
+// AddRmsNorm<Bf16, Delta>, then QuantizeRows<Bf16> of what it gives, which nobody else reads.
+template <typename Delta = Bf16>
 struct NormQuantize {
   static constexpr const char* kName = "norm_quantize";
   static constexpr int kMaxThreads = 256;
   float* hidden_TD;       // the residual stream
-  const Bf16* delta_TD;   // or nullptr
+  const Delta* delta_TD;  // or nullptr
   const float* weight_D;  // or nullptr
   std::uint8_t* out_TD;
   float* scale_T;

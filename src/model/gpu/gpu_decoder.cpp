@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iterator>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "magister/model/transformer.h"
 #include "model/gpu/attention.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/product.h"
 
@@ -23,8 +25,9 @@ namespace {
 constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
 
 // Few enough graphs, and at most a third of the rows idle.
+constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 std::int64_t bucket_of(std::int64_t rows) {
-  for (const std::int64_t bucket : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
+  for (const std::int64_t bucket : kSmallBuckets) {
     if (rows <= bucket) return bucket;
   }
   return (rows + 63) / 64 * 64;
@@ -34,6 +37,28 @@ std::int64_t next_power_of_two(std::int64_t number) {
   std::int64_t power = 1;
   while (power < number) power *= 2;
   return power;
+}
+
+// Whether the decode kernels take the model's heads; of experts the host must read the choice in every layer.
+bool kernels_take(const LayerShape& shape, at::ScalarType activations) {
+  return activations == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
+         shape.head_dim <= kMostHeadDim && shape.num_experts == 0;
+}
+
+// Of the inputs of a pass.
+std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
+  return rows * (8 + 4 * (4 + kPagesAChunk * chunks));
+}
+
+// Numbers of a row in every place that passes work in, in the order of Places, and their types.
+std::array<std::pair<at::ScalarType, std::int64_t>, 7> work_places(std::int64_t D, const LayerShape& shape) {
+  return {{{at::kFloat, D},
+           {at::kBFloat16, D},
+           {at::kBFloat16, shape.qkv_features()},
+           {at::kBFloat16, shape.heads * shape.head_dim},
+           {at::kFloat, D},  // what joins the residual stream, or the group adds, is not rounded: it is small here
+           {at::kBFloat16, 2 * shape.mlp},
+           {at::kBFloat16, shape.mlp}}};
 }
 
 }  // namespace
@@ -64,9 +89,7 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
       queue_(queue),
       most_rows_(gpu_decoding_rows(weights.fp8 ? at::kFloat8_e4m3fn : weights.dtype)) {
   MAGISTER_ASSERT(most_rows_ == (weights.fp8 ? kPromptTile : kMostDecodeRows));  // one tile, or what our products take
-  const LayerShape& shape = weights.layers.front().shape;
-  works_ = weights.dtype == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
-           shape.head_dim <= kMostHeadDim && shape.num_experts == 0;  // whose choice the host must read in every layer
+  works_ = kernels_take(weights.layers.front().shape, weights.dtype);
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
 }
@@ -78,7 +101,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   places->rows = rows;
   places->chunks = chunks;
   const LayerShape& shape = weights_.layers.front().shape;
-  const std::int64_t numbers = 4 + kPagesAChunk * chunks, bytes = rows * (8 + 4 * numbers);
+  const std::int64_t bytes = bytes_of_inputs(rows, chunks);
   places->staging = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(!queue_.on_host()));
   places->inputs = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(weights_.device));
   places->slots_R = places->inputs.narrow(0, 0, 8 * rows).view(at::kLong);
@@ -86,19 +109,13 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   at::Tensor* const columns[] = {&places->ids_R, &places->rope_rows_R, &places->sequence_R, &places->visible_R};
   for (std::int64_t i = 0; i < 4; ++i) *columns[i] = words.narrow(0, i * rows, rows);
   places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
-  const std::int64_t D = weights_.config.hidden_size;
-  const std::pair<at::Tensor*, std::int64_t> work[] = {{&places->hidden_RD, D},
-                                                       {&places->normed_RD, D},
-                                                       {&places->qkv_RQ, shape.qkv_features()},
-                                                       {&places->attention_RA, shape.heads * shape.head_dim},
-                                                       {&places->delta_RD, D},
-                                                       {&places->gate_up_RF2, 2 * shape.mlp},
-                                                       {&places->middle_RF, shape.mlp}};
-  for (std::size_t i = 0; i < std::size(work); ++i) {
-    const at::ScalarType type = i == 0 ? at::kFloat : at::kBFloat16;
-    if (work_.size() == i)
-      work_.push_back(at::empty({most_rows_, work[i].second}, at::TensorOptions().dtype(type).device(weights_.device)));
-    *work[i].first = work_[i].narrow(0, 0, rows);
+  const auto work = work_places(weights_.config.hidden_size, shape);
+  at::Tensor* const into[] = {&places->hidden_RD, &places->normed_RD,   &places->qkv_RQ,   &places->attention_RA,
+                              &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF};
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const auto options = at::TensorOptions().dtype(work[i].first).device(weights_.device);
+    if (work_.size() == i) work_.push_back(at::empty({most_rows_, work[i].second}, options));
+    *into[i] = work_[i].narrow(0, 0, rows);
   }
   return *(places_[{rows, chunks}] = std::move(places));
 }
@@ -129,33 +146,72 @@ void GpuDecoder::sum(at::Tensor& partial) {
   if (group_.tp_size() > 1) group_.all_reduce_sum(partial);
 }
 
-void GpuDecoder::queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN,
+void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN,
                                const Queue& queue) {
-  if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK, out_RN, queue);
+  if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK.x_MK, out_RN, queue);
   out_RN.copy_(product_in_tiles(linear, x_RK, linear.prompt_tiles, queue));
 }
 
-void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
-  const auto eps = static_cast<float>(weights_.config.rms_norm_eps);
-  if (of != nullptr && of->output_D.defined()) {
-    const NormRows<Bf16> on_delta{data<Bf16>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
-                                  eps};
-    launch(on_delta, on_delta.shape(places.rows), queue);
+void GpuDecoder::queue_norm_on_delta(Places& places, const BlockNorms* of, const Queue& queue) {
+  if (of == nullptr || !of->output_D.defined()) return;
+  const NormRows<float> on_delta{data<float>(places.delta_RD), data<float>(of->output_D), weights_.config.hidden_size,
+                                 static_cast<float>(weights_.config.rms_norm_eps)};
+  launch(on_delta, on_delta.shape(places.rows), queue);
+}
+
+ProductRows GpuDecoder::queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of,
+                                       const at::Tensor& weight_D, const Queue& queue) {
+  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) {
+    queue_norm(places, of, weight_D, queue);
+    return {places.normed_RD};
   }
+  queue_norm_on_delta(places, of, queue);
+  const std::int64_t D = weights_.config.hidden_size;
+  ProductRows rows = ProductRows::empty_fp8(places.rows, D, weights_.device);
+  const NormQuantize<float> kernel{data<float>(places.hidden_RD),
+                                   of != nullptr ? data<float>(places.delta_RD) : nullptr,
+                                   data<float>(weight_D),
+                                   data<std::uint8_t>(rows.bytes_MK),
+                                   data<float>(rows.scale_M1),
+                                   D,
+                                   static_cast<float>(weights_.config.rms_norm_eps)};
+  launch(kernel, kernel.shape(places.rows), queue);
+  return rows;
+}
+
+void GpuDecoder::queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue) {
+  queue_norm_on_delta(places, of, queue);
   add_norm<Bf16>(weights_, places.hidden_RD, of != nullptr ? places.delta_RD : at::Tensor(), weight_D, places.normed_RD,
                  queue);
 }
 
-void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys,
-                                 const at::Tensor& values, const Queue& queue) {
+void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD,
+                                 const at::Tensor& keys, const at::Tensor& values, const Queue& queue) {
   const LayerShape& shape = layer.shape;
-  queue_product(layer.qkv_proj, places.normed_RD, places.qkv_RQ, queue);
+  queue_product(layer.qkv_proj, normed_RD, places.qkv_RQ, queue);
   rotate_heads<Bf16>(layer, group_, places.qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
                      places.rope_rows_R, keys, values, places.slots_R, queue);
   paged_attention(paged_arguments<Bf16>(shape, places.qkv_RQ, keys, values, places.table_RP, places.sequence_R,
                                         places.visible_R, places.chunks, partial_, places.attention_RA),
                   queue);
-  queue_product(layer.o_proj, places.attention_RA, places.delta_RD, queue);
+  queue_product(layer.o_proj, {places.attention_RA}, places.delta_RD, queue);
+}
+
+// From gate and up on.
+void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue) {
+  const std::int64_t F = layer.shape.mlp;
+  ProductRows middle_RF{places.middle_RF};
+  if (layer.down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
+    middle_RF = ProductRows::empty_fp8(places.rows, F, weights_.device);
+    const GateQuantize gate{data<Bf16>(places.gate_up_RF2), data<std::uint8_t>(middle_RF.bytes_MK),
+                            data<float>(middle_RF.scale_M1), F, layer.shape.activation};
+    launch(gate, gate.shape(places.rows), queue);
+  } else {
+    const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), F,
+                                  layer.shape.activation};
+    launch(gate, gate.shape(places.rows), queue);
+  }
+  queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
 }
 
 void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
@@ -170,21 +226,21 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
   sum(places.hidden_RD);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     const GpuLayer& layer = weights_.layers[i];
-    queue_norm(places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr, layer.attention_norms.input_D, queue);
-    queue_attention(places, layer, cache.keys[i], cache.values[i], queue);
+    const ProductRows normed_RD =
+        queue_norm_for(layer.qkv_proj, places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr,
+                       layer.attention_norms.input_D, queue);
+    queue_attention(places, layer, normed_RD, cache.keys[i], cache.values[i], queue);
     sum(places.delta_RD);
     if (weights_.config
             .parallel_residual) {  // the MLP reads what attention read, before its output joins the residual stream
-      queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+      queue_product(layer.gate_up_proj, normed_RD, places.gate_up_RF2, queue);
       queue_norm(places, &layer.attention_norms, {}, queue);
     } else {
-      queue_norm(places, &layer.attention_norms, layer.mlp_norms.input_D, queue);
-      queue_product(layer.gate_up_proj, places.normed_RD, places.gate_up_RF2, queue);
+      queue_product(layer.gate_up_proj,
+                    queue_norm_for(layer.gate_up_proj, places, &layer.attention_norms, layer.mlp_norms.input_D, queue),
+                    places.gate_up_RF2, queue);
     }
-    const GateMultiply<Bf16> gate{data<Bf16>(places.gate_up_RF2), data<Bf16>(places.middle_RF), layer.shape.mlp,
-                                  layer.shape.activation};
-    launch(gate, gate.shape(places.rows), queue);
-    queue_product(layer.down_proj, places.middle_RF, places.delta_RD, queue);
+    queue_mlp(places, layer, queue);
     sum(places.delta_RD);
   }
   queue_norm(places, &weights_.layers.back().mlp_norms, weights_.norm_D, queue);
@@ -200,6 +256,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
   const LayerShape& shape = weights_.layers.front().shape;
   const std::int64_t numbers = attention_scratch(places.rows, shape.heads, places.chunks, shape.head_dim);
   if (!partial_.defined() || partial_.numel() < numbers) {
+    partial_.reset();
     partial_ = at::empty({numbers}, places.hidden_RD.options());
     ++partial_generation_;
   }
@@ -219,4 +276,32 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
   return places.normed_RD.narrow(0, 0, static_cast<std::int64_t>(rows.size()));
 }
 
+std::uint64_t GpuDecoder::num_bytes() const {
+  std::uint64_t bytes = partial_.defined() ? partial_.nbytes() : 0;
+  for (const at::Tensor& place : work_) bytes += place.nbytes();
+  for (const auto& [size, places] : places_) bytes += places->inputs.nbytes();
+  return bytes;
+}
+
 }  // namespace magister::gpu
+
+namespace magister {
+
+std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, std::int64_t sequence_tokens,
+                                 at::ScalarType dtype) {
+  const LayerShape shape = shape_of(config, partition, 0);
+  if (sequence_tokens == 0 || !gpu::kernels_take(shape, activation_dtype(dtype))) return 0;
+  const std::int64_t most_rows = gpu_decoding_rows(dtype),
+                     most_chunks = gpu::next_power_of_two(gpu::attention_chunks(sequence_tokens));
+  std::int64_t row = 0, inputs = 0;
+  for (const auto& [type, numbers] : gpu::work_places(config.hidden_size, shape))
+    row += numbers * static_cast<std::int64_t>(c10::elementSize(type));
+  for (std::int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
+    for (const std::int64_t rows : gpu::kSmallBuckets) inputs += gpu::bytes_of_inputs(rows, chunks);
+    for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
+  }
+  const std::int64_t sums = gpu::attention_scratch(most_rows, shape.heads, most_chunks, shape.head_dim);
+  return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float);
+}
+
+}  // namespace magister

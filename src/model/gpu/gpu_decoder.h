@@ -41,6 +41,8 @@ class GpuDecoder {
   // Off: kernels one by one, as with several shards and 8-bit floats. On by default, unless MAGISTER_CUDA_GRAPHS=0. On the host a graph is
   // a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
+  // Of all places so far, on the device; gpu_decoding_bytes() is their plan.
+  std::uint64_t num_bytes() const;
 
  private:
   struct Memory;
@@ -48,11 +50,16 @@ class GpuDecoder {
   Places& places_of(std::int64_t rows, std::int64_t chunks);
   void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
   void queue_pass(Places& places, KvCache& cache, const Queue& queue);
-  void queue_attention(Places& places, const GpuLayer& layer, const at::Tensor& keys, const at::Tensor& values,
-                       const Queue& queue);
-  void queue_product(const GpuLinear& linear, const at::Tensor& x_RK, at::Tensor& out_RN, const Queue& queue);
+  void queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& keys,
+                       const at::Tensor& values, const Queue& queue);
+  void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
+  void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
   // of: the norms of the block whose output joins the residual stream, nullptr before the first.
   void queue_norm(Places& places, const BlockNorms* of, const at::Tensor& weight_D, const Queue& queue);
+  // The same as the product that reads it wants it: in 8-bit floats at once where that is in fp8.
+  ProductRows queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of, const at::Tensor& weight_D,
+                             const Queue& queue);
+  void queue_norm_on_delta(Places& places, const BlockNorms* of, const Queue& queue);
   void sum(at::Tensor& partial);
 
   const GpuWeights& weights_;

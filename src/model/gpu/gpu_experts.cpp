@@ -40,7 +40,9 @@ at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& normed_TD,
   }
   tokens_N = upload(tokens_N, normed_TD.device());
   row_of_Tk = upload(row_of_Tk, normed_TD.device());
-  at::Tensor rows_ND = at::empty({T * k, D}, normed_TD.options()), out_TD = at::empty_like(normed_TD);
+  const auto options =
+      normed_TD.options().dtype(layer.experts[0].down_proj.float_out ? at::kFloat : normed_TD.scalar_type());
+  at::Tensor rows_ND = at::empty({T * k, D}, options), out_TD = at::empty({T, D}, options);
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
     const std::int64_t first = groups.first[static_cast<std::size_t>(x)],
                        count = groups.first[static_cast<std::size_t>(x) + 1] - first;
@@ -48,7 +50,7 @@ at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& normed_TD,
     const at::Tensor own_ND = normed_TD.index_select(0, tokens_N.narrow(0, first, count));
     rows_ND.narrow(0, first, count).copy_(multiply(layer.experts[static_cast<std::size_t>(x)], own_ND));
   }
-  with_type(normed_TD.scalar_type(), [&](auto a) {
+  with_type(rows_ND.scalar_type(), [&](auto a) {
     using A = decltype(a);
     const SumExperts<A> kernel{
         data<A>(rows_ND),   data<std::int32_t>(row_of_Tk), data<float>(routes.weights_Tk), data<A>(out_TD), D,

@@ -17,8 +17,8 @@ struct GpuRoutes {
 };
 GpuRoutes choose_experts(const at::Tensor& logits_TX, const LayerShape& shape, const Queue& queue);
 
-// normed_TD in the activations' type -> [T, D] of it, partial over the shards: products round to that type, the sum over a token's
-// experts once more. multiply: rows [n, D] through one expert -> [n, D], of which a row's bits do not depend on the others; so do then
+// normed_TD in the activations' type -> [T, D] in the type that `multiply` gives, partial over the shards: products round to that type, the sum
+// over a token's experts once more. multiply: rows [n, D] through one expert -> [n, D], of which a row's bits do not depend on the others; so do then
 // the result's. Waits for the device once, to read the choice.
 at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& normed_TD,
                        const std::function<at::Tensor(const GpuExpert&, const at::Tensor&)>& multiply,

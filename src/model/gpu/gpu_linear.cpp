@@ -160,7 +160,12 @@ class TileFactors {
   }
 
   std::int64_t num_rows() const { return x_MK_.size(0); }
-  at::ScalarType out_type() const { return scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type(); }
+  void multiply_at_once(at::Tensor& out_MN) const {
+    linear_.fixed.multiply(x_MK_.contiguous(), weight_KN_.t().contiguous(), out_MN);
+  }
+  at::ScalarType out_type() const {
+    return linear_.float_out ? at::kFloat : scale_M1_.defined() ? at::kBFloat16 : x_MK_.scalar_type();
+  }
   at::Tensor empty_out(std::int64_t M) const {
     return at::empty({M, linear_.outputs}, x_MK_.options().dtype(out_type()));
   }
@@ -186,18 +191,28 @@ class TileFactors {
  private:
   template <typename TileOf>
   void multiply_tile(const TileOf& tile_of, at::Tensor& out_MN) const {
-    if (weight_KN_.defined()) {
-      at::mm_out(out_MN, tile_of(x_MK_), weight_KN_);
-      return;
-    }
+    if (weight_KN_.defined()) return multiply_plain(tile_of(x_MK_), out_MN);
     const at::Tensor x = tile_of(x_MK_).view(at::kFloat8_e4m3fn), scale_M1 = tile_of(scale_M1_);
+    const bool rounds = out_MN.scalar_type() != at::kBFloat16;
+    at::Tensor bf16_MN = rounds ? at::empty(out_MN.sizes(), out_MN.options().dtype(at::kBFloat16)) : out_MN;
     if (queue_.on_host()) {  // the same numbers, multiplied in f32
-      out_MN.copy_(at::mm(x.to(at::kFloat), linear_.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear_.fp8_scales_1N);
-      return;
+      bf16_MN.copy_(at::mm(x.to(at::kFloat), linear_.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear_.fp8_scales_1N);
+    } else {
+      // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
+      at::_scaled_mm_out(bf16_MN, x, linear_.fp8_NK.t(), scale_M1, linear_.fp8_scales_1N, {}, {}, at::kBFloat16,
+                         /*use_fast_accum=*/true);
     }
-    // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
-    at::_scaled_mm_out(out_MN, x, linear_.fp8_NK.t(), scale_M1, linear_.fp8_scales_1N, {}, {}, out_MN.scalar_type(),
-                       /*use_fast_accum=*/true);
+    if (rounds) out_MN.copy_(bf16_MN);
+  }
+
+  void multiply_plain(const at::Tensor& x_MK, at::Tensor& out_MN) const {
+    if (out_MN.scalar_type() == x_MK.scalar_type()) {
+      at::mm_out(out_MN, x_MK, weight_KN_);
+    } else if (queue_.on_host()) {
+      at::mm_out(out_MN, x_MK.to(at::kFloat), weight_KN_.to(at::kFloat));
+    } else {
+      at::mm_out(out_MN, x_MK, weight_KN_, at::kFloat);
+    }
   }
 
   const GpuLinear& linear_;
@@ -212,7 +227,9 @@ at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows_MK,
   const TileFactors factors(linear, rows_MK, queue);
   const std::int64_t M = factors.num_rows();
   at::Tensor out_MN = factors.empty_out(M);
-  for (std::int64_t row = 0; row < M;) {
+  const bool at_once = linear.fixed.defined() && M > 0;
+  if (at_once) factors.multiply_at_once(out_MN);
+  for (std::int64_t row = at_once ? M : 0; row < M;) {
     const std::int64_t left = M - row;
     const auto fits = std::find_if(sizes.begin(), sizes.end(), [left](std::int64_t size) { return size <= left; });
     const std::int64_t size = fits == sizes.end() ? sizes.back() : *fits, rows = std::min(size, left);
@@ -235,16 +252,23 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
   return sizes;
 }
 
-void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
+                     const std::shared_ptr<const ProductAlgorithms>& algorithms) {
   constexpr std::int64_t kBlock =
       64;  // rows of the same numbers again and again: also their place in a tile must not matter
   const at::Tensor block = self_test_block(kBlock, linear.inputs, device_of(queue)).to(type);
+  linear.fixed = {};
+  if (algorithms != nullptr && !linear.fp8_NK.defined()) {
+    linear.fixed = choose_product(algorithms, plain_weight(linear, type, queue).contiguous(), block,
+                                  linear.float_out ? at::kFloat : type);
+    if (linear.fixed.defined()) return;
+  }
   const TileFactors factors(linear, {block}, queue);
   std::vector<std::pair<std::int64_t, at::Tensor>> candidates;
   for (const std::int64_t size : {4096, 2048, 1024, 512, 256}) {
     candidates.emplace_back(size, at::Tensor());
     try {
-      at::Tensor out_MN = at::empty({size, linear.outputs}, block.options());
+      at::Tensor out_MN = factors.empty_out(size);
       factors.repeat(size / kBlock, out_MN);
       const at::Tensor first = out_MN.narrow(0, 0, kBlock).clone();
       if (out_MN.view({-1, kBlock, linear.outputs}).eq(first).all().item<bool>()) candidates.back().second = first;

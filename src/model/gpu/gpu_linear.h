@@ -11,6 +11,7 @@
 
 #include "magister/device/launch.h"
 #include "magister/model/cpu/matmul.h"
+#include "model/gpu/fixed_product.h"
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {
@@ -36,6 +37,10 @@ struct GpuLinear {
   // Of an fp8 one: e4m3 [N, K] and a scale an output, f32 [1, N].
   at::Tensor fp8_NK, fp8_scales_1N;
   TileSizes prompt_tiles{kPromptTile}, pass_tiles{kPassTile};  // sizes of equal bits
+  // Products in tiles give f32 and not x's type: parts of a sum over shards, which is made in f32 anyhow, so that nothing is rounded between
+  // the product and the residual stream.
+  bool float_out = false;
+  FixedProduct fixed{};  // for any number of rows, in place of tiles; undefined where there is none
 
   bool is_quantized() const { return scheme.on(); }
   StoredWeight stored() const;
@@ -62,7 +67,14 @@ at::Tensor plain_weight(const GpuLinear& linear, at::ScalarType type, const Queu
 
 // Fills prompt_tiles and pass_tiles with the sizes from 256 to 4,096 rows whose bits, with x of `type`, are those of kPromptTile and of
 // kPassTile. A few products of 4,096 rows; every size that does not fit into the device's memory counts as another.
-void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue);
+// Before that `fixed` is sought, and tiles only where there is none: for products in 8-bit floats, or of a library whose rows change with their
+// number. algorithms: null for none.
+void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue,
+                     const std::shared_ptr<const ProductAlgorithms>& algorithms);
+inline void find_tile_sizes(GpuLinear& linear, at::ScalarType type, const Queue& queue) {
+  find_tile_sizes(linear, type, queue,
+                  lt_algorithms(linear.outputs, linear.inputs, type, linear.float_out ? at::kFloat : type, queue));
+}
 // Its rule. candidates: sizes, widest first, with the bits that they give to the same rows, undefined where a row's place matters.
 TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>& candidates, std::int64_t wanted);
 
@@ -73,7 +85,8 @@ TileSizes agreeing_sizes(const std::vector<std::pair<std::int64_t, at::Tensor>>&
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue);
 // At most kMostDecodeRows rows of bf16 into a place that stays (for CUDA graphs): out_MN bf16 or f32, contiguous. The same bits.
 void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
-// In x's type by cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others, however many.
+// By the fixed product at once, else by cuBLAS in tiles of these sizes, the last one filled up: a row's bits do not depend on the others,
+// however many. In x's type, or f32 with float_out; of fp8, whose products ATen gives in bf16 alone, that in f32.
 at::Tensor product_in_tiles(const GpuLinear& linear, const ProductRows& rows, const TileSizes& sizes,
                             const Queue& queue);
 inline at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_MK, const TileSizes& sizes,

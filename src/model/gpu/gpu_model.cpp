@@ -26,6 +26,8 @@ GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::Sc
   weights_.dtype = activation_dtype(dtype);
   weights_.fp8 = dtype == at::kFloat8_e4m3fn;
   weights_.device = device_of(queue);
+  // A fast group sends sums of bf16 as they are: there half the bytes are worth the rounding (layout.collectives).
+  weights_.float_sums = group.tp_size() > 1 && group.backend() != "nccl, fast";
 }
 
 void GpuModel::finish_loading() {
@@ -126,7 +128,7 @@ void GpuModel::take_delta(GpuPass& pass) const {
   if (!pass.delta_TD.defined()) return;
   if (group_.tp_size() > 1) group_.finish_all_reduce_sum(pass.delta_TD);
   if (!pass.delta_norm_D.defined()) return;
-  with_type(weights_.dtype, [&](auto a) {
+  with_type(pass.delta_TD.scalar_type(), [&](auto a) {
     using A = decltype(a);
     const NormRows<A> on_delta{data<A>(pass.delta_TD), data<float>(pass.delta_norm_D), weights_.config.hidden_size,
                                static_cast<float>(weights_.config.rms_norm_eps)};
@@ -139,14 +141,17 @@ ProductRows GpuModel::norm_for(const GpuLinear& next, GpuPass& pass, const at::T
   take_delta(pass);
   const std::int64_t T = pass.hidden_TD.size(0), D = weights_.config.hidden_size;
   ProductRows rows = ProductRows::empty_fp8(T, D, weights_.device);
-  const NormQuantize kernel{data<float>(pass.hidden_TD),
-                            data<Bf16>(pass.delta_TD),
-                            data<float>(weight_D),
-                            data<std::uint8_t>(rows.bytes_MK),
-                            data<float>(rows.scale_M1),
-                            D,
-                            static_cast<float>(weights_.config.rms_norm_eps)};
-  launch(kernel, kernel.shape(T), queue_);
+  with_type(pass.delta_TD.defined() ? pass.delta_TD.scalar_type() : at::kBFloat16, [&](auto delta) {
+    using Delta = decltype(delta);
+    const NormQuantize<Delta> kernel{data<float>(pass.hidden_TD),
+                                     data<Delta>(pass.delta_TD),
+                                     data<float>(weight_D),
+                                     data<std::uint8_t>(rows.bytes_MK),
+                                     data<float>(rows.scale_M1),
+                                     D,
+                                     static_cast<float>(weights_.config.rms_norm_eps)};
+    launch(kernel, kernel.shape(T), queue_);
+  });
   return rows;
 }
 

@@ -33,7 +33,7 @@ struct GpuPass {
   std::vector<at::Tensor> cos_PE2, sin_PE2;  // f32, what rope_rows_T points into, by LayerShape::rope_table
   at::Tensor hidden_TD;                      // f32: the residual stream
   bool cached = false;
-  at::Tensor delta_TD;      // what joins the residual stream next; with several shards its sum is in flight
+  at::Tensor delta_TD;      // what joins the residual stream next; with several shards f32, and its sum is in flight
   at::Tensor delta_norm_D;  // the norm on it, where the block has one
 };
 
@@ -88,7 +88,7 @@ class GpuModel {
   ProductRows norm_for(const GpuLinear& next, GpuPass& pass, const at::Tensor& weight_D) const;
   void take_delta(GpuPass& pass) const;
   void begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms& norms) const;
-  // Partial over the shards, [T, D] in dtype.
+  // Partial over the shards, [T, D] in dtype, with several shards in f32.
   at::Tensor attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
   at::Tensor mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;

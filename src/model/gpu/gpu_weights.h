@@ -42,6 +42,7 @@ struct GpuWeights {
   Partition partition;
   at::ScalarType dtype = at::kBFloat16;  // of activations and plain weights: kBFloat16 or kFloat
   bool fp8 = false;                      // the layers' products in 8-bit floats
+  bool float_sums = false;               // of several shards: what the group adds is f32
   at::Device device = at::kCPU;
   at::Tensor embedding_vD, norm_D;
   GpuLinear head;
@@ -52,7 +53,7 @@ struct GpuWeights {
   void load(WeightSource& source, bool tied, const Queue& queue);
   // Normal numbers with the deviation 1 / sqrt(inputs), or codes and scales that stand for such; made on the device. For speed only.
   void randomize(const QuantScheme& scheme, const Queue& queue);
-  // Of the layers' products, once for each shape of them.
+  // Of the layers' products, once for each shape of them; before that what they give, f32 or the activations' type.
   void find_tile_sizes(const Queue& queue);
   std::uint64_t num_bytes() const;
 };
@@ -75,7 +76,7 @@ class RopeOnDevice {
   std::uint64_t generation_ = 0;
 };
 
-// hidden += delta, where it is defined, and out = norm(hidden) by the model's kind of norm; without a weight out = hidden. Queued.
+// hidden += delta, f32 or A, where it is defined, and out = norm(hidden) by the model's kind of norm; without a weight out = hidden. Queued.
 template <typename A>
 void add_norm(const GpuWeights& weights, const at::Tensor& hidden_TD, const at::Tensor& delta_TD,
               const at::Tensor& weight_D, const at::Tensor& out_TD, const Queue& queue);

@@ -1,8 +1,9 @@
+// Rows of whole multiples of eight numbers, as heads of such sizes make them, are read 16 bytes at a time.
 // RMS norms on q and k over the heads of all shards (OLMo 2, OLMoE): each shard's sums of squares, which the group adds, and then the norm.
 // Legend: T packed tokens, H query heads and K KV heads of this shard, E head_dim, A the activations' type (Bf16 or float).
 #pragma once
 
-#include "magister/device/device_code.h"
+#include "model/gpu/elementwise_kernels.h"
 
 namespace magister::gpu {
 
@@ -24,18 +25,24 @@ struct SumHeadSquares {
   MAGISTER_DEVICE void operator()(Thread& t) const {
     auto* scratch = reinterpret_cast<float*>(t.shared());
     const A* row = qkv_TQ + t.block_x() * stride;
-    const float q = sum(t, row, q_numbers, scratch), k = sum(t, row + first_k, k_numbers, scratch);
+    const bool eight = (stride | q_numbers | first_k | k_numbers) % 8 == 0;
+    const float q = eight ? sum<8>(t, row, q_numbers, scratch) : sum<1>(t, row, q_numbers, scratch),
+                k = eight ? sum<8>(t, row + first_k, k_numbers, scratch) : sum<1>(t, row + first_k, k_numbers, scratch);
     if (t.thread() != 0) return;
     squares_T2[2 * t.block_x()] = q;
     squares_T2[2 * t.block_x() + 1] = k;
   }
 
  private:
-  template <typename Thread>
+  template <int kAtOnce, typename Thread>
   MAGISTER_DEVICE float sum(Thread& t, const A* numbers, std::int64_t count, float* scratch) const {
     float squares = 0;
-    for (std::int64_t i = t.thread(); i < count; i += t.num_threads())
-      squares += to_float(numbers[i]) * to_float(numbers[i]);
+    for (std::int64_t i = t.thread() * kAtOnce; i < count; i += t.num_threads() * kAtOnce) {
+      float values[kAtOnce];
+      load<kAtOnce>(numbers + i, values);
+      MAGISTER_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) squares += values[j] * values[j];
+    }
     return block_sum(t, squares, scratch);
   }
 };
@@ -55,13 +62,27 @@ struct NormHeads {
 
   template <typename Thread>
   MAGISTER_DEVICE void operator()(Thread& t) const {
+    if ((stride | q_numbers | k_numbers) % 8 == 0) {
+      run<8>(t);
+    } else {
+      run<1>(t);
+    }
+  }
+
+ private:
+  template <int kAtOnce, typename Thread>
+  MAGISTER_DEVICE void run(Thread& t) const {
     A* row = qkv_TQ + t.block_x() * stride;
     const float q_scale = 1.0f / sqrtf(squares_T2[2 * t.block_x()] / all_q + eps);
     const float k_scale = 1.0f / sqrtf(squares_T2[2 * t.block_x() + 1] / all_k + eps);
-    for (std::int64_t i = t.thread(); i < q_numbers + k_numbers; i += t.num_threads()) {
+    for (std::int64_t i = t.thread() * kAtOnce; i < q_numbers + k_numbers; i += t.num_threads() * kAtOnce) {
       const bool is_key = i >= q_numbers;
-      const float weight = is_key ? k_norm_KE[i - q_numbers] : q_norm_HE[i];
-      row[i] = stored<A>(weight * (to_float(row[i]) * (is_key ? k_scale : q_scale)));
+      float values[kAtOnce], weights[kAtOnce];
+      load<kAtOnce>(row + i, values);
+      load<kAtOnce>(is_key ? k_norm_KE + (i - q_numbers) : q_norm_HE + i, weights);
+      MAGISTER_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) values[j] = weights[j] * (values[j] * (is_key ? k_scale : q_scale));
+      store<kAtOnce>(row + i, values);
     }
   }
 };

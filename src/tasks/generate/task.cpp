@@ -196,7 +196,8 @@ class Generate final : public Task {
   // A value model's passes are not there for GPUs yet.
   bool uses_gpus() const override { return !config_.guide; }
   PassShape pass_shape(const PassLimits& device) const override {
-    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+    const PassLimits chosen = limits(device);
+    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
   }
   ModelWork model_work(double samples, double tokens) const override {
     const double texts = samples * static_cast<double>(config_.best_of);

@@ -85,7 +85,8 @@ constexpr const char* kCue = "Verdict:";
 class JudgeShard final : public GeneratorShard {
  public:
   JudgeShard(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-      : GeneratorShard(run.base, std::move(group), first), run_(run) {
+      : GeneratorShard(run.base, std::move(group), first), run_(run), verdict_ids_(run.tokens.all()) {
+    if (run_.tokens.zero) zero_ = {*run_.tokens.zero};
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences),
                                  static_cast<std::int64_t>(run_.config.token_budget), run_.num_pages,
                                  run_.config.share_prefixes};
@@ -127,8 +128,13 @@ class JudgeShard final : public GeneratorShard {
   }
 
   void ask(std::uint64_t unit, std::size_t sample, const Prompt& prompt) {
-    const auto most = static_cast<std::int64_t>(prompt.stage == Stage::kReply ? run_.config.max_new_tokens : 0);
-    generator_->add({unit, sample, prompt.context, most});
+    GenerationRequest request{unit, sample, prompt.context};
+    if (prompt.stage == Stage::kReply) {
+      request.max_new_tokens = static_cast<std::int64_t>(run_.config.max_new_tokens);
+    } else {
+      request.wanted = prompt.stage == Stage::kTen ? std::span(zero_) : std::span(verdict_ids_);
+    }
+    generator_->add(std::move(request));
   }
 
   // From what the model gave to the next stage.
@@ -137,18 +143,17 @@ class JudgeShard final : public GeneratorShard {
       case Stage::kReply:
         return take_reply(prompt, done);
       case Stage::kVerdict: {
-        prompt.logprobs = class_logprobs(done.last_logits_V, run_.tokens);
+        prompt.logprobs = class_logprobs(done.wanted_logits, done.logsumexp, run_.tokens);
         prompt.stage = Stage::kDone;
         if (!run_.tokens.zero) return;
-        const std::vector<TokenId>& ones = run_.tokens.first.front();
-        prompt.context.push_back(*std::max_element(ones.begin(), ones.end(), [&](TokenId a, TokenId b) {
-          return done.last_logits_V[static_cast<std::size_t>(a)] < done.last_logits_V[static_cast<std::size_t>(b)];
-        }));
+        const std::vector<TokenId>& ones = run_.tokens.first.front();  // the first of all wanted tokens
+        const auto begin = done.wanted_logits.begin(), end = begin + static_cast<std::ptrdiff_t>(ones.size());
+        prompt.context.push_back(ones[static_cast<std::size_t>(std::max_element(begin, end) - begin)]);
         prompt.stage = Stage::kTen;
         return;
       }
       case Stage::kTen:
-        split_ten(prompt.logprobs, done.last_logits_V, *run_.tokens.zero);
+        split_ten(prompt.logprobs, static_cast<double>(done.wanted_logits.front()) - done.logsumexp);
         prompt.stage = Stage::kDone;
         return;
       case Stage::kDone:
@@ -230,7 +235,8 @@ class JudgeShard final : public GeneratorShard {
   }
 
   const JudgeRun& run_;
-  std::map<std::uint64_t, Open> open_;  // in-flight units
+  std::vector<TokenId> verdict_ids_, zero_;  // what is wanted of a row; kept by reference by requests
+  std::map<std::uint64_t, Open> open_;       // in-flight units
 };
 
 }  // namespace

@@ -94,23 +94,33 @@ VerdictTokens verdict_tokens(const Tokenizer& tokenizer, const std::vector<Verdi
   return tokens;
 }
 
-std::vector<double> class_logprobs(std::span<const float> logits_V, const VerdictTokens& tokens) {
-  const double normaliser = log_normaliser(logits_V);
+std::vector<TokenId> VerdictTokens::all() const {
+  std::vector<TokenId> ids;
+  for (const std::vector<TokenId>& of_class : first) ids.insert(ids.end(), of_class.begin(), of_class.end());
+  return ids;
+}
+
+std::vector<double> class_logprobs(std::span<const float> logits, double logsumexp, const VerdictTokens& tokens) {
   std::vector<double> logprobs;
   for (const std::vector<TokenId>& ids : tokens.first) {
     std::vector<double> values;
     values.reserve(ids.size());
-    for (const TokenId id : ids)
-      values.push_back(static_cast<double>(logits_V[static_cast<std::size_t>(id)]) - normaliser);
+    for (const float logit : logits.first(ids.size())) values.push_back(static_cast<double>(logit) - logsumexp);
     logprobs.push_back(log_sum_exp<double>(values));
+    logits = logits.subspan(ids.size());
   }
   return logprobs;
 }
 
-void split_ten(std::vector<double>& logprobs, std::span<const float> logits_V, TokenId zero) {
-  const double goes_on = static_cast<double>(logits_V[static_cast<std::size_t>(zero)]) - log_normaliser(logits_V);
-  logprobs.back() = logprobs.front() + goes_on;
-  logprobs.front() += std::log1p(-std::min(1.0, std::exp(goes_on)));
+std::vector<double> class_logprobs_of_row(std::span<const float> logits_V, const VerdictTokens& tokens) {
+  std::vector<float> logits;
+  for (const TokenId id : tokens.all()) logits.push_back(logits_V[static_cast<std::size_t>(id)]);
+  return class_logprobs(logits, log_normaliser(logits_V), tokens);
+}
+
+void split_ten(std::vector<double>& logprobs, double zero_logprob) {
+  logprobs.back() = logprobs.front() + zero_logprob;
+  logprobs.front() += std::log1p(-std::min(1.0, std::exp(zero_logprob)));
 }
 
 Verdict verdict_from(const std::vector<double>& logprobs, double low_mass) {

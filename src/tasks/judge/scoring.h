@@ -25,6 +25,9 @@ struct VerdictClass {
 struct VerdictTokens {
   std::vector<std::vector<TokenId>> first;  // by class, ids ascending
   std::optional<TokenId> zero;              // of the last class
+
+  // Class by class.
+  std::vector<TokenId> all() const;
 };
 
 // Throws Error(kConfig) when two classes share a token (this tokenizer cannot tell them apart), other than 1 and 10.
@@ -44,11 +47,13 @@ struct Verdict {
   std::vector<float> class_logprobs;  // of each class, of the whole distribution, nats
 };
 
-// Log-probability of each class from the row after which the verdict comes, nats; -inf where its list is empty.
-// Throws Error(kData) when the row is not finite.
-std::vector<double> class_logprobs(std::span<const float> logits_V, const VerdictTokens& tokens);
-// The class that was "1" becomes 1 and 10: logits_V is the row after the digit, `zero` the token that goes on to 10.
-void split_ten(std::vector<double>& logprobs, std::span<const float> logits_V, TokenId zero);
+// Log-probability of each class from the row after which the verdict comes, nats; -inf where its list is empty. logits: of all classes' tokens,
+// in the order of VerdictTokens::all(); logsumexp: of the whole row.
+std::vector<double> class_logprobs(std::span<const float> logits, double logsumexp, const VerdictTokens& tokens);
+// The same of the row itself. Throws Error(kData) when it is not finite.
+std::vector<double> class_logprobs_of_row(std::span<const float> logits_V, const VerdictTokens& tokens);
+// The class that was "1" becomes 1 and 10; zero_logprob: of `zero`, which goes on to 10, in the row after the digit.
+void split_ten(std::vector<double>& logprobs, double zero_logprob);
 Verdict verdict_from(const std::vector<double>& class_logprobs, double low_mass);
 
 // A verdict that was read from a written reply: no probabilities (NaN), verdict -1 and kUnparsed where there is none.

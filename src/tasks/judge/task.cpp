@@ -162,7 +162,7 @@ std::uint64_t JudgeJob::cache_pages(std::uint64_t) const {
 std::function<RowDecision(std::span<const float>)> JudgeJob::decision() const {
   if (config_.max_new_tokens > 0) return {};  // the verdict comes after a reply, not after the prompt
   return [this](std::span<const float> logits_V) {
-    const Verdict verdict = verdict_from(class_logprobs(logits_V, tokens_), config_.low_mass);
+    const Verdict verdict = verdict_from(class_logprobs_of_row(logits_V, tokens_), config_.low_mass);
     return RowDecision{verdict.verdict, verdict.log_odds};
   };
 }
@@ -191,7 +191,8 @@ class Judge final : public Task {
       : Task("judge", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   PassShape pass_shape(const PassLimits& device) const override {
-    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+    const PassLimits chosen = limits(device);
+    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
   }
   ModelWork model_work(double samples, double tokens) const override {
     return {tokens, samples * static_cast<double>(config_.max_new_tokens), 0,

@@ -134,7 +134,8 @@ class Rollout final : public Task {
   // Neither a value model's passes nor a reward model's are there for GPUs yet.
   bool uses_gpus() const override { return !config_.guide && !config_.reward.model; }
   PassShape pass_shape(const PassLimits& device) const override {
-    return {limits(device).tokens, config_.max_prompt_length + config_.max_new_tokens, 0};
+    const PassLimits chosen = limits(device);
+    return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
   }
   // A cut is in the middle of the text, on the average.
   ModelWork model_work(double samples, double tokens) const override {

@@ -1,0 +1,51 @@
+// One algorithm a weight. cuBLAS chooses its order of sums by the number of rows, so a row's bits would depend on how many stand beside it. An
+// algorithm that was chosen once, by trying which gives a row the same bits among any number of others, multiplies a whole pass at once: no
+// tiles, no filled-up rows. Legend: M rows, K inputs, N outputs, B rows of a block that is repeated.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "magister/device/launch.h"
+
+namespace magister::gpu {
+
+// A library's ways to multiply rows with weights of one shape, what it holds for the fastest first.
+class ProductAlgorithms {
+ public:
+  virtual ~ProductAlgorithms() = default;
+  virtual int count() const = 0;
+  // out[M, N] = x[M, K] * weight[N, K]^T, all contiguous; queued. False: this one does not take such factors.
+  virtual bool multiply(int algorithm, const at::Tensor& x_MK, const at::Tensor& weight_NK,
+                        at::Tensor& out_MN) const = 0;
+};
+
+// Those of cuBLASLt with whole sums (no split of K, no work place, so no stream-K either), for factors of `type` and results of out_type. Null
+// on the host, in a build without GPU code, and where there are none.
+std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t N, std::int64_t K, at::ScalarType type,
+                                                       at::ScalarType out_type, const Queue& queue);
+
+// Whether this process has loaded a cuBLASLt with every function that is asked of it: with libtorch's GPU libraries it has.
+bool lt_is_there();
+
+// Numbers of rows that are tried: one, those around the sizes of a library's tiles, and a whole pass.
+constexpr std::array<std::int64_t, 10> kTriedRows = {1, 7, 64, 65, 129, 256, 300, 1000, 2048, 4096};
+
+struct FixedProduct {
+  std::shared_ptr<const ProductAlgorithms> algorithms;
+  int chosen = -1;
+
+  bool defined() const { return chosen >= 0; }
+  // As ProductAlgorithms; throws Error(kInternal) where the chosen one does not take them.
+  void multiply(const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN) const;
+};
+
+// The first algorithm that takes all of kTriedRows, gives every row of the block the same bits for each of them at every place, and is near
+// at::mm; a number of rows for which the device has no memory is left out, for nor will a pass have it. Undefined: there is none.
+FixedProduct choose_product(std::shared_ptr<const ProductAlgorithms> algorithms, const at::Tensor& weight_NK,
+                            const at::Tensor& block_BK, at::ScalarType out_type);
+
+}  // namespace magister::gpu

@@ -1,0 +1,13 @@
+// A build without GPU code has no library whose algorithms could be fixed.
+#include "model/gpu/fixed_product.h"
+
+namespace magister::gpu {
+
+std::shared_ptr<const ProductAlgorithms> lt_algorithms(std::int64_t, std::int64_t, at::ScalarType, at::ScalarType,
+                                                       const Queue&) {
+  return nullptr;
+}
+
+bool lt_is_there() { return false; }
+
+}  // namespace magister::gpu

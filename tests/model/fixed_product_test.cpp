@@ -1,0 +1,153 @@
+// Which of a library's algorithms a weight gets: the first whose rows have the same bits among any number of others. The library is pretended: its
+// products are ATen's, and some of its algorithms do what cuBLAS's do - other sums from a number of rows on, or at another place.
+#include "model/gpu/fixed_product.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/device/gpu.h"
+#include "model/gpu/gpu_linear.h"
+#include "model/self_test.h"
+
+namespace magister::gpu {
+namespace {
+
+// In double and rounded once: rows have the same bits in every product.
+at::Tensor exact(const at::Tensor& x_MK, const at::Tensor& weight_NK) {
+  return at::mm(x_MK.to(at::kDouble), weight_NK.to(at::kDouble).t());
+}
+
+class Pretended final : public ProductAlgorithms {
+ public:
+  using Algorithm = std::function<bool(const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN)>;
+  explicit Pretended(std::vector<Algorithm> algorithms) : algorithms_(std::move(algorithms)) {}
+  int count() const override { return static_cast<int>(algorithms_.size()); }
+  bool multiply(int algorithm, const at::Tensor& x_MK, const at::Tensor& weight_NK, at::Tensor& out_MN) const override {
+    rows.push_back(x_MK.size(0));
+    return algorithms_[static_cast<std::size_t>(algorithm)](x_MK, weight_NK, out_MN);
+  }
+  mutable std::vector<std::int64_t> rows;  // of all products so far
+
+ private:
+  std::vector<Algorithm> algorithms_;
+};
+
+bool good(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) { return out.copy_(exact(x, weight)), true; }
+// The last bit of an output, as another order of sums gives it.
+void change_a_bit(at::Tensor out_MN, std::int64_t row) { out_MN[row][3].mul_(1.01); }
+
+Pretended::Algorithm other_sums_when(std::function<bool(std::int64_t rows)> rule, bool last_row_alone) {
+  return [=](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
+    good(x, weight, out);
+    if (!rule(x.size(0))) return true;
+    if (last_row_alone) {
+      change_a_bit(out, out.size(0) - 1);
+    } else {
+      for (std::int64_t row = 0; row < out.size(0); ++row) change_a_bit(out, row);
+    }
+    return true;
+  };
+}
+
+FixedProduct chosen_of(std::vector<Pretended::Algorithm> algorithms, at::ScalarType out_type = at::kBFloat16) {
+  at::manual_seed(4);
+  const at::Tensor weight_NK = (at::randn({48, 96}) * 0.1).to(at::kBFloat16),
+                   block_BK = self_test_block(64, 96).to(at::kBFloat16);
+  return choose_product(std::make_shared<Pretended>(std::move(algorithms)), weight_NK, block_BK, out_type);
+}
+
+TEST(FixedProduct, TheFirstWhoseRowsAreTheirOwn) {
+  EXPECT_EQ(chosen_of({good, good}).chosen, 0);
+  for (const std::int64_t rows : kTriedRows) {
+    const auto from_there = other_sums_when([rows](std::int64_t M) { return M == rows; }, false);
+    if (rows != 64) {  // what the others are compared with
+      EXPECT_EQ(chosen_of({from_there, good}).chosen, 1) << "other sums for " << rows << " rows";
+    }
+    const auto at_the_end = other_sums_when([rows](std::int64_t M) { return M == rows; }, true);
+    EXPECT_EQ(chosen_of({at_the_end, good}).chosen, 1) << "other sums in the last of " << rows << " rows";
+  }
+  for (const at::ScalarType out_type : {at::kBFloat16, at::kFloat}) {
+    const auto many = other_sums_when([](std::int64_t M) { return M > 256; }, false);
+    EXPECT_EQ(chosen_of({many, many, good}, out_type).chosen, 2);
+    EXPECT_FALSE(chosen_of({many, many}, out_type).defined());
+  }
+}
+
+TEST(FixedProduct, WhatDoesNotTakeTheRowsOrIsNotTheProductIsNotTaken) {
+  const auto refuses = [](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
+    return x.size(0) != 1000 && good(x, weight, out);
+  };
+  const auto turned = [](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
+    return good(x, weight.flip(0), out);
+  };
+  const auto nothing = [](const at::Tensor&, const at::Tensor&, at::Tensor& out) {
+    out.fill_(std::numeric_limits<float>::quiet_NaN());
+    return true;
+  };
+  EXPECT_EQ(chosen_of({refuses, turned, nothing, good}).chosen, 3);
+  EXPECT_FALSE(chosen_of({}).defined());
+  EXPECT_FALSE(choose_product(nullptr, {}, {}, at::kFloat).defined()) << "a host";
+  const auto too_large = [](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) {
+    TORCH_CHECK_WITH(OutOfMemoryError, x.size(0) < 4096, "no memory");
+    return good(x, weight, out);
+  };
+  EXPECT_EQ(chosen_of({too_large, good}).chosen, 0) << "no pass has so many rows, either";
+}
+
+// A pass goes through it at once, whatever its length, with the weight's bias; without one through tiles.
+TEST(FixedProduct, IsHowAPassMultiplies) {
+  at::manual_seed(8);
+  for (const bool float_out : {false, true}) {
+    GpuLinear linear = to_device(Linear{(at::randn({48, 96}) * 0.1).to(at::kBFloat16), at::randn({48})}, at::kCPU);
+    linear.float_out = float_out;
+    const auto library = std::make_shared<Pretended>(
+        std::vector<Pretended::Algorithm>{other_sums_when([](std::int64_t M) { return M > 500; }, false), good});
+    find_tile_sizes(linear, at::kBFloat16, Queue{}, library);
+    ASSERT_EQ(linear.fixed.chosen, 1);
+    const at::Tensor x_MK = at::randn({777, 96}).to(at::kBFloat16);
+    library->rows.clear();
+    const at::Tensor out_MN = product_in_tiles(linear, x_MK, linear.pass_tiles, Queue{});
+    EXPECT_EQ(library->rows, std::vector<std::int64_t>{777});
+    EXPECT_EQ(out_MN.scalar_type(), float_out ? at::kFloat : at::kBFloat16);
+    const at::Tensor wanted = exact(x_MK, linear.weight_NK) + linear.bias_N;
+    EXPECT_LE((out_MN.to(at::kDouble) - wanted).abs().max().item<double>(), float_out ? 2e-6 : 6e-2);
+    for (const auto& [first, rows] : {std::pair{0, 1}, {700, 77}, {13, 512}})
+      EXPECT_TRUE(at::equal(product_in_tiles(linear, x_MK.narrow(0, first, rows), linear.pass_tiles, Queue{}),
+                            out_MN.narrow(0, first, rows)));
+    library->rows.clear();
+    find_tile_sizes(linear, at::kBFloat16, Queue{},
+                    std::make_shared<Pretended>(std::vector<Pretended::Algorithm>{
+                        other_sums_when([](std::int64_t M) { return M > 500; }, false)}));
+    EXPECT_FALSE(linear.fixed.defined());
+    const at::Tensor tiled_MN = product_in_tiles(linear, x_MK, linear.pass_tiles, Queue{});
+    EXPECT_LE((tiled_MN.to(at::kDouble) - wanted).abs().max().item<double>(), float_out ? 2e-5 : 6e-2);
+  }
+}
+
+#if defined(MAGISTER_HAVE_CUDA)
+// As far as a machine without a GPU can tell: the library comes with libtorch's, and has what is looked up in it.
+TEST(FixedProduct, TheLibraryHasTheFunctionsThatAreAskedOfIt) {
+  load_gpu_libraries();
+  EXPECT_TRUE(lt_is_there());
+  EXPECT_EQ(lt_algorithms(64, 64, at::kBFloat16, at::kFloat, Queue{}), nullptr) << "not on the host";
+}
+#endif
+
+TEST(FixedProduct, AnAlgorithmThatFailsInTheMiddleOfAPassIsToldOf) {
+  bool works = true;
+  const FixedProduct fixed = chosen_of(
+      {[&](const at::Tensor& x, const at::Tensor& weight, at::Tensor& out) { return works && good(x, weight, out); }});
+  ASSERT_TRUE(fixed.defined());
+  works = false;
+  at::Tensor out_MN = at::empty({5, 48}, at::kBFloat16);
+  EXPECT_THROW(fixed.multiply(at::zeros({5, 96}, at::kBFloat16), at::zeros({48, 96}, at::kBFloat16), out_MN), Error);
+}
+
+}  // namespace
+}  // namespace magister::gpu

@@ -1,0 +1,132 @@
+// What the shards of a GPU group add, on the host: f32 all the way from the products to the residual stream, in passes of prompts and of texts, and
+// as near to a plain pass in f32 as one shard is.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "magister/model/transformer.h"
+#include "magister/parallel/process_group.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/families/family.h"
+#include "model/memory_tensor_file.h"
+
+namespace magister {
+namespace {
+
+// Another group, and the types of what is added in it.
+class WatchedGroup final : public ProcessGroup {
+ public:
+  WatchedGroup(ProcessGroup& group, bool fast)
+      : ProcessGroup(group.tp_rank(), group.tp_size()), group_(group), fast_(fast) {}
+  std::string backend() const override { return fast_ ? "nccl, fast" : "nccl"; }
+  void all_reduce_sum(at::Tensor& tensor) override {
+    types.insert(tensor.scalar_type());
+    group_.all_reduce_sum(tensor);
+  }
+  at::Tensor all_gather(const at::Tensor& shard) override { return group_.all_gather(shard); }
+  at::Tensor reduce_scatter(const at::Tensor& tensor) override { return group_.reduce_scatter(tensor); }
+  void broadcast(at::Tensor& tensor, int root) override { group_.broadcast(tensor, root); }
+  void barrier() override { group_.barrier(); }
+  std::set<at::ScalarType> types;
+
+ private:
+  ProcessGroup& group_;
+  bool fast_;
+};
+
+class GpuShards : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::manual_seed(15);
+    ModelConfig& config = description_.config;
+    config.family = "llama";
+    config.vocab_size = 96;
+    config.hidden_size = 128;
+    config.intermediate_size = 256;
+    config.num_hidden_layers = 4;
+    config.num_attention_heads = 4;
+    config.num_key_value_heads = 2;
+    config.head_dim = 32;
+    config.max_position_embeddings = 512;
+    description_.names = hf_tensor_names(config);
+    for (const ExpectedTensor& tensor : expected_tensors(config, description_.names)) {
+      file_.add(tensor.name, tensor.shape);
+      const bool vector = tensor.shape.size() == 1;
+      const at::Tensor values = vector ? at::rand(tensor.shape) + 0.5 : at::randn(tensor.shape) * 0.12;
+      file_.values(tensor.name) = values.to(at::kBFloat16).to(at::kFloat);  // the same weights in both types
+    }
+  }
+
+  // Last rows of a prompt and of two tokens behind it, [5 + 2, D]: whole, or with the two written one after the other.
+  struct Hidden {
+    at::Tensor whole_TD, decoded_RD;
+    std::set<at::ScalarType> added;
+  };
+  Hidden run(int shards, at::ScalarType dtype, bool gpu_code, bool fast = false) {
+    auto groups = make_thread_process_groups(shards);
+    std::vector<Hidden> of_shard(groups.size());
+    std::vector<std::thread> threads;
+    for (std::size_t s = 0; s < groups.size(); ++s) {
+      threads.emplace_back([&, s] {
+        WatchedGroup group(*groups[s], fast);
+        ThreadPool pool(1);
+        Transformer model = gpu_code ? Transformer(description_, file_, group, pool, dtype, {}, gpu::Queue{})
+                                     : Transformer(description_, file_, group, pool, dtype);
+        of_shard[s].whole_TD = model.forward(pack_sequences({prompt_})).to(at::kFloat).clone();
+        KvCache cache = model.make_cache(4);
+        const std::vector<std::int32_t> pages = {2, 1};
+        std::vector<at::Tensor> rows;
+        const auto size = static_cast<std::int64_t>(prompt_.size()), first = size - 2;
+        const auto step = [&](std::int64_t past, std::int64_t end) {
+          PackedBatch batch = pack_sequences({{prompt_.begin() + past, prompt_.begin() + end}}, {past});
+          batch.is_decode_S = {past > 0};
+          return model.forward(batch, {{pages.data(), 0}}, cache).to(at::kFloat).clone();
+        };
+        step(0, first);
+        for (std::int64_t i = first; i < size; ++i) rows.push_back(step(i, i + 1));
+        of_shard[s].decoded_RD = at::cat(rows);
+        of_shard[s].added = group.types;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return of_shard[0];
+  }
+
+  static double apart(const at::Tensor& got, const at::Tensor& wanted) {
+    return ((got - wanted).pow(2).mean() / wanted.pow(2).mean()).sqrt().item<double>();
+  }
+
+  ModelDescription description_;
+  MemoryTensorFile file_;
+  const std::vector<TokenId> prompt_ = {5, 90, 17, 33, 2, 64, 71, 8, 12, 45, 3, 77, 81, 6, 28, 50};
+};
+
+TEST_F(GpuShards, AddInF32) {
+  const Hidden plain = run(1, at::kFloat, false);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
+    const Hidden one = run(1, dtype, true);
+    for (const int shards : {1, 2}) {
+      const Hidden some = shards == 1 ? one : run(shards, dtype, true);
+      EXPECT_EQ(some.added, shards == 1 ? std::set<at::ScalarType>{} : std::set<at::ScalarType>{at::kFloat});
+      const double whole = apart(some.whole_TD, plain.whole_TD),
+                   decoded = apart(some.decoded_RD, plain.whole_TD.narrow(0, plain.whole_TD.size(0) - 2, 2));
+      std::printf("%s, %d shards: %.2e from f32 as a whole, %.2e written\n", c10::toString(dtype), shards, whole,
+                  decoded);
+      const double limit = dtype == at::kBFloat16 ? 0.06 : 0.6;
+      EXPECT_LT(whole, limit);
+      EXPECT_LT(decoded, limit);
+    }
+  }
+}
+
+// layout.collectives: fast sends bf16 sums as bf16; what a pass of texts adds is small and stays f32, as the embeddings do.
+TEST_F(GpuShards, AFastGroupAddsInBf16) {
+  const Hidden plain = run(1, at::kFloat, false), fast = run(2, at::kBFloat16, true, true);
+  EXPECT_EQ(fast.added, (std::set<at::ScalarType>{at::kFloat, at::kBFloat16}));
+  EXPECT_LT(apart(fast.whole_TD, plain.whole_TD), 0.06);
+}
+
+}  // namespace
+}  // namespace magister
