@@ -194,7 +194,7 @@ struct ConstraintState::Matcher {
   std::vector<std::uint64_t> words;
   std::int64_t half_words;  // the library counts in 32 bits; on little-endian machines two of its words are one of ours
   int lead = kNoLead;       // that the text ends with
-  Escape escape = kPlain;
+  std::uint8_t escape = kPlain;  // an Escape
 
   // What may not follow, whatever the grammar says.
   std::vector<const std::vector<std::uint64_t>*> barred() const {
@@ -293,7 +293,7 @@ bool ConstraintState::accept(TokenId token) {
   }
   if (!matcher_->state.AcceptToken(token)) return false;
   matcher_->lead = compiled.lead[i];
-  if (i < compiled.tokens.size()) matcher_->escape = after(matcher_->escape, compiled.tokens[i]);
+  if (i < compiled.tokens.size()) matcher_->escape = after(static_cast<Escape>(matcher_->escape), compiled.tokens[i]);
   return true;
 }
 
