@@ -103,6 +103,8 @@ MUTATIONS = [
     Mutation("rows-without-score-learnt", "src/tasks/train/job_open.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
     Mutation("stand-in-stays", "src/app/run_tasks.cpp", "(plan_ranks_ || !task.runner->awaits_earlier())", "(true)", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
     Mutation("needs-not-waited-for", "src/app/run_tasks.cpp", "return is_done(outcomes_[j]); }", "return true; }", "tests/end_to_end/at_once_test.py AtOnce.test_same_bytes_as_one_after_the_other"),
+    Mutation("kl-of-the-first-text", "src/run/generated_texts.cpp", 'return sum_of("/generate/guide_kl", i);', 'return sum_of("/generate/guide_kl", 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
+    Mutation("plan-without-written-tokens", "src/run/time_estimate.cpp", "2 * (work.read + work.written)", "2 * work.read", "tests/end_to_end/groups_test.py Groups.test_plan_shows_every_task"),
     Mutation("left-out-by-one-alone", "src/app/run_tasks.cpp", "bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded", "bool has_failed(std::uint64_t outcome) { return outcome != kSkipped && outcome != kNotEnded", "tests/end_to_end/at_once_test.py AtOnce.test_a_failed_task_leaves_the_others"),
     Mutation("reward-model-stands-in", "src/tasks/train/job.h", "(prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in());", "false;",
              TEXTS + "test_a_reward_model_of_an_earlier_task"),

@@ -32,6 +32,7 @@ GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_uni
                  printable(path));
   columns_->texts.emplace(file, "/generate/text");
   file.column("/generate/logprob", ColumnType::kF32);
+  if (file.find("/generate/guide_kl") != nullptr) file.column("/generate/guide_kl", ColumnType::kF32);
   const std::uint64_t n = num_texts();
   std::uint64_t count = 1;
   while (count < n && file.rows<std::uint32_t>("/generate/text_index", count, 1)[0] == count) ++count;
@@ -86,12 +87,20 @@ std::uint64_t GeneratedTexts::num_tokens(std::uint64_t i) const {
   return offset[1] - offset[0];
 }
 
-double GeneratedTexts::mean_logprob(std::uint64_t i) const {
+bool GeneratedTexts::guided() const { return columns_->file.find("/generate/guide_kl") != nullptr; }
+
+double GeneratedTexts::sum_of(const char* column, std::uint64_t i) const {
   const std::vector<std::uint64_t> offset = rows_of(i);
-  const auto logprobs = columns_->file.rows<float>("/generate/logprob", offset[0], offset[1] - offset[0]);
   double sum = 0;
-  for (const float value : logprobs) sum += value;
-  return logprobs.empty() ? 0.0 : sum / static_cast<double>(logprobs.size());
+  for (const float value : columns_->file.rows<float>(column, offset[0], offset[1] - offset[0])) sum += value;
+  return sum;
+}
+
+double GeneratedTexts::guide_kl(std::uint64_t i) const { return sum_of("/generate/guide_kl", i); }
+
+double GeneratedTexts::mean_logprob(std::uint64_t i) const {
+  const std::uint64_t count = num_tokens(i);
+  return count == 0 ? 0.0 : sum_of("/generate/logprob", i) / static_cast<double>(count);
 }
 
 }  // namespace magister

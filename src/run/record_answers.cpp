@@ -120,6 +120,10 @@ double RecordAnswers::mean_logprob(const Record& record, std::uint64_t i) const 
   return texts_.mean_logprob(require(record) * texts_.texts_a_record() + i);
 }
 
+double RecordAnswers::guide_kl(const Record& record, std::uint64_t i) const {
+  return texts_.guide_kl(require(record) * texts_.texts_a_record() + i);
+}
+
 std::uint64_t RecordAnswers::num_tokens(const Record& record, std::uint64_t i) const {
   return texts_.num_tokens(require(record) * texts_.texts_a_record() + i);
 }

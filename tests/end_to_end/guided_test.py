@@ -265,6 +265,35 @@ class Guided(unittest.TestCase):
         self.assertEqual(refused.returncode, 78)
         self.assertRegex(refused.stderr, r"chain\.yaml:\d+:\d+: tasks\.1\.guide\.model\.task: no train task of objective reward .* did you mean worth\?")
 
+    def test_an_evaluation_tells_the_kl(self):
+        data = {"path": str(self.world.data), "key": "id"}
+        texts = {"task": "generate", "dataset": data, "max_prompt_length": 512, "max_new_tokens": 5, "n": 2}
+        tasks = [{**texts, "name": "weak", "guide": self.guide(multiplier=0.5)}, {**texts, "name": "strong", "guide": self.guide(multiplier=4.0)}, {**texts, "name": "plain"}]
+        tasks += [{"task": "score", "name": f"{name}-scores", "dataset": data, "answers": name, "score": {"verifier": "regex", "pattern": "([a-z])", "answer": "text"}}
+                  for name in ("weak", "strong", "plain")]
+        path = self.folder / "told.yaml"
+        path.write_text(HEAD.format(name="told", runs=self.folder / "runs", model=self.model)
+                        + "".join(f"  - {json.dumps(task)}\n" for task in [*tasks, {"task": "evaluate", "scores": [task["name"] for task in tasks[3:]]}]))
+        done = self.start(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", tiny_world.PROGRAM, "run", str(path)])
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        folder = self.folder / "runs/told"
+        methods = json.loads((folder / "evaluation.json").read_text())["methods"]
+        with h5py.File(folder / "evaluation.h5") as file:
+            by_record = file["evaluate/guide_kl"][:]
+        for m, name in enumerate(("weak", "strong")):
+            sums = numpy.array([numpy.sum(kl, dtype=numpy.float64) for *_, kl in self.texts(folder / f"{name}.h5")])
+            with h5py.File(folder / f"{name}-scores.h5") as file:
+                self.assertLess(abs(file["score/guide_kl"][:] - sums).max(), 3e-6)
+            self.assertLess(abs(by_record[:, m] - sums.reshape(-1, 2).mean(1)).max(), 3e-6)
+            self.assertAlmostEqual(methods[f"{name}-scores"]["guide_kl"], sums.mean(), delta=3e-6)
+        self.assertGreater(methods["strong-scores"]["guide_kl"], 2 * methods["weak-scores"]["guide_kl"])
+        self.assertIsNone(methods["plain-scores"]["guide_kl"])
+        self.assertTrue((by_record[:, 2] == -1).all())
+        drawn = subprocess.run([sys.executable, str(tiny_world.ROOT / "scripts/draw_methods.py"), str(folder / "evaluation.json"), str(folder / "kl.svg")], capture_output=True, text=True, check=False)
+        self.assertEqual(drawn.returncode, 0, drawn.stderr)
+        picture = (folder / "kl.svg").read_text()
+        self.assertEqual([picture.count(f">{name}<") for name in ("weak", "strong", "plain")], [1, 1, 1])
+
     def test_bad_input_is_refused(self):
         other = self.folder / "other"
         shutil.copytree(self.folder / "value", other)

@@ -28,12 +28,16 @@ class GeneratedTexts {
   // Root attributes of the run that wrote them: "dataset_sha256", "experiment". Throws Error(kData) when absent.
   const std::string& attribute(const std::string& name) const;
   std::uint64_t num_tokens(std::uint64_t i) const;
+  // Whether a value model has guided them. If so, KL(guided || reference) summed over the tokens of one, nats.
+  bool guided() const;
+  double guide_kl(std::uint64_t i) const;
   // Mean log-probability of its tokens under the model that wrote it, nats; 0 for an empty text.
   double mean_logprob(std::uint64_t i) const;
 
  private:
   struct Columns;
   std::vector<std::uint64_t> rows_of(std::uint64_t i) const;
+  double sum_of(const char* column, std::uint64_t i) const;  // over its tokens
   std::unique_ptr<Columns> columns_;
 };
 

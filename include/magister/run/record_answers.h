@@ -28,6 +28,9 @@ class RecordAnswers {
   std::uint64_t texts_a_record() const { return texts_.texts_a_record(); }
   // Tokens of the record's i-th text.
   std::uint64_t num_tokens(const Record& record, std::uint64_t i) const;
+  // See GeneratedTexts.
+  bool guided() const { return texts_.guided(); }
+  double guide_kl(const Record& record, std::uint64_t i) const;
   // Mean log-probability of the record's i-th text under the model that wrote it.
   double mean_logprob(const Record& record, std::uint64_t i) const;
 

@@ -25,6 +25,9 @@ std::vector<ColumnSpec> evaluate_columns(std::uint64_t num_records, std::uint64_
   columns.push_back({"/evaluate/num_tokens", ColumnType::kF32, num_records, num_methods,
                      "mean of the record's texts, by method; -1: the texts are the data set's own", "tokens",
                      Extent::kSamples});
+  columns.push_back({"/evaluate/guide_kl", ColumnType::kF32, num_records, num_methods,
+                     "KL(guided || reference) of a text, mean of the record's, by method; -1: they were not guided",
+                     "nats", Extent::kSamples});
   return columns;
 }
 

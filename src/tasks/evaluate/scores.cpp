@@ -37,6 +37,8 @@ MethodScores::MethodScores(const std::string& name, const std::string& path, con
   of_model_ = file_.attribute("labels") != nullptr;
   tokens_ = file_.find("/score/num_tokens") != nullptr;
   if (tokens_) file_.column("/score/num_tokens", ColumnType::kU32);
+  guided_ = file_.find("/score/guide_kl") != nullptr;
+  if (guided_) file_.column("/score/guide_kl", ColumnType::kF32);
 }
 
 std::vector<RecordScores> MethodScores::read(IndexRange records) const {
@@ -46,6 +48,7 @@ std::vector<RecordScores> MethodScores::read(IndexRange records) const {
       classes_ ? file_.rows<std::int32_t>("/score/answer_class", first, count) : std::vector<std::int32_t>();
   const auto tokens =
       tokens_ ? file_.rows<std::uint32_t>("/score/num_tokens", first, count) : std::vector<std::uint32_t>();
+  const auto kl = guided_ ? file_.rows<float>("/score/guide_kl", first, count) : std::vector<float>();
   std::vector<RecordScores> all(records.size());
   for (std::uint64_t i = 0; i < records.size(); ++i) {
     const auto at = static_cast<std::ptrdiff_t>(i * texts_), end = at + static_cast<std::ptrdiff_t>(texts_);
@@ -58,8 +61,11 @@ std::vector<RecordScores> MethodScores::read(IndexRange records) const {
                      "run check",
                      printable(file_.path()), records.begin + i, number, texts_);
     }
-    if (tokens_)
-      one.mean_tokens = std::accumulate(tokens.begin() + at, tokens.begin() + end, 0.0) / static_cast<double>(texts_);
+    const auto mean = [&](const auto& values) {
+      return std::accumulate(values.begin() + at, values.begin() + end, 0.0) / static_cast<double>(texts_);
+    };
+    if (tokens_) one.mean_tokens = mean(tokens);
+    if (guided_) one.mean_guide_kl = mean(kl);
   }
   return all;
 }

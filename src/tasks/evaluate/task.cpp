@@ -30,7 +30,7 @@ constexpr std::uint64_t kUnitRecords = 4096;  // what one commit covers, and wha
 
 struct Figures {
   std::vector<std::uint8_t> correct;
-  std::vector<float> pass, majority, num_tokens;
+  std::vector<float> pass, majority, num_tokens, guide_kl;
 };
 
 // {share, count, of, wilson95}; count is the sum of the records' shares.
@@ -131,6 +131,7 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
   figures.correct.push_back(is_right(record.value[0]) ? 1 : 0);
   for (const std::uint64_t k : config_.pass_at) figures.pass.push_back(static_cast<float>(pass_at(n, right, k)));
   figures.num_tokens.push_back(static_cast<float>(record.mean_tokens));
+  figures.guide_kl.push_back(static_cast<float>(record.mean_guide_kl));
   if (config_.majority_at.empty()) return;
   // A class has the number of its first text, which says whether its answer is right.
   std::vector<AnswerClass> by_first(n);
@@ -162,6 +163,7 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   columns.push_back(samples_column("/evaluate/pass_at", figures.pass));
   if (!config_.majority_at.empty()) columns.push_back(samples_column("/evaluate/majority_at", figures.majority));
   columns.push_back(samples_column("/evaluate/num_tokens", figures.num_tokens));
+  columns.push_back(samples_column("/evaluate/guide_kl", figures.guide_kl));
   return columns;
 }
 
@@ -173,7 +175,7 @@ void EvaluateJob::work(const ModelRun& run, const PlanNumbers&) {
 bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   const std::size_t methods = config_.scores.size(), passes = config_.pass_at.size(),
                     votes = config_.majority_at.size();
-  std::vector<double> correct(methods), tokens(methods), pass(methods * passes), majority(methods * votes);
+  std::vector<double> correct(methods), tokens(methods), kl(methods), pass(methods * passes), majority(methods * votes);
   const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
                        std::vector<double>& sums) {
     std::vector<decltype(zero)> values(count * sums.size());
@@ -187,6 +189,7 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
     add("/evaluate/pass_at", float{}, first, count, pass);
     if (votes > 0) add("/evaluate/majority_at", float{}, first, count, majority);
     add("/evaluate/num_tokens", float{}, first, count, tokens);
+    add("/evaluate/guide_kl", float{}, first, count, kl);
   }
   ordered_json summary = {{"records", plan.num_samples}};
   for (std::size_t m = 0; m < methods; ++m) {
@@ -197,8 +200,8 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
       one["pass_at"][std::to_string(config_.pass_at[k])] = interval(pass[m * passes + k], plan.num_samples);
     for (std::size_t k = 0; k < votes; ++k)
       one["majority_at"][std::to_string(config_.majority_at[k])] = interval(majority[m * votes + k], plan.num_samples);
-    const double mean = tokens[m] / static_cast<double>(plan.num_samples);
-    one["tokens"] = mean < 0 ? ordered_json() : ordered_json(mean);
+    for (const auto& [name, sum] : {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m])})
+      one[name] = sum < -0.5 ? ordered_json() : ordered_json(sum / static_cast<double>(plan.num_samples));
   }
   fail_point("evaluate.report");
   write_whole_file(fs::path(inputs_.context.results_path).replace_extension(".json").string(), summary.dump(2) + "\n");

@@ -22,8 +22,8 @@ std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t n
   return columns;
 }
 
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes,
-                                         bool tokens) {
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens,
+                                         bool kl) {
   using Extent = ColumnSpec::Extent;
   std::vector<ColumnSpec> columns =
       sample_columns(num_samples, 0, key_bytes, "no tokens are kept: a rule reads texts", "none");
@@ -37,16 +37,21 @@ std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_
   if (tokens)
     columns.push_back(
         {"/score/num_tokens", ColumnType::kU32, num_samples, 0, "of the completion", "tokens", Extent::kSamples});
+  if (kl)
+    columns.push_back({"/score/guide_kl", ColumnType::kF32, num_samples, 0,
+                       "KL(guided || reference) of the completion, the sum over its tokens", "nats", Extent::kSamples});
   return columns;
 }
 
 namespace {
 
 bool has_scores(const ResultsReader& file, FaultList& faults) {
-  const ColumnSpec* const column = file.find("/score/value");
-  if (column != nullptr && column->type == ColumnType::kF32 && column->extent == ColumnSpec::Extent::kSamples)
-    return true;
-  faults.add("dataset /score/value is missing or not f32, one row a sample");
+  const auto is_f32 = [](const ColumnSpec* column) {
+    return column->type == ColumnType::kF32 && column->extent == ColumnSpec::Extent::kSamples;
+  };
+  const ColumnSpec *const value = file.find("/score/value"), *const kl = file.find("/score/guide_kl");
+  if (value != nullptr && is_f32(value) && (kl == nullptr || is_f32(kl))) return true;
+  faults.add("dataset /score/value is missing, or it or /score/guide_kl is not f32, one row a sample");
   return false;
 }
 
@@ -57,6 +62,10 @@ void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i]))
       faults.add("unit {}: the score of sample {} is {}", unit.index, unit.samples.begin + i / width, values[i]);
+  }
+  if (file.find("/score/guide_kl") == nullptr) return;
+  for (const float kl : file.rows<float>("/score/guide_kl", unit.samples.begin, unit.samples.size())) {
+    if (!std::isfinite(kl)) faults.add("unit {}: the KL of a text is {}", unit.index, kl);
   }
 }
 

@@ -14,8 +14,9 @@ namespace magister {
 std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                       std::size_t num_labels);
 
-// Of a verifier: classes where it extracts answers, tokens where the texts are a generate task's.
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens);
+// Of a verifier: classes where it extracts answers, tokens where the texts are a generate task's, kl where those were guided.
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens,
+                                         bool kl);
 
 extern const ResultsSchema kScoreSchema;
 
