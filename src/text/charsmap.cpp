@@ -3,8 +3,17 @@
 #include <cstring>
 
 #include "magister/core/error.h"
+#include "magister/core/utf8.h"
 
 namespace magister {
+namespace {
+
+// Whether a character begins here, or the text ends.
+bool is_border(std::string_view text, std::size_t at) {
+  return at >= text.size() || (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
+}
+
+}  // namespace
 
 Charsmap::Charsmap(std::string_view blob, const std::string& source) {
   if (blob.empty()) return;
@@ -21,6 +30,11 @@ Charsmap::Charsmap(std::string_view blob, const std::string& source) {
   replacements_.assign(blob.substr(4 + array_bytes));
   MAGISTER_CHECK(replacements_.back() == '\0', ExitCode::kData,
                  "{}: its precompiled charsmap does not end with a zero (it is cut off); fetch the file again", source);
+  MAGISTER_CHECK(
+      find_invalid_utf8(replacements_) == replacements_.size(), ExitCode::kData,
+      "{}: its precompiled charsmap replaces texts by what is not UTF-8 (no token could be found in it); fetch "
+      "the file again",
+      source);
 }
 
 // A unit: label in bits 0-7 and 31, "has a value" in bit 8, offset in bits 10-30, scaled by bit 9.
@@ -38,12 +52,13 @@ void Charsmap::walk(std::string_view text, const Found& found) const {
     if ((unit & (1u << 31 | 0xFF)) != byte) return;
     node ^= offset(unit);
     if (node >= units_.size()) return;
-    if ((unit >> 8 & 1) != 0 && !found(i + 1, units_[node] & 0x7FFFFFFF)) return;
+    // In a damaged array a beginning may end inside of a character: what is left would be no text.
+    if ((unit >> 8 & 1) != 0 && is_border(text, i + 1) && !found(i + 1, units_[node] & 0x7FFFFFFF)) return;
   }
 }
 
 std::string_view Charsmap::replacement(std::uint32_t offset) const {
-  if (offset >= replacements_.size()) return {};
+  if (offset >= replacements_.size() || !is_border(replacements_, offset)) return {};
   return std::string_view(replacements_.data() + offset);  // the last byte is a zero
 }
 
