@@ -28,8 +28,9 @@ def experiment(num_tasks, source):
     for i in range(num_tasks):
         name = f"t{i}"
         needs[name] = [f"t{j}" for j in source.sample(range(i), min(i, source.choice((1, 2))))] if i % 3 == 2 else []
-        text += (f"  - {{{{task: generate, name: {name}, dataset: {{{{path: {{data}}, limit: 2}}}}, max_prompt_length: 4096, "
-                 f"max_new_tokens: {round(20 * 10 ** source.random())}, ignore_eos: true, needs: [{', '.join(needs[name])}]}}}}\n")
+        waits = f", needs: [{', '.join(needs[name])}]" if needs[name] else ""
+        text += (f"  - {{{{task: generate, name: {name}, dataset: {{{{path: {{data}}, limit: 2}}}}, max_prompt_length: 2048, "
+                 f"max_new_tokens: {round(20 * 10 ** source.random())}, ignore_eos: true{waits}}}}}\n")
     return text, needs
 
 
