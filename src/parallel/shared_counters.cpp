@@ -145,11 +145,21 @@ class ServedCounters final : public SharedCounters {
   std::thread server_;
 };
 
+// Open MPI 4 names the file of a window's memory by host, job and context id, and communicators of disjoint ranks have the same ids: parts of a job
+// that open windows at the same time would share one memory, and draw from each other's counters (seen with osc/rdma of 4.1.4).
+bool is_whole_job(const Communicator& world) {
+  int all = 0;
+  MAGISTER_CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &all));
+  return world.size() == all;
+}
+
 }  // namespace
 
 std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, int num_counters) {
   if (world.size() == 1) return std::make_unique<LocalCounters>(num_counters);
-  if (auto counters = WindowCounters::open(world, num_counters)) return counters;
+  if (is_whole_job(world)) {
+    if (auto counters = WindowCounters::open(world, num_counters)) return counters;
+  }
   int level = MPI_THREAD_SINGLE;
   MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
   MAGISTER_CHECK(level == MPI_THREAD_MULTIPLE, ExitCode::kConfig,

@@ -1,6 +1,6 @@
 // A few u64 counters that all ranks add to, kept on rank 0. Three ways, chosen in make_shared_counters(): plain atomics
 // (one rank), MPI one-sided (MPI_Win_allocate + MPI_Fetch_and_op, MPI 3.1 chapter 11), and a thread on rank 0 that
-// answers messages, where MPI offers no window: Open MPI 4 over TCP without UCX has none with MPI_THREAD_MULTIPLE.
+// answers messages, where MPI offers no window (Open MPI 4 over TCP without UCX has none with MPI_THREAD_MULTIPLE), or for a part of the job's ranks.
 #pragma once
 
 #include <cstdint>

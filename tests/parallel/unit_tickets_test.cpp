@@ -20,6 +20,23 @@ UnitSet multiples_of_three(std::uint64_t count) {
   });
 }
 
+// Open MPI gives the windows of disjoint communicators one memory.
+TEST(Counters, OfPartsOfTheJobAreTheirOwn) {
+  const auto world = Communicator::world();
+  const int half = world.rank() % 2;
+  const Communicator part = world.split(half, world.rank());
+  for (int round = 0; round < 20; ++round) {
+    const auto counters = make_shared_counters(part, 3);
+    part.wait_for_all();
+    for (int i = 0; i < 50; ++i) counters->fetch_add(2, half == 0 ? 1 : 1000);
+    part.wait_for_all();
+    const auto size = static_cast<std::uint64_t>(part.size());
+    EXPECT_EQ(counters->read(0, 3), (std::vector<std::uint64_t>{0, 0, 50 * size * (half == 0 ? 1 : 1000)})) << round;
+    part.wait_for_all();
+    counters->free();
+  }
+}
+
 class Tickets : public testing::TestWithParam<Schedule> {};
 
 TEST_P(Tickets, AreClaimedExactlyOnce) {
