@@ -39,7 +39,7 @@ def write(path, count, source, arguments, walks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/star-graph-data"))
-    for name, default in (("arms", 3), ("length", 3), ("nodes", 7), ("walks", 64000), ("graphs", 20000), ("test", 1000), ("seed", 1)):
+    for name, default in (("arms", 3), ("length", 3), ("nodes", 7), ("walks", 64000), ("graphs", 20000), ("test", 4000), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
     if arguments.nodes < 1 + arguments.arms * (arguments.length - 1) or arguments.arms < 2 or arguments.length < 2:

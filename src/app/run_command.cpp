@@ -7,6 +7,7 @@
 
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
+#include "app/open_tasks.h"
 #include "app/run_tasks.h"
 #include "magister/app/experiment.h"
 #include "magister/core/host_name.h"

@@ -3,19 +3,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+#include <optional>
+#include <utility>
 
 #include "app/faults.h"
+#include "app/open_tasks.h"
 #include "app/task_graph.h"
 #include "magister/core/log.h"
-#include "magister/parallel/task_states.h"
+#include "magister/parallel/task_dispatcher.h"
 
 namespace magister {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kMostOpen = 8;
-constexpr std::chrono::milliseconds kLook{20};  // between looks for a task whose needs are met
 
 // What became of a task. Of one that ran: 1 + its exit code.
 enum Outcome : std::uint64_t { kNotEnded = 0, kSkipped = 1000 };
@@ -24,7 +24,7 @@ bool is_done(std::uint64_t outcome) { return outcome == outcome_of(ExitCode::kDo
 bool is_stopped(std::uint64_t outcome) { return outcome == outcome_of(ExitCode::kStopped); }
 bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded && !is_done(outcome) && !is_stopped(outcome); }
 
-// The tasks of a run and what became of them, the same on every rank between stages.
+// The tasks of a run and what became of them: while tasks run at once only rank 0 knows.
 class TaskRuns {
  public:
   TaskRuns(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh)
@@ -37,22 +37,22 @@ class TaskRuns {
         outcomes_(needs_.size(), kNotEnded) {}
 
   ExitCode run() {
-    const int groups = std::max(call_.world.size() / open_.ranks_a_group(), 1);
     const int at_once = experiment_.config().run.at_once;
-    for (const TaskStage& stage : stages_of(needs_, at_once > 0 ? std::min(at_once, groups) : groups)) {
-      stage.parts == 1 ? run_in_turn(stage) : run_at_once(stage);
-      if (std::any_of(outcomes_.begin(), outcomes_.end(), is_stopped)) return ExitCode::kStopped;
-    }
-    return summed_up();
+    at_once == 1 || num_groups() == 1 || is_chain(needs_) ? run_in_turn() : run_at_once();
+    return std::any_of(outcomes_.begin(), outcomes_.end(), is_stopped) ? ExitCode::kStopped : summed_up();
   }
 
  private:
+  class Decisions;
+
   const std::string& name(std::size_t i) const { return experiment_.tasks()[i]->name(); }
+  std::string log_path() const { return experiment_.config().folder() + "/run.jsonl"; }
+  int num_groups() const { return TaskDispatcher::num_groups(call_.world.size(), open_.ranks_a_group()); }
 
   // The first of what a task needs that has failed or was left out.
-  std::optional<std::size_t> missing(std::size_t i, const std::vector<std::uint64_t>& outcomes) const {
+  std::optional<std::size_t> missing(std::size_t i) const {
     for (const std::size_t j : needs_[i]) {
-      if (has_failed(outcomes[j])) return j;
+      if (has_failed(outcomes_[j])) return j;
     }
     return std::nullopt;
   }
@@ -93,10 +93,10 @@ class TaskRuns {
     return outcome_of(code);
   }
 
-  void run_in_turn(const TaskStage& stage) {
-    for (const std::size_t i : stage.tasks) {
+  void run_in_turn() {
+    for (std::size_t i = 0; i < outcomes_.size(); ++i) {
       leave_if_stopped(call_.world, call_.stop);
-      if (const auto because = missing(i, outcomes_)) {
+      if (const auto because = missing(i)) {
         open_.drop(i);
         outcomes_[i] = skip(i, *because, log_);
         continue;
@@ -106,9 +106,7 @@ class TaskRuns {
     }
   }
 
-  void run_at_once(const TaskStage& stage);
-  std::optional<std::size_t> next_of(const std::vector<std::size_t>& order, TaskStates& states, RunLog& log,
-                                     bool& over);
+  void run_at_once();
 
   // Exit code, and one line on what is missing where something is.
   ExitCode summed_up() const {
@@ -140,129 +138,71 @@ class TaskRuns {
   std::vector<std::uint64_t> outcomes_;
 };
 
-// The next task whose needs are met, begun by this caller; what needs a failed one is ended as skipped. None: all that remain wait, or, with
-// `over`, none remains or the job stops.
-std::optional<std::size_t> TaskRuns::next_of(const std::vector<std::size_t>& order, TaskStates& states, RunLog& log,
-                                             bool& over) {
-  over = true;
-  const std::vector<TaskStates::State> now = states.read();
-  for (const std::size_t i : order) outcomes_[i] = now[i].outcome;
-  if (call_.stop.raised() || std::any_of(outcomes_.begin(), outcomes_.end(), is_stopped)) return std::nullopt;
-  for (const std::size_t i : order) {
-    if (now[i].begun) continue;
-    const bool ready =
-        std::all_of(needs_[i].begin(), needs_[i].end(), [&](std::size_t j) { return is_done(outcomes_[j]); });
-    if (const auto because = missing(i, outcomes_)) {
-      if (states.begin(i)) states.end(i, skip(i, *because, log));
-    } else if (ready && states.begin(i)) {
-      return i;
-    }
-    over = false;
-  }
-  return std::nullopt;
-}
+// Rank 0's part of run_at_once(): what has been reported so far, and what begins next.
+class TaskRuns::Decisions {
+ public:
+  Decisions(TaskRuns& runs, int num_groups)
+      : runs_(runs),
+        schedule_(runs.needs_, runs.open_.sizes(), num_groups, runs.experiment_.config().run.at_once),
+        log_(runs.log_path()) {}
 
-// Every part of the world takes tasks until none remains; its first rank chooses. Collective over the world.
-void TaskRuns::run_at_once(const TaskStage& stage) {
+  TaskDispatcher::Decision operator()(const std::optional<TaskDispatcher::Report>& report) {
+    if (report) {
+      if (report->task) end(*report->task, report->outcome);
+      schedule_.group_is_free(report->group);
+    }
+    if (stopped_ || runs_.call_.stop.raised() || schedule_.all_begun()) return {{}, true};
+    TaskDispatcher::Decision decision;
+    for (TaskSchedule::Start& start : schedule_.begin())
+      decision.starts.push_back({start.task, std::move(start.groups)});
+    return decision;
+  }
+
+ private:
+  void end(std::size_t task, std::uint64_t outcome) {
+    runs_.outcomes_[task] = outcome;
+    stopped_ = stopped_ || is_stopped(outcome);
+    schedule_.task_ended(task, is_done(outcome));
+    if (stopped_) return;
+    for (const auto& [left_out, because] : schedule_.take_left_out())
+      runs_.outcomes_[left_out] = runs_.skip(left_out, because, log_);
+  }
+
+  TaskRuns& runs_;
+  TaskSchedule schedule_;
+  RunLog log_;  // a line is one write to the end of the file
+  bool stopped_ = false;
+};
+
+// Collective over the world.
+void TaskRuns::run_at_once() {
   open_.close();
-  leave_if_stopped(call_.world, call_.stop);
   const Communicator& world = call_.world;
-  // Whole groups; a remainder of ranks that fill none goes with the last part.
-  const int a_group = open_.ranks_a_group(), groups = std::max(world.size() / a_group, 1);
-  const int group = std::min(world.rank() / a_group, groups - 1);
-  const int part_index = static_cast<int>(static_cast<std::int64_t>(group) * stage.parts / groups);
-  const Communicator part = world.split(part_index, world.rank());
-  const Communicator failed = part.duplicate();
-  TaskStates states(world, experiment_.tasks().size());
-  const bool leads = part.rank() == 0;
-  // A line is one write to the end of the file. On rank 0 the file is open already.
-  const auto own_log = leads && world.rank() != 0
-                           ? std::make_unique<RunLog>(experiment_.config().folder() + "/run.jsonl")
-                           : std::make_unique<RunLog>();
-  RunLog& log = world.rank() == 0 ? log_ : *own_log;
-  set_log_identity(part.rank(), part.size());
-  const std::vector<std::size_t> order = longest_first(stage, needs_, open_.costs());
-  while (true) {
-    std::int64_t chosen = -1;
-    for (bool over = !leads; !over;) {
-      if (const auto next = next_of(order, states, log, over)) {
-        chosen = static_cast<std::int64_t>(*next);
-        break;
-      }
-      if (!over) std::this_thread::sleep_for(kLook);
+  leave_if_stopped(world, call_.stop);
+  std::optional<Decisions> decisions;
+  if (world.rank() == 0) decisions.emplace(*this, num_groups());
+  {
+    TaskDispatcher dispatcher(world, open_.ranks_a_group(), [&](const auto& report) { return (*decisions)(report); });
+    RunLog silent;
+    std::uint64_t outcome = kNotEnded;
+    for (std::optional<TaskDispatcher::Team> team = dispatcher.next(); team;) {
+      const bool leads = team->ranks.rank() == 0;
+      const auto log = leads && world.rank() != 0 ? std::make_unique<RunLog>(log_path()) : nullptr;
+      set_log_identity(team->ranks.rank(), team->ranks.size());
+      RunLog& events = !leads ? silent : log ? *log : log_;
+      outcome = run_one(team->task, team->ranks.duplicate(), events,
+                        [&] { return open_.open_over(team->ranks, events, team->task); });
+      team = dispatcher.next(team, outcome);
     }
-    part.wait_for_all();  // sleeps
-    part.broadcast(&chosen, sizeof chosen, 0);
-    if (chosen < 0) break;
-    const auto i = static_cast<std::size_t>(chosen);
-    const std::uint64_t outcome = run_one(i, failed, log, [&] { return open_.open_over(part, log, i); });
-    if (leads) states.end(i, outcome);
+    set_log_identity(world.rank(), world.size());
+    world.wait_for_all();
   }
-  set_log_identity(world.rank(), world.size());
-  world.wait_for_all();
-  const std::vector<TaskStates::State> ended = states.read();
-  for (const std::size_t i : stage.tasks) outcomes_[i] = ended[i].outcome;
+  world.broadcast(outcomes_.data(), outcomes_.size() * sizeof outcomes_[0], 0);
   // What nobody began was in the way of a stop.
-  if (world.max(std::uint64_t{call_.stop.raised() ? 1u : 0u}) != 0) {
-    for (const std::size_t i : stage.tasks) {
-      if (outcomes_[i] == kNotEnded) outcomes_[i] = outcome_of(ExitCode::kStopped);
-    }
-  }
-  world.wait_for_all();
-  states.free();
+  std::replace(outcomes_.begin(), outcomes_.end(), std::uint64_t{kNotEnded}, outcome_of(ExitCode::kStopped));
 }
 
 }  // namespace
-
-OpenTasks::OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
-                     std::optional<int> plan_ranks)
-    : call_(call), experiment_(experiment), log_(log), fresh_(fresh), plan_ranks_(plan_ranks) {
-  using Earlier = RunContext::Earlier;
-  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
-    OpenTask task = opened(call.world, log, i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited, false);
-    ranks_a_group_ = std::max(ranks_a_group_, task.runner->ranks_a_group());
-    costs_.push_back(task.runner->cost());
-    shares_.push_back({task.runner->threads_per_shard(), task.runner->host_shards()});
-    open_.push_back(i < kMostOpen ? std::move(task) : OpenTask{});
-  }
-}
-
-OpenTask OpenTasks::take(std::size_t i) {
-  OpenTask task = std::move(open_[i]);
-  if (task.runner != nullptr && (plan_ranks_ || !task.runner->awaits_earlier())) return task;
-  task = {};
-  return opened(call_.world, log_, i, plan_ranks_ ? RunContext::Earlier::kOnDisk : RunContext::Earlier::kMade, false);
-}
-
-OpenTask OpenTasks::open_over(const Communicator& part, RunLog& log, std::size_t i) const {
-  return opened(part, log, i, RunContext::Earlier::kMade, true);
-}
-
-void OpenTasks::close() {
-  for (OpenTask& task : open_) task = {};
-}
-
-OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i, RunContext::Earlier earlier,
-                           bool divided) const {
-  OpenTask task{std::make_unique<Communicator>(ranks.duplicate()), nullptr};
-  RunContext context{*task.ranks,
-                     experiment_.config(),
-                     experiment_.results_path(i),
-                     experiment_.resolved_yaml_of_task(i),
-                     experiment_.config_yaml_of_task(i),
-                     fresh_,
-                     call_.stop,
-                     log,
-                     {},
-                     earlier};
-  for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
-  if (divided) {
-    context.most_threads = shares_[i].threads;
-    context.shards_on_host = shares_[i].shards_on_host;
-  }
-  task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);
-  return task;
-}
 
 ExitCode run_tasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh) {
   return TaskRuns(call, experiment, log, fresh).run();

@@ -45,6 +45,8 @@ ExitCode summarize_command(Invocation& call) {
                          false,
                          call.stop,
                          log,
+                         {},
+                         RunContext::Earlier::kOnDisk,
                          {}};
       experiment.tasks()[i]->summarize(context);
       say(context.results_path.substr(0, context.results_path.size() - 3) + ".summary.json\n");

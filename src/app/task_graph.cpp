@@ -1,7 +1,8 @@
-// Levels, and list scheduling by the longest remaining chain (Graham 1969: at most twice the best; of many short tasks nearly the best).
+// The graph by names; the schedule is event by event, log(tasks) each.
 #include "app/task_graph.h"
 
 #include <algorithm>
+#include <queue>
 #include <string>
 #include <unordered_map>
 
@@ -22,34 +23,105 @@ TaskNeeds needs_of(const Experiment& experiment) {
   return all;
 }
 
-std::vector<TaskStage> stages_of(const TaskNeeds& needs, int most_parts) {
-  std::vector<std::size_t> level(needs.size(), 0), width;
-  for (std::size_t i = 0; i < needs.size(); ++i) {
-    for (const std::size_t j : needs[i]) level[i] = std::max(level[i], level[j] + 1);
-    width.resize(std::max(width.size(), level[i] + 1), 0);
-    ++width[level[i]];
+bool is_chain(const TaskNeeds& needs) {
+  for (std::size_t i = 1; i < needs.size(); ++i) {
+    if (!std::binary_search(needs[i].begin(), needs[i].end(), i - 1)) return false;
   }
-  std::vector<TaskStage> stages;
-  std::vector<std::size_t> stage_of;  // of each level
-  for (const std::size_t tasks : width) {
-    const int parts = static_cast<int>(std::min(tasks, static_cast<std::size_t>(std::max(most_parts, 1))));
-    if (stages.empty() || stages.back().parts != parts) stages.push_back({{}, parts});
-    stage_of.push_back(stages.size() - 1);
-  }
-  for (std::size_t i = 0; i < needs.size(); ++i) stages[stage_of[level[i]]].tasks.push_back(i);
-  return stages;
+  return true;
 }
 
-std::vector<std::size_t> longest_first(const TaskStage& stage, const TaskNeeds& needs,
-                                       const std::vector<double>& costs) {
-  std::vector<double> behind(needs.size(), 0);  // with the task itself
+TaskSchedule::TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& tasks, int num_groups, int most_at_once)
+    : tasks_(tasks),
+      most_at_once_(static_cast<std::size_t>(most_at_once > 0 ? std::min(most_at_once, num_groups) : num_groups)),
+      behind_(needs.size(), 0),
+      needed_by_(needs.size()),
+      out_(needs.size(), false),
+      team_of_(static_cast<std::size_t>(num_groups), needs.size()),
+      team_size_(needs.size() + 1, 0),
+      team_free_(needs.size() + 1, 0),
+      num_waiting_(needs.size()) {
+  team_size_.back() = team_of_.size();
   for (std::size_t i = needs.size(); i-- > 0;) {
-    behind[i] += costs[i];
-    for (const std::size_t j : needs[i]) behind[j] = std::max(behind[j], behind[i]);
+    behind_[i] += tasks[i].cost;
+    for (const std::size_t j : needs[i]) behind_[j] = std::max(behind_[j], behind_[i]);
   }
-  std::vector<std::size_t> order = stage.tasks;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return behind[a] > behind[b]; });
-  return order;
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    unmet_.push_back(needs[i].size());
+    for (const std::size_t j : needs[i]) needed_by_[j].push_back(i);
+    if (unmet_[i] == 0) ready_.emplace(-behind_[i], i);
+  }
+}
+
+void TaskSchedule::group_is_free(int group) {
+  const std::size_t team = team_of_[static_cast<std::size_t>(group)];
+  if (team_free_[team]++ == 0) ++num_leaving_;
+  if (team_free_[team] == team_size_[team]) --num_leaving_;
+  free_.insert(group);
+}
+
+void TaskSchedule::task_ended(std::size_t task, bool done) {
+  --num_running_;
+  if (!done) return leave_out(task);
+  for (const std::size_t next : needed_by_[task]) {
+    if (--unmet_[next] == 0 && !out_[next]) ready_.emplace(-behind_[next], next);
+  }
+}
+
+void TaskSchedule::leave_out(std::size_t task) {
+  std::set<LeftOut, decltype([](const LeftOut& a, const LeftOut& b) { return a.task < b.task; })> found;
+  for (std::queue<std::size_t> failed({task}); !failed.empty(); failed.pop()) {
+    for (const std::size_t next : needed_by_[failed.front()]) {
+      if (out_[next]) continue;
+      out_[next] = true;
+      --num_waiting_;
+      found.insert({next, failed.front()});
+      failed.push(next);
+    }
+  }
+  left_out_.insert(left_out_.end(), found.begin(), found.end());
+}
+
+// Of tasks that begin at one time: one group each, and of what is left always one more to the one that ends last.
+std::vector<int> TaskSchedule::widths(const std::vector<std::size_t>& tasks) const {
+  std::vector<int> widths(tasks.size(), 1);
+  std::priority_queue<std::pair<double, std::size_t>> longest;
+  const auto add = [&](std::size_t k) {
+    const Task& task = tasks_[tasks[k]];
+    if (widths[k] < task.most_groups)
+      longest.emplace(behind_[tasks[k]] - task.cost + task.cost / widths[k], tasks.size() - 1 - k);
+  };
+  for (std::size_t k = 0; k < tasks.size(); ++k) add(k);
+  for (std::size_t spare = free_.size() - tasks.size(); spare > 0 && !longest.empty(); --spare) {
+    const std::size_t k = tasks.size() - 1 - longest.top().second;
+    longest.pop();
+    ++widths[k];
+    add(k);
+  }
+  return widths;
+}
+
+std::vector<TaskSchedule::Start> TaskSchedule::begin() {
+  std::vector<Start> starts;
+  if (num_leaving_ > 0) return starts;
+  std::vector<std::size_t> tasks;
+  while (!ready_.empty() && tasks.size() < free_.size() && num_running_ < most_at_once_) {
+    tasks.push_back(ready_.begin()->second);
+    ready_.erase(ready_.begin());
+    ++num_running_;
+    --num_waiting_;
+  }
+  if (tasks.empty()) return starts;
+  const std::vector<int> groups = widths(tasks);
+  for (std::size_t k = 0; k < tasks.size(); ++k) {
+    Start& start = starts.emplace_back(Start{tasks[k], {}});
+    while (start.groups.size() < static_cast<std::size_t>(groups[k])) {
+      start.groups.push_back(*free_.begin());
+      team_of_[static_cast<std::size_t>(start.groups.back())] = start.task;
+      free_.erase(free_.begin());
+    }
+    team_size_[start.task] = start.groups.size();
+  }
+  return starts;
 }
 
 }  // namespace magister

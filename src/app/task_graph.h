@@ -1,7 +1,9 @@
-// Which tasks of an experiment may run at once: a function of what they need and of the number of GPU groups alone.
+// Which tasks of an experiment run when, and on how many GPU groups: decided as groups become free, with no clock and no MPI.
 #pragma once
 
 #include <cstddef>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "magister/app/experiment.h"
@@ -11,21 +13,57 @@ namespace magister {
 // Of each task the numbers of the tasks before it that it needs.
 using TaskNeeds = std::vector<std::vector<std::size_t>>;
 TaskNeeds needs_of(const Experiment& experiment);
+// Whether every task needs, through others, all tasks before it: none can run beside another.
+bool is_chain(const TaskNeeds& needs);
 
-// Tasks that run between two meetings of all ranks, over so many equal parts of the world: whoever is free takes the next one whose needs are
-// met. One part: one task after the other, in the order of the experiment, each over the whole world.
-struct TaskStage {
-  std::vector<std::size_t> tasks;  // ascending
-  int parts = 1;
+// List scheduling of tasks of which some can use several groups. A group that is free takes the ready task with the longest chain behind it;
+// groups for which no task is left go to the tasks that begin at that moment, so that no group waits while a task is ready. Graham (1969): with
+// one group a task at most twice the best, of many short tasks nearly the best.
+class TaskSchedule {
+ public:
+  struct Task {
+    double cost = 0;      // in any unit; a wrong one costs time alone
+    int most_groups = 1;  // more would find nothing to do
+  };
+  // most_at_once: tasks that run at one time; 0: as many as there are groups. All groups are taken until they are said to be free.
+  TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& tasks, int num_groups, int most_at_once);
+
+  // The groups of a team, or at first all, say so within milliseconds, and nothing begins in between: what is ready has all of them.
+  void group_is_free(int group);
+  // done false: what needs it is left out.
+  void task_ended(std::size_t task, bool done);
+
+  struct Start {
+    std::size_t task = 0;
+    std::vector<int> groups;  // ascending
+  };
+  // Takes the groups.
+  std::vector<Start> begin();
+  struct LeftOut {
+    std::size_t task = 0, because = 0;  // what it needs has failed or is left out itself
+  };
+  // Since the last call, in order.
+  std::vector<LeftOut> take_left_out() { return std::exchange(left_out_, {}); }
+  // No task waits any more.
+  bool all_begun() const { return num_waiting_ == 0; }
+
+ private:
+  std::vector<int> widths(const std::vector<std::size_t>& tasks) const;
+  void leave_out(std::size_t task);
+
+  const std::vector<Task> tasks_;
+  const std::size_t most_at_once_;
+  std::vector<double> behind_;  // cost of a task and of the longest chain that needs it
+  std::vector<std::vector<std::size_t>> needed_by_;
+  std::vector<std::size_t> unmet_;  // tasks that it waits for
+  std::vector<bool> out_;
+  std::vector<std::size_t> team_of_;  // of each group the task that it worked at; at first the number of tasks
+  std::vector<std::size_t> team_size_, team_free_;
+  int num_leaving_ = 0;                             // teams of which some are free
+  std::set<std::pair<double, std::size_t>> ready_;  // by -behind: first is first
+  std::set<int> free_;
+  std::vector<LeftOut> left_out_;
+  std::size_t num_waiting_, num_running_ = 0;
 };
-
-// A level of the graph, tasks whose longest chain of needs has one length, is computed by as many parts as it has tasks, at most `most_parts`;
-// levels that follow each other with as many parts are one stage, so a chain of single tasks has the whole world for each.
-std::vector<TaskStage> stages_of(const TaskNeeds& needs, int most_parts);
-
-// The order in which tasks of a stage are begun: those first whose own cost and that of the longest chain behind them is largest; of equals the
-// first in the experiment. costs: of each task, in any unit.
-std::vector<std::size_t> longest_first(const TaskStage& stage, const TaskNeeds& needs,
-                                       const std::vector<double>& costs);
 
 }  // namespace magister

@@ -26,6 +26,14 @@ inline void check_mpi(int code, const char* call) {
        log_world_rank(), host_name(), call, mpi_error_text(code));
 }
 
+inline void require_threads(const char* because) {
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  MAGISTER_CHECK(level == MPI_THREAD_MULTIPLE, ExitCode::kConfig,
+                 "this MPI ({}) does not let threads communicate ({}); use an Open MPI with UCX, or one rank",
+                 mpi_library_version(), because);
+}
+
 }  // namespace magister
 
 #define MAGISTER_CHECK_MPI(call) ::magister::check_mpi((call), #call)

@@ -136,6 +136,21 @@ Communicator Communicator::duplicate() const {
   return Communicator(std::move(handle));
 }
 
+Communicator Communicator::subset(const std::vector<int>& ranks) const {
+  if (!handle_) return {};
+  struct Group {
+    MPI_Group group = MPI_GROUP_NULL;
+    ~Group() {
+      if (group != MPI_GROUP_NULL) MPI_Group_free(&group);
+    }
+  } all, some;
+  MAGISTER_CHECK_MPI(MPI_Comm_group(handle_->comm, &all.group));
+  MAGISTER_CHECK_MPI(MPI_Group_incl(all.group, static_cast<int>(ranks.size()), ranks.data(), &some.group));
+  auto handle = std::make_unique<Handle>();
+  MAGISTER_CHECK_MPI(MPI_Comm_create_group(handle_->comm, some.group, 0, &handle->comm));
+  return Communicator(std::move(handle));
+}
+
 void Communicator::barrier() const {
   if (handle_) MAGISTER_CHECK_MPI(MPI_Barrier(handle_->comm));
 }
@@ -290,6 +305,22 @@ void Communicator::receive(void* data, std::size_t num_bytes, int source, int ta
     MAGISTER_CHECK_MPI(
         MPI_Recv(static_cast<char*>(data) + at, count, MPI_BYTE, source, tag, handle_->comm, MPI_STATUS_IGNORE));
   });
+}
+
+void Communicator::receive_asleep(void* data, std::size_t num_bytes, int source, int tag,
+                                  std::chrono::microseconds pause) const {
+  MAGISTER_CHECK(handle_ != nullptr && num_bytes <= handle_->piece_bytes, ExitCode::kInternal,
+                 "receive_asleep of {} bytes on a communicator of {} (one message from another rank); report this",
+                 num_bytes, size_);
+  MPI_Request request = MPI_REQUEST_NULL;
+  // MPI_Test is its wait. NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
+  MAGISTER_CHECK_MPI(MPI_Irecv(data, static_cast<int>(num_bytes), MPI_BYTE, source, tag, handle_->comm, &request));
+  for (int done = 0;;) {
+    MAGISTER_CHECK_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    if (done != 0) return;
+    std::this_thread::sleep_for(pause);
+  }
+  // NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
 }
 
 }  // namespace magister

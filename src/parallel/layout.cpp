@@ -14,9 +14,28 @@
 
 namespace magister {
 
+HostPlace host_place(const Communicator& world) {
+  const Communicator host = world.split_by_host();
+  return {host.rank(), host.size()};
+}
+
+namespace {
+
+void use_places(std::vector<RankProbe>& ranks, const Communicator& world, HostPlace mine) {
+  const std::vector<std::uint64_t> local_ranks = world.all_gather(static_cast<std::uint64_t>(mine.rank)),
+                                   local_sizes = world.all_gather(static_cast<std::uint64_t>(mine.size));
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].local_rank = static_cast<int>(local_ranks[i]);
+    ranks[i].local_size = static_cast<int>(local_sizes[i]);
+  }
+}
+
+}  // namespace
+
 GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config) {
-  if (config.most_threads == 0) refuse_singleton_launch(world.size());
-  const std::vector<RankProbe> ranks = probe_ranks(world);
+  if (!config.place_in_job) refuse_singleton_launch(world.size());
+  std::vector<RankProbe> ranks = probe_ranks(world);
+  if (config.place_in_job) use_places(ranks, world, *config.place_in_job);
   // Every rank solves the same problem and throws the same error.
   LayoutConfig wishes = config;
   wishes.share_gpus = shares_gpus();
@@ -32,7 +51,7 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   group.shards_per_rank_ = solution.shards_per_rank;
   group.first_tp_rank_ = place.first_tp_rank;
   group.threads_per_shard_ =
-      config.most_threads == 0 ? place.threads_per_shard : std::min(place.threads_per_shard, config.most_threads);
+      config.place_in_job ? std::min(place.threads_per_shard, config.most_threads) : place.threads_per_shard;
   group.device_index_ = place.device_index;
   group.on_gpu_ = solution.on_gpu;
   group.fast_collectives_ = config.fast_collectives;

@@ -91,15 +91,9 @@ class ServedCounters final : public SharedCounters {
     const Question question{static_cast<std::uint64_t>(counter), add};
     ranks_.send(&question, sizeof question, 0, kQuestion);
     std::uint64_t before = 0;
-    MPI_Request request = MPI_REQUEST_NULL;
-    // MPI_Test is its wait. NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker)
-    MAGISTER_CHECK_MPI(MPI_Irecv(&before, 1, MPI_UINT64_T, 0, kAnswer, comm(), &request));
-    for (int done = 0;;) {  // sleeping, not spinning: the core belongs to the computation
-      MAGISTER_CHECK_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-      if (done != 0) return before;
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    // NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
+    // Sleeping, not spinning: the core belongs to the computation.
+    ranks_.receive_asleep(&before, sizeof before, 0, kAnswer, std::chrono::microseconds(50));
+    return before;
   }
   std::string kind() const override { return "messages"; }
   void free() override { stop(); }
@@ -160,12 +154,7 @@ std::unique_ptr<SharedCounters> make_shared_counters(const Communicator& world, 
   if (is_whole_job(world)) {
     if (auto counters = WindowCounters::open(world, num_counters)) return counters;
   }
-  int level = MPI_THREAD_SINGLE;
-  MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
-  MAGISTER_CHECK(level == MPI_THREAD_MULTIPLE, ExitCode::kConfig,
-                 "this MPI ({}) offers neither one-sided communication nor threads (groups cannot claim work from one "
-                 "counter); use an Open MPI with UCX, or one rank",
-                 mpi_library_version());
+  require_threads("groups cannot claim work from one counter, for it offers no one-sided communication, either");
   return std::make_unique<ServedCounters>(world, num_counters);
 }
 

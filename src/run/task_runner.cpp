@@ -86,7 +86,10 @@ std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int nu
 LayoutConfig layout_of(const Task& task, const RunContext& context) {
   LayoutConfig layout = context.experiment.layout;
   layout.gpus_usable = task.uses_gpus();
-  layout.most_threads = context.most_threads;
+  if (context.part) {
+    layout.place_in_job = context.part->place;
+    layout.most_threads = context.part->most_threads;
+  }
   const bool left_idle = !layout.gpus_usable && !layout.cpu_only && !discover_gpus().empty();
   if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
     log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
@@ -131,7 +134,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   }
   model_.shards_on_host =
       group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
-  if (context_.shards_on_host > 0) model_.shards_on_host = context_.shards_on_host;
+  if (context_.part) model_.shards_on_host = context_.part->shards_on_host;
   if (!checkpoint_.section().none) {
     // Refuses what cannot be divided.
     partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);
@@ -149,6 +152,12 @@ double TaskRunner::cost() const {
                   static_cast<double>(checkpoint_.config().num_parameters()));
 }
 
+int TaskRunner::most_groups() const {
+  constexpr std::uint64_t kMost = 1'000'000;
+  return static_cast<int>(
+      std::clamp<std::uint64_t>(task_.divides_records() ? dataset_.records().size() : kMost, 1, kMost));
+}
+
 // Nothing where the lengths are not known, or no model computes.
 std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const {
   if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units) return {};
@@ -161,6 +170,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
   const double devices = static_cast<double>(model_.gpu ? report.devices.size() : hosts.size());
   const double left = 1 - static_cast<double>(report.num_units_done) / static_cast<double>(report.num_units);
   const Speed speed = measured_speed(model_.gpu ? *model_.gpu : host);
+  if (speed.flops <= 0) return {};
   const double seconds =
       left *
       seconds_of(work, parameters, parameters * static_cast<double>(at::elementSize(model_.dtype)), speed, devices);

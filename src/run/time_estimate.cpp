@@ -2,10 +2,12 @@
 #include "magister/run/time_estimate.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 
 #include "magister/device/upload.h"
 #include "magister/parallel/thread_pool.h"
@@ -42,7 +44,9 @@ double flops_of(const ModelWork& work, double parameters) {
   return parameters * (2 * (work.read + work.written) + 6 * work.learnt);
 }
 
-Speed measured_speed(const gpu::Queue& queue) {
+namespace {
+
+Speed measure(const gpu::Queue& queue) {
   const bool host = queue.on_host();
   const std::int64_t n = host ? 384 : 4096, floats = host ? std::int64_t{16} << 20 : std::int64_t{256} << 20;
   const auto options = at::TensorOptions().dtype(host ? at::kFloat : at::kBFloat16).device(device_of(queue));
@@ -60,6 +64,20 @@ Speed measured_speed(const gpu::Queue& queue) {
   speed.flops = products * 2 * edge * edge * edge;
   speed.bytes_per_second = reads * static_cast<double>(floats) * (host ? 4 : 2);
   return speed;
+}
+
+}  // namespace
+
+Speed measured_speed(const gpu::Queue& queue) {
+  static std::map<int, Speed> by_device;  // a plan may have thousands of tasks
+  const auto [found, is_new] = by_device.try_emplace(queue.device);
+  if (is_new) {
+    try {
+      found->second = measure(queue);
+    } catch (const c10::OutOfMemoryError&) {  // an estimate is no reason to fail
+    }
+  }
+  return found->second;
 }
 
 double seconds_of(const ModelWork& work, double parameters, double weight_bytes, const Speed& speed, double devices) {

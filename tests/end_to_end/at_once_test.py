@@ -43,6 +43,10 @@ class AtOnce(unittest.TestCase):
                 self.assertNotEqual(self.world.run("same", ranks, MAGISTER_FAIL_POINT=point).returncode, 0)
             self.world.complete("same", ranks)
             self.assertEqual(self.files("same"), whole, (ranks, point))
+        # Two parts of two ranks each, beside each other.
+        self.world.forget("same")
+        self.world.complete("same", 4, "run.at_once=2")
+        self.assertEqual(self.files("same"), whole)
         # The four texts of a round were divided, the trainings had all ranks.
         self.world.forget("same")
         (self.world.results("same").parent / "run.jsonl").unlink(missing_ok=True)

@@ -133,7 +133,7 @@ class TeacherRows:
         return adamw_steps(folder, batches, loss_of)
 
 
-class Distill(unittest.TestCase):
+class Distill(tiny_world.Refusals, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -267,13 +267,6 @@ class Distill(unittest.TestCase):
         other.mkdir(exist_ok=True)
         shutil.copy(state, other)
         self.refused("other", 78, "another experiment")
-
-    def refused(self, name, code, *words, overrides=()):
-        done = self.world.run(name, 0, *overrides)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
-        self.assertFalse(self.world.results(name).exists())
 
     def test_rows_that_were_not_scored_are_not_learnt(self):
         data, template = self.folder / "chats.jsonl", self.folder / "template.jinja"

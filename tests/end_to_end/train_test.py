@@ -31,7 +31,7 @@ ASSISTANT = ("{% for m in messages %}{% if m.role == 'assistant' %}{% generation
              "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}")
 
 
-class Train(unittest.TestCase):
+class Train(tiny_world.Refusals, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         scratch = tempfile.TemporaryDirectory()
@@ -213,13 +213,6 @@ class Train(unittest.TestCase):
         self.train("states", 1, "--fresh")
         self.assertEqual(self.content("states"), first)
         self.assertTrue(self.student("states").with_name("student.previous-1").is_dir())
-
-    def refused(self, name, code, *words, overrides=()):
-        done = self.world.run(name, 0, *overrides)
-        self.assertEqual(done.returncode, code, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
-        self.assertFalse(self.world.results(name).exists())
 
     def test_steps_that_are_skipped(self):
         """One token points along a number of the stream that nothing else touches, and there the head has a row beyond f32's range: its

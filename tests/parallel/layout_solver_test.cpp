@@ -65,6 +65,18 @@ TEST(LayoutSolver, CpuGroupsOfRanksAndShards) {
   EXPECT_EQ(solution.table[11].device, "cpu shard 1 (2 threads)");
 }
 
+// Tasks beside each other on one host: ranks 3 and 1 of it resolve without the others, and each keeps its GPU.
+TEST(LayoutSolver, APartOfAJobKeepsItsGpus) {
+  const std::vector<RankProbe> job = cluster({4}, 16, 4);
+  std::vector<RankProbe> part = {job[1], job[3]};
+  for (std::size_t i = 0; i < part.size(); ++i) part[i].world_rank = static_cast<int>(i);
+  LayoutConfig config = on_gpus();
+  config.gpus_per_group = 1;
+  const LayoutSolution solution = solve_layout(part, config);
+  EXPECT_EQ(solution.places[0].device_index, 1);
+  EXPECT_EQ(solution.places[1].device_index, 3);
+}
+
 TEST(LayoutSolver, CoresAreSharedFairly) {
   std::vector<RankProbe> ranks = cluster({3}, 8, 0);
   EXPECT_EQ(core_shares(ranks), (std::vector<int>{2, 2, 2}));  // 8 cores for all three

@@ -2,6 +2,7 @@
 // Communicators carry host buffers only; tensors travel through ProcessGroup.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,8 @@ class Communicator {
   Communicator split_by_host() const;
   // Of the same ranks. Collective over this communicator.
   Communicator duplicate() const;
+  // Of these of its ranks, ascending; the caller is one of them. Collective over those ranks alone.
+  Communicator subset(const std::vector<int>& ranks) const;
 
   // All below: Collective over this communicator. Byte counts above 2 GiB are sent in pieces.
   void barrier() const;
@@ -81,6 +84,8 @@ class Communicator {
   // Point to point, blocking, not collective: both sides give the same num_bytes. Throws Error(kInternal) on a communicator of one rank.
   void send(const void* data, std::size_t num_bytes, int destination, int tag) const;
   void receive(void* data, std::size_t num_bytes, int source, int tag) const;
+  // The same below 2 GiB, sleeping between looks where receive() keeps a core busy.
+  void receive_asleep(void* data, std::size_t num_bytes, int source, int tag, std::chrono::microseconds pause) const;
 
   // Opaque MPI_Comm for the files inside parallel/ only.
   struct Handle;

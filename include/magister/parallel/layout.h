@@ -3,12 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "magister/parallel/communicator.h"
 
 namespace magister {
+
+// A rank's place among those of its host.
+struct HostPlace {
+  int rank = 0, size = 1;
+};
+// Collective over world.
+HostPlace host_place(const Communicator& world);
 
 // What layout: says in the experiment; GpuGroup::resolve() makes of it who holds what.
 struct LayoutConfig {
@@ -18,8 +26,10 @@ struct LayoutConfig {
   int shards_per_rank = 1;   // CPU only
   // Said by the task (Task::uses_gpus), not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU.
   bool gpus_usable = false;
-  bool share_gpus = false;        // see shares_gpus()
-  int most_threads = 0;           // of a shard, where the ranks that resolve are a part of a job; 0: they are all of it
+  bool share_gpus = false;  // see shares_gpus()
+  // Where the ranks that resolve are a part of a job: this rank's place in all of it, which decides its GPU, and the threads of a shard at most.
+  std::optional<HostPlace> place_in_job{};
+  int most_threads = 0;
   bool fast_collectives = false;  // sums over shards (GPUs: NCCL chooses) and of gradients may differ from run to run
 };
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,14 @@ using StopPoll = std::function<bool()>;
 // on its own rank first and then comes here, so that all ranks leave at the same place. Collective over world.
 void leave_if_stopped(const Communicator& world, const StopSign& stop);
 
-// Equal on all ranks but for `world`.
+// What a rank may take of its host while other parts of the job compute there, too.
+struct PartOfJob {
+  HostPlace place;         // in the whole job
+  int most_threads = 0;    // of a shard
+  int shards_on_host = 0;  // of all parts, which share its memory
+};
+
+// Equal on all ranks but for `world` and `part`.
 struct RunContext {
   const Communicator& world;
   const ExperimentConfig& experiment;
@@ -48,9 +56,7 @@ struct RunContext {
   // What they make: on disk as it stands (`plan`); awaited, for a run opens every task before the first one computes, and what stands there
   // may be made anew; made by now.
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
-  // `world` is a part of the job: of a shard at most these threads, for other parts compute on the same hosts. 0: it is the whole job.
-  int most_threads = 0;
-  int shards_on_host = 0;  // likewise those of all parts, which share its memory
+  std::optional<PartOfJob> part;  // `world` is not the whole job
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };
   }

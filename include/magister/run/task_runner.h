@@ -35,6 +35,8 @@ class TaskRunner {
   int host_shards() const { return model_.shards_on_host; }
   // FLOPs, as far as they can be guessed before the lengths are known: what it computes beside others of the experiment. Without a model: records.
   double cost() const;
+  // More than these would find nothing to do.
+  int most_groups() const;
   // Runs or resumes. kDone or kStopped, the same on every rank. Collective over context.world.
   ExitCode run();
   // Everything but compute. Writes nothing. Complete on rank 0. Collective over context.world.

@@ -21,7 +21,7 @@ struct Speed {
   double bytes_per_second = 0;  // weights read from memory
 };
 
-// Of all cores of this host together (f32), or of the GPU (bf16): measured, in less than a second. Local.
+// Of all cores of this host together (f32), or of the GPU (bf16): measured once a process, in less than a second. Zeros: a GPU without the memory for it. Local, one thread.
 Speed measured_speed(const gpu::Queue& queue);
 
 // On `devices` of that speed. A step of `at_once` written tokens reads all weights once.

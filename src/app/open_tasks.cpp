@@ -1,0 +1,67 @@
+// Opening tasks over the world or a part of it.
+#include "app/open_tasks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace magister {
+namespace {
+
+constexpr std::size_t kMostOpen = 8;
+
+}  // namespace
+
+OpenTasks::OpenTasks(const Invocation& call, const Experiment& experiment, RunLog& log, bool fresh,
+                     std::optional<int> plan_ranks)
+    : call_(call),
+      experiment_(experiment),
+      log_(log),
+      fresh_(fresh),
+      plan_ranks_(plan_ranks),
+      place_(host_place(call.world)) {
+  using Earlier = RunContext::Earlier;
+  for (std::size_t i = 0; i < experiment.tasks().size(); ++i) {
+    OpenTask task = opened(call.world, log, i, plan_ranks ? Earlier::kOnDisk : Earlier::kAwaited, false);
+    ranks_a_group_ = std::max(ranks_a_group_, task.runner->ranks_a_group());
+    sizes_.push_back({task.runner->cost(), task.runner->most_groups()});
+    parts_.push_back({place_, task.runner->threads_per_shard(), task.runner->host_shards()});
+    open_.push_back(i < kMostOpen ? std::move(task) : OpenTask{});
+  }
+}
+
+OpenTask OpenTasks::take(std::size_t i) {
+  OpenTask task = std::move(open_[i]);
+  if (task.runner != nullptr && (plan_ranks_ || !task.runner->awaits_earlier())) return task;
+  task = {};
+  return opened(call_.world, log_, i, plan_ranks_ ? RunContext::Earlier::kOnDisk : RunContext::Earlier::kMade, false);
+}
+
+OpenTask OpenTasks::open_over(const Communicator& part, RunLog& log, std::size_t i) const {
+  return opened(part, log, i, RunContext::Earlier::kMade, true);
+}
+
+void OpenTasks::close() {
+  for (OpenTask& task : open_) task = {};
+}
+
+OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i, RunContext::Earlier earlier,
+                           bool divided) const {
+  OpenTask task{std::make_unique<Communicator>(ranks.duplicate()), nullptr};
+  RunContext context{*task.ranks,
+                     experiment_.config(),
+                     experiment_.results_path(i),
+                     experiment_.resolved_yaml_of_task(i),
+                     experiment_.config_yaml_of_task(i),
+                     fresh_,
+                     call_.stop,
+                     log,
+                     {},
+                     earlier,
+                     {}};
+  for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
+  if (divided) context.part = parts_[i];
+  task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);
+  return task;
+}
+
+}  // namespace magister
