@@ -105,6 +105,8 @@ MUTATIONS = [
     Mutation("needs-not-waited-for", "src/app/task_graph.cpp", "if (--unmet_[next] == 0 && !out_[next])", "--unmet_[next];\n    if (ready_.count({-behind_[next], next}) == 0 && !out_[next])", "test_app_task_graph"),
     Mutation("groups-of-a-team-taken-one-by-one", "src/app/task_graph.cpp", "if (num_leaving_ > 0) return starts;", "", "test_app_task_graph"),
     Mutation("gpu-by-the-place-in-the-part", "src/parallel/layout_solver.cpp", "return *candidates[static_cast<std::size_t>(rank.local_rank)];", "return *candidates[static_cast<std::size_t>(rank.world_rank)];", "test_parallel_layout_solver"),
+    Mutation("candidates-cost-nothing", "src/tasks/generate/task.cpp", "(reference + value * (guided ?", "(reference + 0 * (guided ?", "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
+    Mutation("votes-cost-as-one", "src/tasks/evaluate/task.cpp", "one * static_cast<double>(k)", "one", "tests/end_to_end/evaluate_test.py Evaluate.test_methods_at_equal_cost"),
     Mutation("kl-of-the-first-text", "src/run/generated_texts.cpp", 'return sum_of("/generate/guide_kl", i);', 'return sum_of("/generate/guide_kl", 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
     Mutation("plan-without-written-tokens", "src/run/time_estimate.cpp", "2 * (work.read + work.written)", "2 * work.read", "tests/end_to_end/groups_test.py Groups.test_plan_shows_every_task"),
     Mutation("left-out-by-one-alone", "src/app/run_tasks.cpp", "bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded", "bool has_failed(std::uint64_t outcome) { return outcome != kSkipped && outcome != kNotEnded", "tests/end_to_end/at_once_test.py AtOnce.test_a_failed_task_leaves_the_others"),

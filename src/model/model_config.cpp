@@ -23,6 +23,17 @@ std::uint64_t ModelConfig::num_parameters() const {
   return sum;
 }
 
+std::uint64_t ModelConfig::parameters_a_token() const {
+  std::uint64_t idle = 0;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {
+    if (!is_sparse(layer)) continue;
+    for (const LayerParameter& row : layer_parameters(*this, layer)) {
+      if (row.expert >= num_experts_per_tok) idle += num_elements(row.shape);
+    }
+  }
+  return num_parameters() - idle;
+}
+
 namespace {
 
 // Whether two tensors of one shape hold the same numbers. Blocks of 4 MB, stops at the first difference.

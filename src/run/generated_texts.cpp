@@ -32,6 +32,7 @@ GeneratedTexts::GeneratedTexts(const std::string& path) : columns_(std::make_uni
                  printable(path));
   columns_->texts.emplace(file, "/generate/text");
   file.column("/generate/logprob", ColumnType::kF32);
+  if (has_flops()) file.column("/generate/prompt_tokens", ColumnType::kU32);
   if (file.find("/generate/guide_kl") != nullptr) file.column("/generate/guide_kl", ColumnType::kF32);
   const std::uint64_t n = num_texts();
   std::uint64_t count = 1;
@@ -94,6 +95,15 @@ double GeneratedTexts::sum_of(const char* column, std::uint64_t i) const {
   double sum = 0;
   for (const float value : columns_->file.rows<float>(column, offset[0], offset[1] - offset[0])) sum += value;
   return sum;
+}
+
+bool GeneratedTexts::has_flops() const { return columns_->file.attribute("flops_a_token") != nullptr; }
+
+double GeneratedTexts::flops(std::uint64_t i) const {
+  const ResultsReader& file = columns_->file;
+  const std::uint32_t prompt = file.rows<std::uint32_t>("/generate/prompt_tokens", i, 1)[0];
+  return static_cast<double>(num_tokens(i)) * static_cast<double>(file.number("flops_a_token")) +
+         static_cast<double>(prompt) * static_cast<double>(file.number("flops_a_prompt_token"));
 }
 
 double GeneratedTexts::guide_kl(std::uint64_t i) const { return sum_of("/generate/guide_kl", i); }

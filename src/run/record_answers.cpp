@@ -124,6 +124,10 @@ double RecordAnswers::guide_kl(const Record& record, std::uint64_t i) const {
   return texts_.guide_kl(require(record) * texts_.texts_a_record() + i);
 }
 
+double RecordAnswers::flops(const Record& record, std::uint64_t i) const {
+  return texts_.flops(require(record) * texts_.texts_a_record() + i);
+}
+
 std::uint64_t RecordAnswers::num_tokens(const Record& record, std::uint64_t i) const {
   return texts_.num_tokens(require(record) * texts_.texts_a_record() + i);
 }

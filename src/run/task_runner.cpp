@@ -149,7 +149,7 @@ double TaskRunner::cost() const {
   const auto records = static_cast<double>(dataset_.records().size());
   if (checkpoint_.section().none) return records;
   return flops_of(task_.model_work(records, records * kTokens),
-                  static_cast<double>(checkpoint_.config().num_parameters()));
+                  static_cast<double>(checkpoint_.config().parameters_a_token()));
 }
 
 int TaskRunner::most_groups() const {
@@ -163,7 +163,7 @@ std::optional<std::string> TaskRunner::time_note(const PlanReport& report) const
   if (checkpoint_.section().none || report.num_tokens == 0 || report.num_units_done == report.num_units) return {};
   const ModelWork work =
       task_.model_work(static_cast<double>(report.num_samples), static_cast<double>(report.num_tokens));
-  const auto parameters = static_cast<double>(checkpoint_.config().num_parameters());
+  const auto parameters = static_cast<double>(checkpoint_.config().parameters_a_token());
   std::set<std::string> hosts;
   for (const DeviceRow& row : report.devices) hosts.insert(row.host);
   const gpu::Queue host;

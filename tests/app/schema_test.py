@@ -62,7 +62,8 @@ GOOD = {
         {"task": "train", "name": "r", "model": {"path": "m"}, "objective": "reward", "dataset": {"path": "x", "margin": "m"}, "reward": {"center_rewards_coefficient": 0.01}},
         {"task": "score", "name": "v", "dataset": {"path": "x"}, "answers": "g", "score": {"verifier": "regex", "pattern": "(a)", "match": "last", "answer": "b"}},
         {"task": "score", "name": "w", "dataset": {"path": "x"}, "score": {"verifier": "math", "rule": "boxed", "completion": "c"}},
-        {"task": "evaluate", "name": "e", "scores": ["v", "w"], "evaluate": {"pass_at": [1, 2], "majority_at": 1, "majority_ties": "share", "threshold": 0.25}},
+        {"task": "evaluate", "name": "e", "scores": ["v", "w"], "evaluate": {"pass_at": [1, 2], "majority_at": 1, "majority_ties": "share", "threshold": 0.25,
+                                                                                           "curves": [{"name": "a", "scores": "v"}, {"name": "b", "scores": ["v", "w"]}]}},
         {"task": "train", "name": "o", "model": {"path": "m"}, "objective": "grpo", "dataset": {"path": "x", "text": "q"},
          "grpo": {"num_generations": 4, "max_new_tokens": 16, "temperature": 0.9, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1, "loss_type": "grpo", "beta": 0.1,
                   "epsilon": 0.1, "epsilon_high": 0.28, "scale_rewards": "batch", "num_iterations": 2, "log_completions": True, "reward": {"verifier": "regex", "pattern": "(x)", "answer": "a"}}},
@@ -112,6 +113,7 @@ BAD = [
     ("run.at_once", "all"), ("run.at_once", -1), ("tasks.9.needs", []),
     ("tasks.4.dataset.stopping_strategy", "never"), ("tasks.4.dataset.seed", -1),
     ("tasks.1.dataset.config", []),
+    ("tasks.15.evaluate.curves", []), ("tasks.15.evaluate.curves.0.name", REMOVED), ("tasks.15.evaluate.curves.1.points", 1),
 ]
 
 

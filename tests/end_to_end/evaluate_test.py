@@ -14,6 +14,7 @@ import unittest
 
 import h5py
 import numpy
+import safetensors
 from scipy.stats import binomtest
 
 import tiny_world
@@ -45,7 +46,8 @@ SCORES = """  - task: score
 """
 EVALUATE = """  - task: evaluate
     scores: [warm-scores, hot-scores]
-    evaluate: {{pass_at: [1, 2, 6], majority_at: [1, 3, 5, 6], majority_ties: share, threshold: 0.5}}
+    evaluate: {{pass_at: [1, 2, 6], majority_at: [1, 3, 5, 6], majority_ties: share, threshold: 0.5,
+               curves: [{{name: warm, scores: warm-scores}}, {{name: hot, scores: [hot-scores]}}]}}
   - task: evaluate
     name: strict
     scores: [warm-scores, hot-scores]
@@ -172,6 +174,48 @@ class Evaluate(unittest.TestCase):
         self.assertAlmostEqual(float(rows["methods.warm-scores.majority_at.6"]["value"]), summary["methods"]["warm-scores"]["majority_at"]["6"]["share"], 12)
         print(f"largest difference from all subsets: {worst:.1e}")
 
+    def test_methods_at_equal_cost(self):
+        """FLOPs from the checkpoint's shapes and the lengths of the texts; curves read by numpy.interp."""
+        with safetensors.safe_open(self.world.model / "model.safetensors", "numpy") as file:
+            parameters = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
+        methods = json.loads(self.world.results("one").with_name("evaluation.json").read_text())["methods"]
+        curves = {}
+        for m, (name, n) in enumerate((("warm", 6), ("hot", 7))):
+            with self.file(f"{name}.h5") as file:
+                flops = 2.0 * parameters * numpy.diff(file["samples/offset"][:]) + 2 * parameters // n * file["generate/prompt_tokens"][:].astype(float)
+            with self.file(f"{name}-scores.h5") as file:
+                self.assertLess(abs(file["score/flops"][:] / flops - 1).max(), 1e-6)
+            with self.file("evaluation.h5") as file:
+                self.assertLess(abs(file["evaluate/flops"][:, m] / flops.reshape(-1, n).mean(1) - 1).max(), 1e-6)
+            figures = methods[f"{name}-scores"]
+            self.assertAlmostEqual(figures["flops"] / flops.mean(), 1, 6)
+            points = [(figures["flops"], figures["pass_at"]["1"])] + [(int(k) * figures["flops"], share) for k, share in figures["majority_at"].items() if k != "1"]
+            curves[name] = [[cost, one["share"], *one["wilson95"]] for cost, one in points]
+        evaluation = json.loads(self.world.results("one").with_name("evaluation.json").read_text())
+        costs = sorted({point[0] for points in curves.values() for point in points})
+        wanted = [cost for cost in costs if all(points[0][0] <= cost <= points[-1][0] for points in curves.values())]
+        matched = evaluation["matched"]["flops"]
+        self.assertEqual([one["flops"] for one in matched], wanted)
+        self.assertGreater(len(wanted), 3)
+        for one in matched:
+            for name, points in curves.items():
+                xs, *ys = zip(*points)
+                share = one["curves"][name]
+                for got, want in zip((share["share"], *share["wilson95"]), ys):
+                    self.assertAlmostEqual(got, numpy.interp(one["flops"], xs, want), 12)
+        # Neither is guided: at a KL of 0 each is as it is.
+        self.assertEqual([one["guide_kl"] for one in evaluation["matched"]["guide_kl"]], [0.0])
+        self.assertEqual(evaluation["matched"]["guide_kl"][0]["curves"]["hot"]["share"], methods["hot-scores"]["pass_at"]["1"]["share"])
+        self.assertNotIn("matched", json.loads(self.world.results("one").with_name("strict.json").read_text()))
+        rows = {row["measure"]: row for row in csv.DictReader(self.world.results("one").with_name("evaluation.csv").read_text().splitlines())}
+        self.assertAlmostEqual(float(rows["matched.flops.0.curves.hot"]["value"]), matched[0]["curves"]["hot"]["share"], 12)
+        picture = self.folder / "flops.svg"
+        drawn = subprocess.run([sys.executable, str(tiny_world.ROOT / "scripts/draw_methods.py"), "--over", "flops", str(self.world.results("one").with_name("evaluation.json")), str(picture)],
+                               capture_output=True, text=True, check=False)
+        self.assertEqual(drawn.returncode, 0, drawn.stderr)
+        # A point for one text, and one for each number of votes.
+        self.assertEqual((picture.read_text().count("<circle"), picture.read_text().count(">warm, 5 votes<")), (8, 1))
+
     def test_the_same_bytes_on_any_ranks_and_after_kills(self):
         texts = self.world.results("one").parent
         texts.rename(texts.with_name("kept"))
@@ -224,10 +268,11 @@ class Evaluate(unittest.TestCase):
         cases = [(78, "did you mean math?", v + "verifier=mth"), (78, "verifier", v + "verifier=f1"), (78, "does not compile", v + "pattern=(a"), (78, "pattern", v + "verifier=exact"), (78, "did you mean pattern", v + "patern=x"),
                  (78, "set verifier: math", v + "rule=boxed"), (78, "did you mean boxed?", v + "verifier=math", v + "rule=boxd"), (78, "a generate task's", v + "completion=x"), (78, "first", v + "match=middle"),
                  (78, "computes without a model", "tasks.2.max_length=5"), (78, "computes without a model", "tasks.2.function=sigmoid"), (78, "computes without a model", "tasks.2.model.path=x"),
-                 (65, "did you mean .letter", v + "answer=leter"), (78, "did you mean warm?", "tasks.2.answers=wrm"), (78, "needed", "tasks.2.answers=hot-scores"), (78, "did you mean warm-scores?", "tasks.4.scores=warm-score"),
-                 (78, "is a generate task", "tasks.4.scores=warm"), (78, "out of range", e + "pass_at=0"), (78, "twice", e + "pass_at=[2,2]"), (78, "has 6 texts a record", e + "pass_at=7"), (78, "has 6 texts a record", e + "majority_at=[7]"),
+                 (65, "did you mean .letter", v + "answer=leter"), (78, "did you mean warm?", "tasks.2.answers=wrm"), (78, "needed", "tasks.2.answers=hot-scores"), (78, "did you mean warm-scores?", "tasks.5.scores=warm-score"),
+                 (78, "is a generate task", "tasks.5.scores=warm"), (78, "out of range", e + "pass_at=0"), (78, "twice", e + "pass_at=[2,2]"), (78, "has 6 texts a record", e + "pass_at=7"), (78, "has 6 texts a record", e + "majority_at=[7]"),
                  (78, "did you mean", e + "majority_ties=shares"), (78, "majority_at", "tasks.5.evaluate.majority_at=null", "tasks.5.evaluate.majority_ties=share"), (78, "twice", "tasks.4.scores=[warm-scores,warm-scores]"),
-                 (65, "give the tasks the same", "tasks.3.dataset.limit=30", "tasks.1.dataset.limit=30"), (65, "that a generate task wrote|same records", "tasks.2.dataset.limit=30"), (78, "unknown key", e + "pass=1")]
+                 (65, "give the tasks the same", "tasks.3.dataset.limit=30", "tasks.1.dataset.limit=30"), (65, "that a generate task wrote|same records", "tasks.2.dataset.limit=30"), (78, "unknown key", e + "pass=1"),
+                 (78, "did you mean hot-scores?", e + "curves.1.scores=[hot-score]"), (78, "names two curves", e + "curves.1.name=warm"), (78, "there is none to hold it against", e + "curves=[{name: a, scores: warm-scores}]")]
         faults = 0
         for code, words, *arguments in cases:
             self.world.forget("bad")

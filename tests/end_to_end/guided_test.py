@@ -286,6 +286,11 @@ class Guided(unittest.TestCase):
                 self.assertLess(abs(file["score/guide_kl"][:] - sums).max(), 3e-6)
             self.assertLess(abs(by_record[:, m] - sums.reshape(-1, 2).mean(1)).max(), 3e-6)
             self.assertAlmostEqual(methods[f"{name}-scores"]["guide_kl"], sums.mean(), delta=3e-6)
+        # A guided token is one of the reference and a candidate's for each of the value model.
+        reference, value = (2 * sum(one.numel() for one in model.parameters()) for model in (self.reference, self.value["value"]))
+        for name, token, prompt in (("plain", reference, reference), ("weak", reference + 20 * value, reference + value)):
+            with h5py.File(folder / f"{name}.h5") as file:
+                self.assertEqual((file.attrs["flops_a_token"], file.attrs["flops_a_prompt_token"]), (token, prompt // 2))
         self.assertGreater(methods["strong-scores"]["guide_kl"], 2 * methods["weak-scores"]["guide_kl"])
         self.assertIsNone(methods["plain-scores"]["guide_kl"])
         self.assertTrue((by_record[:, 2] == -1).all())

@@ -138,6 +138,9 @@ struct ModelConfig {
   }
   // Number of parameters, exact (biases, norms, untied head included).
   std::uint64_t num_parameters() const;
+  // Those that a token is multiplied by: of each layer's experts the chosen ones alone. Products of a token are 2 FLOPs each; attention's
+  // own are not in it, a few hundredths at the lengths of chats.
+  std::uint64_t parameters_a_token() const;
 };
 
 // Where each weight of the model stands in its file. Hugging Face's names and GGUF's differ, and llama-family GGUF files

@@ -31,6 +31,9 @@ class GeneratedTexts {
   // Whether a value model has guided them. If so, KL(guided || reference) summed over the tokens of one, nats.
   bool guided() const;
   double guide_kl(std::uint64_t i) const;
+  // Whether the file says what its texts cost, as older ones do not. If so, FLOPs of one, its prompt's share included.
+  bool has_flops() const;
+  double flops(std::uint64_t i) const;
   // Mean log-probability of its tokens under the model that wrote it, nats; 0 for an empty text.
   double mean_logprob(std::uint64_t i) const;
 

@@ -41,6 +41,7 @@ class ValueModel {
 
   const GuideParams& params() const { return config_.params; }
   bool stands_in() const { return stands_in_; }
+  std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
   // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.

@@ -31,6 +31,8 @@ class RecordAnswers {
   // See GeneratedTexts.
   bool guided() const { return texts_.guided(); }
   double guide_kl(const Record& record, std::uint64_t i) const;
+  bool has_flops() const { return texts_.has_flops(); }
+  double flops(const Record& record, std::uint64_t i) const;
   // Mean log-probability of the record's i-th text under the model that wrote it.
   double mean_logprob(const Record& record, std::uint64_t i) const;
 

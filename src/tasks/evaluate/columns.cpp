@@ -28,6 +28,9 @@ std::vector<ColumnSpec> evaluate_columns(std::uint64_t num_records, std::uint64_
   columns.push_back({"/evaluate/guide_kl", ColumnType::kF32, num_records, num_methods,
                      "KL(guided || reference) of a text, mean of the record's, by method; -1: they were not guided",
                      "nats", Extent::kSamples});
+  columns.push_back({"/evaluate/flops", ColumnType::kF32, num_records, num_methods,
+                     "of the products that wrote a text, mean of the record's, by method; -1: not known", "FLOP",
+                     Extent::kSamples});
   return columns;
 }
 

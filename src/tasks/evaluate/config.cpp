@@ -21,6 +21,30 @@ std::vector<std::uint64_t> read_counts(ConfigNode& node, const char* key) {
   return counts;
 }
 
+std::string hint_for(const std::string& name, const std::vector<std::string>& scores) {
+  const std::string nearest = nearest_name(name, scores);
+  return nearest.empty() ? "write one of those" : "did you mean " + printable(nearest) + "?";
+}
+
+std::vector<CurveConfig> read_curves(ConfigNode& section, const std::vector<std::string>& scores) {
+  std::vector<CurveConfig> curves;
+  for (ConfigNode& node : section.optional_sections("curves")) {
+    CurveConfig& curve = curves.emplace_back(CurveConfig{node.text("name"), node.texts("scores")});
+    for (const std::string& name : curve.scores) {
+      if (std::find(scores.begin(), scores.end(), name) == scores.end())
+        node.reject("scores", "{} is none of this evaluation's scores (nothing is known of it); {}", printable(name),
+                    hint_for(name, scores));
+    }
+    const auto same = [&](const CurveConfig& other) { return other.name == curve.name; };
+    if (std::any_of(curves.begin(), curves.end() - 1, same))
+      node.reject("name", "{} names two curves (one would hide the other); give them names of their own",
+                  printable(curve.name));
+  }
+  if (curves.size() == 1)
+    section.reject("curves", "has one curve (there is none to hold it against); add another, or remove it");
+  return curves;
+}
+
 }  // namespace
 
 EvaluateConfig read_evaluate_config(ConfigNode& node) {
@@ -41,6 +65,7 @@ EvaluateConfig read_evaluate_config(ConfigNode& node) {
                                                                                             : MajorityTies::kWrong;
   config.threshold = section.number("threshold", 0.5, -1e30, 1e30);
   config.has_threshold = section.has("threshold");
+  config.curves = read_curves(section, config.scores);
   section.also_called("pass_at", {"k", "pass_at_k", "pass@k"});
   section.also_called("majority_at", {"maj_at", "maj_k", "maj@k", "cons_at"});
   node.also_called("scores", {"answers", "score", "methods"});

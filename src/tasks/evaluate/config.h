@@ -12,6 +12,12 @@
 
 namespace magister {
 
+// Score tasks of one method at several strengths: a curve over KL and FLOPs.
+struct CurveConfig {
+  std::string name;
+  std::vector<std::string> scores;
+};
+
 struct EvaluateConfig {
   std::string name = "evaluation";
   std::vector<std::string> scores;  // score tasks of the same records: the methods, beside each other
@@ -20,6 +26,7 @@ struct EvaluateConfig {
   MajorityTies ties = MajorityTies::kWrong;
   double threshold = 0.5;  // a score of at least this is right
   bool has_threshold = false;
+  std::vector<CurveConfig> curves;
 };
 
 EvaluateConfig read_evaluate_config(ConfigNode& node);

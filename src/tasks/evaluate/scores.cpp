@@ -39,6 +39,8 @@ MethodScores::MethodScores(const std::string& name, const std::string& path, con
   if (tokens_) file_.column("/score/num_tokens", ColumnType::kU32);
   guided_ = file_.find("/score/guide_kl") != nullptr;
   if (guided_) file_.column("/score/guide_kl", ColumnType::kF32);
+  flops_ = file_.find("/score/flops") != nullptr;
+  if (flops_) file_.column("/score/flops", ColumnType::kF32);
 }
 
 std::vector<RecordScores> MethodScores::read(IndexRange records) const {
@@ -49,6 +51,7 @@ std::vector<RecordScores> MethodScores::read(IndexRange records) const {
   const auto tokens =
       tokens_ ? file_.rows<std::uint32_t>("/score/num_tokens", first, count) : std::vector<std::uint32_t>();
   const auto kl = guided_ ? file_.rows<float>("/score/guide_kl", first, count) : std::vector<float>();
+  const auto flops = flops_ ? file_.rows<float>("/score/flops", first, count) : std::vector<float>();
   std::vector<RecordScores> all(records.size());
   for (std::uint64_t i = 0; i < records.size(); ++i) {
     const auto at = static_cast<std::ptrdiff_t>(i * texts_), end = at + static_cast<std::ptrdiff_t>(texts_);
@@ -66,6 +69,7 @@ std::vector<RecordScores> MethodScores::read(IndexRange records) const {
     };
     if (tokens_) one.mean_tokens = mean(tokens);
     if (guided_) one.mean_guide_kl = mean(kl);
+    if (flops_) one.mean_flops = mean(flops);
   }
   return all;
 }

@@ -15,6 +15,7 @@ struct RecordScores {
   std::vector<std::int32_t> answer_class;  // empty: not known
   double mean_tokens = -1;                 // -1: not known
   double mean_guide_kl = -1;               // nats a text; -1: they were not guided
+  double mean_flops = -1;                  // a text; -1: not known
 };
 
 class MethodScores {
@@ -33,7 +34,7 @@ class MethodScores {
   std::string name_;
   ResultsReader file_;
   std::uint64_t texts_ = 1;
-  bool classes_ = false, tokens_ = false, guided_ = false, of_model_ = false;
+  bool classes_ = false, tokens_ = false, guided_ = false, flops_ = false, of_model_ = false;
 };
 
 }  // namespace magister

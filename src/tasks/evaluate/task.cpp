@@ -19,6 +19,7 @@
 #include "magister/run/summary_csv.h"
 #include "tasks/evaluate/columns.h"
 #include "tasks/evaluate/config.h"
+#include "tasks/evaluate/matched.h"
 #include "tasks/evaluate/scores.h"
 
 namespace magister {
@@ -30,7 +31,7 @@ constexpr std::uint64_t kUnitRecords = 4096;  // what one commit covers, and wha
 
 struct Figures {
   std::vector<std::uint8_t> correct;
-  std::vector<float> pass, majority, num_tokens, guide_kl;
+  std::vector<float> pass, majority, num_tokens, guide_kl, flops;
 };
 
 // {share, count, of, wilson95}; count is the sum of the records' shares.
@@ -68,6 +69,8 @@ class EvaluateJob final : public TaskJob {
   void check_counts(const MethodScores& method) const;
   void add_figures(const RecordScores& record, Figures& figures) const;
   std::vector<ColumnBytes> columns_of(IndexRange records) const;
+  std::vector<Curve> curves_over_kl(const ordered_json& methods) const;
+  std::vector<Curve> curves_over_flops(const ordered_json& methods) const;
 
   const EvaluateConfig& config_;
   const TaskInputs inputs_;
@@ -132,6 +135,7 @@ void EvaluateJob::add_figures(const RecordScores& record, Figures& figures) cons
   for (const std::uint64_t k : config_.pass_at) figures.pass.push_back(static_cast<float>(pass_at(n, right, k)));
   figures.num_tokens.push_back(static_cast<float>(record.mean_tokens));
   figures.guide_kl.push_back(static_cast<float>(record.mean_guide_kl));
+  figures.flops.push_back(static_cast<float>(record.mean_flops));
   if (config_.majority_at.empty()) return;
   // A class has the number of its first text, which says whether its answer is right.
   std::vector<AnswerClass> by_first(n);
@@ -164,6 +168,7 @@ std::vector<ColumnBytes> EvaluateJob::columns_of(IndexRange records) const {
   if (!config_.majority_at.empty()) columns.push_back(samples_column("/evaluate/majority_at", figures.majority));
   columns.push_back(samples_column("/evaluate/num_tokens", figures.num_tokens));
   columns.push_back(samples_column("/evaluate/guide_kl", figures.guide_kl));
+  columns.push_back(samples_column("/evaluate/flops", figures.flops));
   return columns;
 }
 
@@ -171,11 +176,54 @@ void EvaluateJob::work(const ModelRun& run, const PlanNumbers&) {
   run_units_of_one_thread(run, [this](const Unit& unit) { return columns_of({unit.samples.begin, unit.samples.end}); });
 }
 
+CurvePoint point_of(double cost, const ordered_json& share) {
+  return {cost, share["share"].get<double>(), share["wilson95"][0].get<double>(), share["wilson95"][1].get<double>()};
+}
+
+// Of one text: the mean over all where it is asked for, else the first ones.
+const ordered_json& share_of_one(const ordered_json& method) {
+  return method["pass_at"].contains("1") ? method["pass_at"]["1"] : method["accuracy"];
+}
+
+// Texts without a guide have moved nowhere.
+std::vector<Curve> EvaluateJob::curves_over_kl(const ordered_json& methods) const {
+  std::vector<Curve> curves;
+  for (const auto& [name, scores] : config_.curves) {
+    Curve& curve = curves.emplace_back(Curve{name, {}});
+    for (const std::string& score : scores) {
+      const ordered_json& method = methods[score];
+      const double kl = method["guide_kl"].is_null() ? 0.0 : method["guide_kl"].get<double>();
+      curve.points.push_back(point_of(kl, share_of_one(method)));
+    }
+  }
+  return curves;
+}
+
+// One text, and votes of k for k times as much.
+std::vector<Curve> EvaluateJob::curves_over_flops(const ordered_json& methods) const {
+  std::vector<Curve> curves;
+  for (const auto& [name, scores] : config_.curves) {
+    Curve& curve = curves.emplace_back(Curve{name, {}});
+    for (const std::string& score : scores) {
+      const ordered_json& method = methods[score];
+      if (method["flops"].is_null()) continue;
+      const double one = method["flops"].get<double>();
+      curve.points.push_back(point_of(one, share_of_one(method)));
+      for (const std::uint64_t k : config_.majority_at) {
+        if (k > 1)
+          curve.points.push_back(point_of(one * static_cast<double>(k), method["majority_at"][std::to_string(k)]));
+      }
+    }
+  }
+  return curves;
+}
+
 // The means over all records, in their order: the same sum on any number of ranks.
 bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
   const std::size_t methods = config_.scores.size(), passes = config_.pass_at.size(),
                     votes = config_.majority_at.size();
-  std::vector<double> correct(methods), tokens(methods), kl(methods), pass(methods * passes), majority(methods * votes);
+  std::vector<double> correct(methods), tokens(methods), kl(methods), flops(methods), pass(methods * passes),
+      majority(methods * votes);
   const auto add = [&](const char* path, auto zero, std::uint64_t first, std::uint64_t count,
                        std::vector<double>& sums) {
     std::vector<decltype(zero)> values(count * sums.size());
@@ -190,6 +238,7 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
     if (votes > 0) add("/evaluate/majority_at", float{}, first, count, majority);
     add("/evaluate/num_tokens", float{}, first, count, tokens);
     add("/evaluate/guide_kl", float{}, first, count, kl);
+    add("/evaluate/flops", float{}, first, count, flops);
   }
   ordered_json summary = {{"records", plan.num_samples}};
   for (std::size_t m = 0; m < methods; ++m) {
@@ -200,8 +249,13 @@ bool EvaluateJob::report(const ResultsFile& file, const PlanNumbers& plan) {
       one["pass_at"][std::to_string(config_.pass_at[k])] = interval(pass[m * passes + k], plan.num_samples);
     for (std::size_t k = 0; k < votes; ++k)
       one["majority_at"][std::to_string(config_.majority_at[k])] = interval(majority[m * votes + k], plan.num_samples);
-    for (const auto& [name, sum] : {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m])})
+    for (const auto& [name, sum] :
+         {std::pair("tokens", tokens[m]), std::pair("guide_kl", kl[m]), std::pair("flops", flops[m])})
       one[name] = sum < -0.5 ? ordered_json() : ordered_json(sum / static_cast<double>(plan.num_samples));
+  }
+  if (!config_.curves.empty()) {
+    summary["matched"] = {{"guide_kl", matched_shares(curves_over_kl(summary["methods"]), "guide_kl")},
+                          {"flops", matched_shares(curves_over_flops(summary["methods"]), "flops")}};
   }
   fail_point("evaluate.report");
   write_whole_file(fs::path(inputs_.context.results_path).replace_extension(".json").string(), summary.dump(2) + "\n");

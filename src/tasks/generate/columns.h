@@ -23,6 +23,9 @@ namespace magister {
 struct GenerateShape {
   std::uint64_t num_records = 0, num_tokens = 0, texts = 1, slots = 1, key_bytes = 1, top = 0;
   bool guided = false;  // texts have a KL to the reference
+  // Of the products of the model and its guide, for attributes of the packed file: a token of a text (its share of best_of texts that are not
+  // kept and all candidates of the guide included), and a token of its prompt, which the record's texts share.
+  std::uint64_t flops_a_token = 0, flops_a_prompt_token = 0;
 };
 
 std::vector<ColumnSpec> running_columns(const GenerateShape& shape);

@@ -130,6 +130,8 @@ ResultsSpec packed_spec(const GenerateShape& shape, const Totals& totals, const 
   spec.attributes = attributes;
   spec.attributes.emplace_back("num_samples", num_texts);
   spec.attributes.emplace_back("num_tokens", totals.tokens);
+  spec.attributes.emplace_back("flops_a_token", shape.flops_a_token);
+  spec.attributes.emplace_back("flops_a_prompt_token", shape.flops_a_prompt_token);
   return spec;
 }
 

@@ -47,8 +47,19 @@ class GenerateJob final : public TaskJob {
   void add_logit_bias();
   void warn_of_long_texts(const GenerateShape& size) const;
   GenerateShape shape(const PlanNumbers& plan) const {
-    return {plan.num_samples, plan.num_tokens,      config_.n,        config_.max_new_tokens,
-            plan.key_bytes,   config_.top_logprobs, value_ != nullptr};
+    const std::uint64_t reference = 2 * model_.parameters_a_token();
+    const bool guided = value_ && value_->params().multiplier != 0;
+    const std::uint64_t value = guided ? 2 * value_->parameters_a_token() : 0;
+    return {plan.num_samples,
+            plan.num_tokens,
+            config_.n,
+            config_.max_new_tokens,
+            plan.key_bytes,
+            config_.top_logprobs,
+            value_ != nullptr,
+            (reference + value * (guided ? static_cast<std::uint64_t>(value_->params().candidates) : 0)) *
+                config_.best_of / config_.n,
+            (reference + value) / config_.n};
   }
 
   const GenerateConfig config_;  // with limits where it says auto

@@ -23,7 +23,7 @@ std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t n
 }
 
 std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens,
-                                         bool kl) {
+                                         bool kl, bool flops) {
   using Extent = ColumnSpec::Extent;
   std::vector<ColumnSpec> columns =
       sample_columns(num_samples, 0, key_bytes, "no tokens are kept: a rule reads texts", "none");
@@ -40,6 +40,10 @@ std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_
   if (kl)
     columns.push_back({"/score/guide_kl", ColumnType::kF32, num_samples, 0,
                        "KL(guided || reference) of the completion, the sum over its tokens", "nats", Extent::kSamples});
+  if (flops)
+    columns.push_back({"/score/flops", ColumnType::kF32, num_samples, 0,
+                       "of the products that wrote the completion, its share of the prompt's included", "FLOP",
+                       Extent::kSamples});
   return columns;
 }
 
@@ -49,10 +53,13 @@ bool has_scores(const ResultsReader& file, FaultList& faults) {
   const auto is_f32 = [](const ColumnSpec* column) {
     return column->type == ColumnType::kF32 && column->extent == ColumnSpec::Extent::kSamples;
   };
-  const ColumnSpec *const value = file.find("/score/value"), *const kl = file.find("/score/guide_kl");
-  if (value != nullptr && is_f32(value) && (kl == nullptr || is_f32(kl))) return true;
-  faults.add("dataset /score/value is missing, or it or /score/guide_kl is not f32, one row a sample");
-  return false;
+  const ColumnSpec* const value = file.find("/score/value");
+  bool right = value != nullptr && is_f32(value);
+  for (const char* const path : {"/score/guide_kl", "/score/flops"})
+    right = right && (file.find(path) == nullptr || is_f32(file.find(path)));
+  if (!right)
+    faults.add("dataset /score/value is missing, or it, /score/guide_kl or /score/flops is not f32, one row a sample");
+  return right;
 }
 
 void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults) {
@@ -63,9 +70,11 @@ void check_scores(const ResultsReader& file, const Unit& unit, FaultList& faults
     if (!std::isfinite(values[i]))
       faults.add("unit {}: the score of sample {} is {}", unit.index, unit.samples.begin + i / width, values[i]);
   }
-  if (file.find("/score/guide_kl") == nullptr) return;
-  for (const float kl : file.rows<float>("/score/guide_kl", unit.samples.begin, unit.samples.size())) {
-    if (!std::isfinite(kl)) faults.add("unit {}: the KL of a text is {}", unit.index, kl);
+  for (const auto& [path, name] : {std::pair("/score/guide_kl", "KL"), std::pair("/score/flops", "cost")}) {
+    if (file.find(path) == nullptr) continue;
+    for (const float one : file.rows<float>(path, unit.samples.begin, unit.samples.size())) {
+      if (!std::isfinite(one)) faults.add("unit {}: the {} of a text is {}", unit.index, name, one);
+    }
   }
 }
 

@@ -16,7 +16,7 @@ std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t n
 
 // Of a verifier: classes where it extracts answers, tokens where the texts are a generate task's, kl where those were guided.
 std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens,
-                                         bool kl);
+                                         bool kl, bool flops);
 
 extern const ResultsSchema kScoreSchema;
 

@@ -25,7 +25,7 @@ struct Scores {
   std::vector<float> value;
   std::vector<std::int32_t> answer_class;
   std::vector<std::uint32_t> num_tokens;
-  std::vector<float> guide_kl;
+  std::vector<float> guide_kl, flops;
 };
 
 class VerifierJob final : public TaskJob {
@@ -49,7 +49,8 @@ class VerifierJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override {
     TaskResults results;
-    results.columns = verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), generated(), guided());
+    results.columns =
+        verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), generated(), guided(), has_flops());
     results.default_plot_column = "/score/value";
     return results;
   }
@@ -58,6 +59,7 @@ class VerifierJob final : public TaskJob {
  private:
   bool generated() const { return !config_.answers.empty(); }
   bool guided() const { return answers_ && answers_->guided(); }
+  bool has_flops() const { return answers_ && answers_->has_flops(); }
   std::string answers_path() const { return results_path_of(inputs_.context, config_.answers); }
   // How many completions a record has.
   std::uint64_t group() const { return answers_ ? answers_->texts_a_record() : 1; }
@@ -113,6 +115,7 @@ void VerifierJob::add_scores(const Record& record, Scores& scores) const {
     if (verifier_.extracts()) add_class(completion, classes, scores);
     if (generated()) scores.num_tokens.push_back(static_cast<std::uint32_t>(answers_->num_tokens(record, number)));
     if (guided()) scores.guide_kl.push_back(static_cast<float>(answers_->guide_kl(record, number)));
+    if (has_flops()) scores.flops.push_back(static_cast<float>(answers_->flops(record, number)));
     ++number;
   }
 }
@@ -134,6 +137,7 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
   if (verifier_.extracts()) columns.push_back(samples_column("/score/answer_class", scores.answer_class));
   if (generated()) columns.push_back(samples_column("/score/num_tokens", scores.num_tokens));
   if (guided()) columns.push_back(samples_column("/score/guide_kl", scores.guide_kl));
+  if (has_flops()) columns.push_back(samples_column("/score/flops", scores.flops));
   return columns;
 }
 
