@@ -57,7 +57,8 @@ OpenTask OpenTasks::opened(const Communicator& ranks, RunLog& log, std::size_t i
                      log,
                      {},
                      earlier,
-                     {}};
+                     {},
+                     plan_ranks_ ? nullptr : &weights_};
   for (std::size_t j = 0; j < i; ++j) context.earlier_tasks.push_back(experiment_.tasks()[j].get());
   if (divided) context.part = parts_[i];
   task.runner = std::make_unique<TaskRunner>(*experiment_.tasks()[i], std::move(context), plan_ranks_);

@@ -8,6 +8,7 @@
 #include "app/commands.h"
 #include "app/task_graph.h"
 #include "magister/app/experiment.h"
+#include "magister/model/weight_store.h"
 #include "magister/run/run_log.h"
 #include "magister/run/task_runner.h"
 
@@ -51,7 +52,8 @@ class OpenTasks {
   const bool fresh_;
   const std::optional<int> plan_ranks_;
   HostPlace place_;
-  std::vector<OpenTask> open_;  // null: closed again
+  mutable WeightStore weights_;  // of a run
+  std::vector<OpenTask> open_;   // null: closed again
   int ranks_a_group_ = 1;
   std::vector<TaskSchedule::Task> sizes_;
   std::vector<PartOfJob> parts_;  // of each task on this rank

@@ -47,7 +47,8 @@ ExitCode summarize_command(Invocation& call) {
                          log,
                          {},
                          RunContext::Earlier::kOnDisk,
-                         {}};
+                         {},
+                         nullptr};
       experiment.tasks()[i]->summarize(context);
       say(context.results_path.substr(0, context.results_path.size() - 3) + ".summary.json\n");
     }

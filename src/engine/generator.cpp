@@ -155,6 +155,7 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
     first += count;
   }
   counts_.guide_tokens = guide.num_computed_tokens();
+  counts_.guide_seconds = guide.pass_seconds();
 }
 
 // Takes the sequences out of `asked` of which only some tokens are wanted.

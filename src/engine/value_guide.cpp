@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "magister/core/error.h"
@@ -171,7 +172,15 @@ void ValueGuide::compute(const std::vector<Piece>& pieces) {
     piece.held->computed += static_cast<std::int64_t>(piece.tokens.size());
     computed_tokens_ += piece.tokens.size();
   }
-  model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
+  pass(tokens, std::move(past), slots);
+}
+
+at::Tensor ValueGuide::pass(const std::vector<std::vector<TokenId>>& tokens, std::vector<std::int64_t> past,
+                            const std::vector<BlockTable>& slots) {
+  const auto begin = std::chrono::steady_clock::now();
+  at::Tensor hidden = model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
+  pass_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return hidden;
 }
 
 void ValueGuide::compute_candidates(std::span<Asked> asked) {
@@ -202,8 +211,7 @@ void ValueGuide::compute_candidates(std::span<Asked> asked) {
   slots.reserve(tables.size());
   for (const auto& table : tables) slots.push_back({table.data(), 0});
   computed_tokens_ += tokens.size();
-  const at::Tensor values_RL =
-      model_.logits(model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_)).to(at::kFloat).contiguous();
+  const at::Tensor values_RL = model_.logits(pass(tokens, std::move(past), slots)).to(at::kFloat).contiguous();
   const auto L = static_cast<std::size_t>(values_RL.size(1));
   const float* row = values_RL.const_data_ptr<float>();
   for (Asked& one : asked) {

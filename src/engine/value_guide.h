@@ -40,6 +40,7 @@ class ValueGuide {
   void release(const Sequence& sequence);
 
   std::uint64_t num_computed_tokens() const { return computed_tokens_; }
+  double pass_seconds() const { return pass_seconds_; }
 
  private:
   // The pages of one text. Keyed by record and sample, so that every shard gives up the same ones.
@@ -62,6 +63,8 @@ class ValueGuide {
   void free_pages(Held& held);
   void compute_texts(std::span<const Asked> asked);
   void compute(const std::vector<Piece>& pieces);
+  at::Tensor pass(const std::vector<std::vector<TokenId>>& tokens, std::vector<std::int64_t> past,
+                  const std::vector<BlockTable>& slots);
   void compute_candidates(std::span<Asked> asked);
 
   Transformer& model_;
@@ -71,6 +74,7 @@ class ValueGuide {
   KvCache cache_;
   std::map<Key, Held> held_;
   std::uint64_t computed_tokens_ = 0;
+  double pass_seconds_ = 0;
 };
 
 }  // namespace magister

@@ -62,16 +62,25 @@ at::ScalarType resolve_gpu_dtype(const std::string& name) {
 }
 
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
-                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization, const LoadHook& hook)
+                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization, const LoadHook& hook,
+                         const KeptWeights& kept)
     : group_(&group), pool_(&pool) {
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
     backend_ = std::make_unique<EncoderModel>(description, file, pool, hook);
     return;
   }
-  backend_ = std::make_unique<CpuModel>(
-      load_cpu_weights(description, file, group.tp_rank(), group.tp_size(), dtype, quantization, pool, hook), group,
-      pool);
+  const int tp_rank = group.tp_rank(), tp_size = group.tp_size();
+  const auto load = [&] {
+    return load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook);
+  };
+  // Everything but the file that decides what load() gives; the kernels decide the order of packed rows.
+  const std::string shard = fmt::format("{} of {}, {}, {} {} {}, {}", tp_rank, tp_size, static_cast<int>(dtype),
+                                        static_cast<int>(quantization.type), quantization.group,
+                                        quantization.group_given, cpu_kernels().name);
+  backend_ = std::make_unique<CpuModel>(kept.store != nullptr ? kept.store->get(kept.checkpoint, shard, load)
+                                                              : std::make_shared<const CpuWeights>(load()),
+                                        group, pool);
 }
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,

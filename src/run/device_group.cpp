@@ -140,8 +140,12 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
 
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts) {
   if (model.gpu && !model.gpu->on_host()) return;
+  HostMemory memory = host_memory();
+  // Weights that an earlier task left are taken over or freed.
+  const std::uint64_t kept = world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->num_bytes());
+  if (memory.free_bytes != 0) memory.free_bytes += kept;
   for (const std::string& message :
-       world.all_gather(host_memory_fault(host_name(), host_memory(), model.shards_on_host, parts))) {
+       world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, parts))) {
     if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
   }
 }

@@ -76,6 +76,7 @@ void GeneratorShard::run_units() {
     in_flight_.tokens = generator_->counts().computed_tokens;
     if (speaks_) base_.work.tell_in_flight(in_flight_);
   }
+  if (value_) times_.add("the value model's passes", generator_->counts().guide_seconds);
   drain();
 }
 

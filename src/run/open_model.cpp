@@ -87,18 +87,18 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
 namespace {
 
 Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization,
-                       ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) {
+                       ProcessGroup& group, ThreadPool& pool, const LoadHook& hook, const KeptWeights& kept) {
   if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu, hook};
-  return {model.description, *model.file, group, pool, dtype, quantization, hook};
+  return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};
 }
 
 }  // namespace
 
 Transformer OpenModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
-  return load_model(*this, dtype, quantization, group, pool, hook);
+  return load_model(*this, dtype, quantization, group, pool, hook, kept);
 }
 Transformer OpenModel::load_unquantized(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {
-  return load_model(*this, plain_dtype, {}, group, pool, hook);
+  return load_model(*this, plain_dtype, {}, group, pool, hook, {});
 }
 
 std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {

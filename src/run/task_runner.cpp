@@ -135,6 +135,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
   model_.shards_on_host =
       group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
   if (context_.part) model_.shards_on_host = context_.part->shards_on_host;
+  model_.kept.store = context_.weights;
   if (!checkpoint_.section().none) {
     // Refuses what cannot be divided.
     partition_for(checkpoint_.config(), group_ ? group_->first_tp_rank() : 0, tp_size_);
@@ -324,15 +325,26 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
   check_host_memory(context_.world, model_, memory(numbers, pages));
+  nlohmann::ordered_json log_fields = model_.log_fields();
+  if (context_.weights != nullptr && !checkpoint_.section().none) {
+    // With their type: two of one checkpoint would both need memory.
+    model_.kept.checkpoint =
+        task_.runs_model() ? fmt::format("{} {} {}", std::get<std::string>(*find_attribute(expected, "model_sha256")),
+                                         dtype_name(model_.dtype), model_.layers())
+                           : "";
+    log_fields["weights_kept"] = task_.runs_model() && context_.weights->has(model_.kept.checkpoint);
+    context_.weights->keep_only(model_.kept.checkpoint);
+  }
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
-  return run_unit_loop({context_, *group_, file, task_.name(), times_, model_.log_fields()}, [&](const UnitWork& work) {
-    const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
-    const ModelRun run{*group_,  file, work, model_, stop_wanted, loss, times_, task_.pass_shape(model_.pass_limits()),
-                       num_pages};
-    job_->work(run, numbers);
-  });
+  return run_unit_loop(
+      {context_, *group_, file, task_.name(), times_, std::move(log_fields)}, [&](const UnitWork& work) {
+        const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
+        const ModelRun run{
+            *group_, file, work, model_, stop_wanted, loss, times_, task_.pass_shape(model_.pass_limits()), num_pages};
+        job_->work(run, numbers);
+      });
 }
 
 // False: the job was asked to stop; all of it is done again by the next run.

@@ -55,6 +55,27 @@ class AtOnce(unittest.TestCase):
         self.assertEqual({name: ranks[name] for name in ("model-0", "texts-1-cool-1", "texts-2-hot-2", "model-2")},
                          {"model-0": 2, "texts-1-cool-1": 1, "texts-2-hot-2": 1, "model-2": 1})
 
+    def test_weights_stay_from_task_to_task(self):
+        """The same model again is not read again, in another type it is, and a training takes its place; the texts are those of runs of one task."""
+        train = "  - {{task: train, name: model-2, model: {{path: {model}}}, objective: lm, dataset: {{path: {data}, limit: 3}}, train: {{steps: 1, max_length: 32}}}}\n"
+        own = ", model: {{path: {model}, dtype: bf16}}"
+        texts = [TEXTS % (name, "{data}", more) for name, more in (("one", ""), ("two", ", seed: 7"), ("three", own), ("four", own + ", seed: 8"), ("five", ", seed: 9"))]
+        for name, ranks, shards in (("stay", 1, 1), ("stay_two", 2, 1), ("stay_shards", 2, 2)):
+            head = HEAD.replace("devices: cpu", f"devices: cpu, gpus_per_group: {shards}, shards_per_rank: 1" if shards > 1 else "devices: cpu")
+            self.world.text = head + "".join(texts[:4]) + (train if shards == 1 else "") + texts[4]
+            done = self.world.run(name, ranks)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            kept = {event["task"]: event.get("weights_kept") for event in self.events(name, "start")}
+            self.assertEqual(kept, {"one": False, "two": True, "three": False, "four": True, "five": False, **({"model-2": False} if shards == 1 else {})})
+            whole = self.files(name)
+            for task in range(5):
+                self.world.forget(name)
+                self.world.text = head + texts[task]
+                done = self.world.run(name, ranks)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for file, digest in self.files(name).items():
+                    self.assertEqual(digest, whole[file], file)
+
     def failing(self, name, head, ranks):
         """A task whose data are bad in their middle, one that needs it, one that needs that one, and two that need neither."""
         bad = self.folder / f"{name}.jsonl"

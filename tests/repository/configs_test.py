@@ -96,6 +96,11 @@ class Configs(unittest.TestCase):
                         path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "verifier.yaml"
                         path.write_text(json.dumps({"name": "v", "tasks": [{"task": "score", "dataset": {"path": "x"}, "score": document, **more}]}))
                         found = {**self.resolved(os.path.relpath(path, ROOT / "configs")), **found}
+            if kind == "evaluate":  # curves are a list of maps
+                path = pathlib.Path(os.environ["MAGISTER_BUILD_DIR"]) / "curves.yaml"
+                scores = [{"task": "score", "name": name, "dataset": {"path": "x"}, "score": {"verifier": "math"}} for name in "ab"]
+                path.write_text(json.dumps({"name": "c", "tasks": [*scores, {"task": "evaluate", "scores": ["a", "b"], "evaluate": {"curves": [{"name": name, "scores": name} for name in "ab"]}}]}))
+                found.update({re.sub(r"tasks\.2\.(.*curves)\.\d+", rf"tasks.{index}.\1", key): value for key, value in self.resolved(os.path.relpath(path, ROOT / "configs")).items() if "curves" in key})
             if kind == "train":  # the one objective or the other
                 whole = yaml.safe_load((ROOT / "configs/train.yaml").read_text())
                 whole["tasks"][0]["train"]["batch_tokens"] = 4096

@@ -20,6 +20,7 @@
 #include "magister/model/kv_pages.h"
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
+#include "magister/model/weight_store.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
@@ -46,9 +47,10 @@ class Transformer {
  public:
   // Reads this shard's slices of the weights. `group` and `pool` are kept by reference. Local (reads files only).
   // dtype: kFloat, kBFloat16 or kHalf for weights of products; norms stay f32. With a quantization that is on, the layers'
-  // weights are quantised while loading and `dtype` is that of embeddings and head.
+  // weights are quantised while loading and `dtype` is that of embeddings and head. kept: where they may stand already, and stay.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype, const QuantScheme& quantization = {}, const LoadHook& hook = {});
+              at::ScalarType dtype, const QuantScheme& quantization = {}, const LoadHook& hook = {},
+              const KeptWeights& kept = {});
   // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,

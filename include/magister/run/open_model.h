@@ -15,6 +15,7 @@
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/model/cpu/quantize.h"
 #include "magister/model/model_config.h"
+#include "magister/model/weight_store.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/communicator.h"
 #include "magister/run/checkpoint.h"
@@ -36,6 +37,7 @@ struct OpenModel {
   QuantScheme quantization;
   QuantizedProducts products;     // with quantisation
   int shards_on_host = 1;         // that share a host's memory, this one among them
+  KeptWeights kept;               // of load()
   std::optional<gpu::Queue> gpu;  // where this rank's shard computes; nothing: on the CPU
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.

@@ -18,6 +18,7 @@ namespace magister {
 
 class RunLog;
 class Task;
+class WeightStore;
 
 // Why a run should stop cleanly; set from signal handlers, so only lock-free atomics.
 struct StopSign {
@@ -56,7 +57,8 @@ struct RunContext {
   // What they make: on disk as it stands (`plan`); awaited, for a run opens every task before the first one computes, and what stands there
   // may be made anew; made by now.
   enum class Earlier { kOnDisk, kAwaited, kMade } earlier = Earlier::kOnDisk;
-  std::optional<PartOfJob> part;  // `world` is not the whole job
+  std::optional<PartOfJob> part;   // `world` is not the whole job
+  WeightStore* weights = nullptr;  // of this process; null: every task reads its model's file
   StopPoll stop_poll() const {
     return [sign = &stop] { return sign->raised(); };
   }

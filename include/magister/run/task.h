@@ -140,6 +140,8 @@ class Task {
   virtual Head head() const { return Head::kVocabulary; }
   // What its model computes, as far as the keys say; 0 tokens of samples: they are not known yet.
   virtual ModelWork model_work(double samples, double tokens) const { return {tokens}; }
+  // Whether it runs its model as it stands in the file; a training has weights of its own.
+  virtual bool runs_model() const { return true; }
   // Whether its ranks share its records out; a training's share its batches.
   virtual bool divides_records() const { return true; }
   // Without it `layout.devices: auto` means the ranks' CPUs.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "model/cpu/cpu_weights.h"
 #include "model/model_backend.h"
@@ -12,8 +14,8 @@ namespace magister {
 class CpuModel final : public ModelBackend {
  public:
   // group and pool are kept by reference.
-  CpuModel(CpuWeights weights, ProcessGroup& group, ThreadPool& pool)
-      : weights_(std::move(weights)), group_(group), pool_(pool) {}
+  CpuModel(std::shared_ptr<const CpuWeights> weights, ProcessGroup& group, ThreadPool& pool)
+      : held_(std::move(weights)), weights_(*held_), group_(group), pool_(pool) {}
 
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override;
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
@@ -38,7 +40,8 @@ class CpuModel final : public ModelBackend {
                         const std::function<bool()>& should_stop,
                         const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
 
-  CpuWeights weights_;
+  const std::shared_ptr<const CpuWeights> held_;
+  const CpuWeights& weights_;
   ProcessGroup& group_;
   ThreadPool& pool_;
 };

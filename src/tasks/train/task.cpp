@@ -22,6 +22,7 @@ class Train final : public Task {
 
   Head head() const override { return config_.of_head() ? Head::kAny : Head::kVocabulary; }
   bool uses_gpus() const override { return false; }
+  bool runs_model() const override { return false; }
   bool divides_records() const override { return false; }
   std::int64_t head_labels() const override { return config_.head_labels(); }
   PassShape pass_shape(const PassLimits&) const override { return {config_.batches.max_length, 0, 0}; }
