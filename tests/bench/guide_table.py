@@ -4,9 +4,9 @@ with the smallest and the largest.
 
 - guided step: SmolLM2-135M writes 32 texts of 32 tokens at once with and without a value model of 10 million parameters (random weights), which asks for 20
   candidates a token; the bound is the run without a guide and the value model's own passes, by the guided run's clock.
-- scores: 128 texts of 16 to 300 tokens by a reward model of SmolLM2's shape (random head), in batches of a token budget, against transformers: two texts a call, padded,
+- scores: 64 texts of 16 to 300 tokens by a reward model of SmolLM2's shape (random head), in batches of a token budget, against transformers: two texts a call, padded,
   and its text-classification pipeline with a batch of 32.
-- rollouts: 8 prompts of 256 tokens, eight cuts, four continuations each of at most 32 tokens; with and without shared prefixes.
+- rollouts: 4 prompts of 256 tokens, eight cuts, four continuations each of at most 32 tokens; with and without shared prefixes.
 
 usage: .deps/venv/bin/python tests/bench/guide_table.py [--rounds 3] [--core 0] [--only guided|score|rollout]
 """
@@ -55,7 +55,7 @@ def write_records(folder, tokenizer):
     def text(length):
         begin = source.randrange(len(ids) - length)
         return tokenizer.decode(ids[begin:begin + length])
-    for name, lengths in (("texts", [source.randint(16, 300) for _ in range(128)]), ("prompts", [64] * 32), ("long", [256] * 8)):
+    for name, lengths in (("texts", [source.randint(16, 300) for _ in range(64)]), ("prompts", [64] * 32), ("long", [256] * 4)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text(length), "answer": "7"}) + "\n" for length in lengths), encoding="utf-8")
 
 

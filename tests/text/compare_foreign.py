@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The long comparison with `sentencepiece`, `tiktoken` and llama.cpp on the vocabularies that `mistral_common` and llama.cpp carry. Not
-part of CI: it needs these packages (a venv of its own), and a program that prints llama.cpp's ids.
+part of CI, but for the short one of foreign_test.py: it needs `mistral_common` (a venv of its own), and a program that prints llama.cpp's ids.
 
 usage: compare_foreign.py [--lines N] [--corpus FOLDER ...] [--wide N] [--oracle PROGRAM --vocabularies FOLDER [--only-llama-cpp]] [--only-tiktoken]
 PROGRAM FILE.gguf 0 TEXTS: llama_vocab::tokenize for texts with "\\n__ggml_vocab_test__\\n" between, a line of ids each, without special
@@ -59,7 +59,14 @@ def sentencepiece_models(lines):
             copy = pathlib.Path(work) / (path.name.replace(".model", "-") + ".model")
             copy.write_bytes(path.read_bytes())
             failures += report(f"sentencepiece {path.name}", lines, model.encode(lines), copy, model.decode)
-        # Models of each kind, trained here.
+    return failures
+
+
+def trained_models(lines):
+    """SentencePiece models of each kind, trained here."""
+    import sentencepiece
+    failures = 0
+    with tempfile.TemporaryDirectory() as work:
         text = pathlib.Path(work) / "text"
         text.write_text("\n".join(line.replace("\n", " ").replace("\x00", "") for line in corpus.made(2000, 11)), encoding="utf-8")
         for name, options in (("unigram", {}), ("unigram bytes", {"byte_fallback": True}), ("bpe", {"model_type": "bpe"}), ("char", {"model_type": "char"}), ("char bytes, user-defined", {"model_type": "char", "byte_fallback": True, "user_defined_symbols": ["ing", "世界"]}), ("unigram user-defined", {"user_defined_symbols": ["ing ", "世界", "the"]}),
@@ -163,7 +170,7 @@ def main():
     print("| with | lines | ids differ | texts differ |\n|---|---|---|---|")
     if arguments.only_tiktoken: sys.exit(1 if tiktoken_lists(lines) else 0)
     failures = vocabularies(arguments.vocabularies, arguments.oracle, lines) if arguments.oracle else 0
-    if not arguments.only_llama_cpp: failures += tiktoken_lists(lines) + tekken_files(lines) + sentencepiece_models(lines)
+    if not arguments.only_llama_cpp: failures += tiktoken_lists(lines) + tekken_files(lines) + sentencepiece_models(lines) + trained_models(lines)
     sys.exit(1 if failures else 0)
 
 
