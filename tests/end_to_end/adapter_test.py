@@ -223,5 +223,4 @@ class Adapter(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # beside other tests several threads wait for each other most of the time
     sys.exit(unittest.main(verbosity=2))

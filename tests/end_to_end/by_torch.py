@@ -4,10 +4,10 @@ import torch
 import transformers
 
 
-def adamw_steps(folder, steps, loss_of, lr=2e-3, weight_decay=0.1, warmup=2):
+def adamw_steps(folder, steps, loss_of, lr=2e-3, weight_decay=0.1, warmup=2, dtype=torch.float32):
     """loss_of(model, step) -> the loss of each of `steps`, and the tokens that it is the mean of; cosine schedule, clipping to norm 1.
     -> the model, and rows of loss, lr, norm before clipping, tokens."""
-    return steps_of(transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").float(), steps, loss_of, lr, weight_decay, warmup)
+    return steps_of(transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").to(dtype), steps, loss_of, lr, weight_decay, warmup)
 
 
 def steps_of(model, steps, loss_of, lr=2e-3, weight_decay=0.1, warmup=2):

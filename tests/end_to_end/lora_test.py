@@ -220,5 +220,4 @@ class Lora(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # beside other tests several threads wait for each other most of the time
     sys.exit(unittest.main(verbosity=2))

@@ -104,7 +104,7 @@ class Preference(tiny_world.Refusals, unittest.TestCase):
         def logprob(model, ids, learnt):
             rows = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
             return (rows[range(len(ids) - 1), ids[1:]] * torch.tensor(learnt[1:])).sum()
-        reference = transformers.AutoModelForCausalLM.from_pretrained(self.world.model, attn_implementation="eager").float()
+        reference = transformers.AutoModelForCausalLM.from_pretrained(self.world.model, attn_implementation="eager").double()
         with torch.no_grad():
             references = [[logprob(reference, *answer) for answer in pair] for pair in encoded]
         epoch = [list(range(begin, min(begin + batch, len(encoded)))) for begin in range(0, len(encoded), batch)]
@@ -122,17 +122,18 @@ class Preference(tiny_world.Refusals, unittest.TestCase):
             chosen, rejected = of_step.mean(0)
             rewards.append([chosen, rejected, (of_step[:, 0] > of_step[:, 1]).mean(), chosen - rejected])
             return loss, tokens
-        model, rows = adamw_steps(self.world.model, [epoch[i % len(epoch)] for i in range(steps)], loss_of, lr=1.5e-4)
+        model, rows = adamw_steps(self.world.model, [epoch[i % len(epoch)] for i in range(steps)], loss_of, lr=1.5e-4, dtype=torch.float64)
         return model, rows, numpy.array(rewards)
 
     def compare(self, name, found, model, rows, rewards):
         self.assertEqual(found["tokens"].tolist(), rows[:, 3].tolist())
-        apart = {"loss": numpy.abs(found["loss"] / rows[:, 0] - 1).max(), "norm": numpy.abs(found["grad_norm"] / rows[:, 2] - 1).max(),
+        # The robust loss passes 0.
+        apart = {"loss": (numpy.abs(found["loss"] - rows[:, 0]) / numpy.maximum(0.1, numpy.abs(rows[:, 0]))).max(), "norm": numpy.abs(found["grad_norm"] / rows[:, 2] - 1).max(),
                  "rewards": max(numpy.abs(found[key] - rewards[:, i]).max() for i, key in enumerate(CURVES[1:])) / numpy.abs(rewards).max()}
         weights = load_file(self.student(name) / "model.safetensors")
         apart["weights"] = max(((weights[key] - value).norm() / value.norm()).item() for key, value in model.state_dict().items())
         print(name, {key: f"{value:.1e}" for key, value in apart.items()}, f"loss {rows[0, 0]:.4f} to {rows[-1, 0]:.4f}", f"margin {rewards[-1, 3]:.3f}")
-        for key, limit in (("loss", 1e-5), ("norm", 1e-4), ("rewards", 1e-5), ("weights", 1e-5)):
+        for key, limit in (("loss", 2e-5), ("norm", 1e-4), ("rewards", 1e-5), ("weights", 1e-5)):
             self.assertLess(apart[key], limit, key)
 
     def test_losses_against_torch(self):

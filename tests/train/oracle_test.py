@@ -166,7 +166,6 @@ def check_steps(work, schedule):
 
 
 def main():
-    torch.set_num_threads(1)
     names = [name for name in sys.argv[1:] if name != "bf16"] if sys.argv[1:] else [name for name in tiny_models.variants() if not name.startswith("gguf") and name not in OF_FILES]
     failures = []
     with tempfile.TemporaryDirectory(prefix="magister_train_") as folder:

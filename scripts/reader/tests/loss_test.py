@@ -217,5 +217,4 @@ class Loss(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     unittest.main(verbosity=2)

@@ -4,16 +4,14 @@
 
 pytest runs the same files; without MAGISTER in the environment, tests that need files of the program are skipped.
 """
+import importlib.util
 import sys
 import unittest
 
 import program_files
 
 if __name__ == "__main__":
-    try:
-        import torch
-        torch.set_num_threads(1)  # the models are tiny, and other tests run beside this one
-    except ImportError:
+    if importlib.util.find_spec("torch") is None:
         print("skipped: torch is not installed")
         sys.exit(77)
     names = sys.argv[1:]

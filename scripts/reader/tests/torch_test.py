@@ -134,5 +134,4 @@ class Torch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     unittest.main(verbosity=2)
