@@ -50,8 +50,11 @@ HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp"
 
 MUTATIONS = [
     # The guide.
+    Mutation("a-prefix-that-ends-inside-a-page", "src/model/cpu/layer_buffers.cpp", "next += page_border(shared) - shared;", "", "tests/end_to_end/score_answers_test.py ScoreAnswers.test_common_beginnings_change_no_bit"),
+    Mutation("shares-the-row-that-is-read", "src/model/shared_prefixes.cpp", "std::min(common_tokens(sequences[s - 1], sequences[s]), wanted_S[s]);", "common_tokens(sequences[s - 1], sequences[s]);", "test_model_shared_prefixes"),
+    Mutation("answers-of-the-unit-s-first-record", "src/tasks/score/answers.cpp", "const std::uint64_t begin = sample % group,", "const std::uint64_t begin = 0,", "tests/end_to_end/score_answers_test.py ScoreAnswers.test_texts_of_a_generate_task"),
     Mutation("guide-keeps-another-page", "src/engine/value_guide.cpp", "held.pages.push_back(held.candidates[place]);", "held.pages.push_back(held.candidates[0]);", "test_engine_guide Guided.*"),
-    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "pages.copy_page(copy_from[i], copy_to[i]);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "pages.copy_page(from[i], to[i]);", "", "test_engine_guide Guided.*"),
     Mutation("guide-cuts-nothing", "src/engine/logits_processor.cpp", "std::fill(logits_V.begin(), logits_V.end(), kExcluded);", "", "test_engine_guide Guided.*"),
     Mutation("guide-before-the-penalty", "src/engine/generator.cpp", "references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));",
              "references.emplace_back(rows.rows[i].logits_V.begin(), rows.rows[i].logits_V.end());", "test_engine_guide Guided.*"),
@@ -246,6 +249,9 @@ MUTATIONS = [
     Mutation("fixed-product-whatever-the-place", "src/model/gpu/fixed_product.cpp", "if (!at::equal(out_MN.narrow(0, row, count), first.narrow(0, 0, count))) return {};", "(void)count;",
              "test_model_fixed_product"),
     Mutation("fixed-product-that-is-none", "src/model/gpu/fixed_product.cpp", "if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;", "(void)largest;", "test_model_fixed_product"),
+    Mutation("a-guided-row-drawn-on-the-device", "src/engine/row_sampler.cpp", "!(reads_guided_rows_ && sequence.request.guided) &&", "true &&", "test_engine_guide"),
+    Mutation("a-candidate-s-page-not-copied-on-a-gpu", "src/engine/value_guide.cpp", "if (model_.queue() != nullptr) return cache_.copy_pages(from, to);", "if (model_.queue() != nullptr) return;", "test_engine_guide"),
+    Mutation("second-half-of-a-value-pass-at-the-first-s-place", "src/engine/value_guide.cpp", "second.past += half;", "second.past += 0;", "tests/end_to_end/guided_test.py Guided.test_on_a_gpus_code"),
     Mutation("a-shard-decides-alone", "src/model/pass_memory.cpp", "group.all_gather(mine).min()", "(group.all_gather(mine), mine).min()", "test_model_pass_memory"),
     Mutation("a-pass-without-memory-is-begun", "src/model/pass_memory.cpp", "if (group.all_gather(mine).min().item<std::int64_t>() == 0) return false;", "const bool fits = group.all_gather(mine).min().item<std::int64_t>() != 0;",
              "test_model_pass_memory"),

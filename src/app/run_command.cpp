@@ -171,11 +171,12 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
         say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
         continue;
       }
-      if (!task->uses_gpus()) {
-        say(fmt::format(
-            "task {} ({}), {}\n  not planned from a config alone: its memory depends on the data. Run `magister "
-            "plan` where model and data are.\n",
-            task->name(), task->kind(), printable(model.path)));
+      if (!task->uses_gpus() || task->has_second_model()) {
+        say(
+            fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data or on a "
+                        "second model. Run `magister "
+                        "plan` where model and data are.\n",
+                        task->name(), task->kind(), printable(model.path)));
         continue;
       }
       say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),

@@ -47,6 +47,7 @@ void Generator::guide(const GuideSetup& setup) {
   MAGISTER_ASSERT(idle());
   if (setup.params.multiplier == 0) return;
   parts_->guide.emplace(setup, parts_->config, parts_->token_budget);
+  parts_->sampler.read_guided_rows();
 }
 
 void Generator::add(GenerationRequest request, std::uint64_t count) {

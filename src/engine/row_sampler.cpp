@@ -37,7 +37,8 @@ DrawKey RowSampler::key_of(const Sequence& sequence) const {
 
 bool RowSampler::draws_on_device(const Sequence& sequence) const {
   return model_.queue() != nullptr && sequence.request.max_new_tokens > 0 && !sequence.constraint &&
-         !sequence.request.greedy && top_logprobs_ == 0 && !chain_.applies_to({sequence.tokens, {}});
+         !sequence.request.greedy && top_logprobs_ == 0 && !(reads_guided_rows_ && sequence.request.guided) &&
+         !chain_.applies_to({sequence.tokens, {}});
 }
 
 RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const {

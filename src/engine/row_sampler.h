@@ -21,6 +21,9 @@ class RowSampler {
   // model is kept by reference. Throws Error(kConfig) for a bias or a number of kept tokens that the vocabulary does not have.
   RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params, std::uint64_t seed);
 
+  // From now on whole rows of guided requests come to the host: a guide reads them.
+  void read_guided_rows() { reads_guided_rows_ = true; }
+
   // What is known of a sequence's row: its logits on the host, or the token that the device drew from them.
   struct Row {
     std::span<float> logits_V;
@@ -50,6 +53,7 @@ class RowSampler {
 
   const Transformer& model_;
   std::int64_t top_logprobs_;
+  bool reads_guided_rows_ = false;
   SamplingParams params_, greedy_;  // of requests that are greedy, whatever the temperature
   LogitsChain chain_;
   std::uint64_t seed_;

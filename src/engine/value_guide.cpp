@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 
 namespace magister {
 namespace {
@@ -20,8 +23,6 @@ std::int64_t checked_pages(const GuideSetup& setup, const ModelConfig& reference
   MAGISTER_ASSERT(setup.value_model != nullptr);
   const ModelConfig& value = setup.value_model->config();
   const GuideParams& params = setup.params;
-  MAGISTER_CHECK(setup.value_model->queue() == nullptr, ExitCode::kConfig,
-                 "the guide runs on CPUs (its passes are not there for GPUs yet); set layout.devices: cpu");
   MAGISTER_CHECK(value.is_classifier() && !value.encoder, ExitCode::kConfig,
                  "the guide's value model is {} (it must be a decoder with a head of labels); name a reward model",
                  value.encoder ? "an encoder" : "a language model");
@@ -50,6 +51,7 @@ ValueGuide::ValueGuide(const GuideSetup& setup, const ModelConfig& reference, st
       params_(setup.params),
       token_budget_(std::max(token_budget, setup.params.candidates)),
       pool_(checked_pages(setup, reference)),
+      memory_(model_, [] { return fail_point("guide.pass.memory"); }),
       cache_(model_.make_cache(setup.num_pages)) {}
 
 void ValueGuide::check_fits(std::uint64_t record, std::int64_t length) const {
@@ -134,8 +136,10 @@ std::size_t ValueGuide::rescore(std::span<Asked> asked) {
     if (!reserve(asked.first(count), asked[count])) break;
   }
   MAGISTER_ASSERT(count > 0);  // check_fits()
+  const auto begin = std::chrono::steady_clock::now();
   compute_texts(asked.first(count));
   compute_candidates(asked.first(count));
+  pass_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return count;
 }
 
@@ -162,37 +166,79 @@ void ValueGuide::compute_texts(std::span<const Asked> asked) {
 
 void ValueGuide::compute(const std::vector<Piece>& pieces) {
   if (pieces.empty()) return;
-  std::vector<std::vector<TokenId>> tokens;
-  std::vector<std::int64_t> past;
-  std::vector<BlockTable> slots;
+  std::vector<Input> inputs;
+  inputs.reserve(pieces.size());
   for (const Piece& piece : pieces) {
-    tokens.emplace_back(piece.tokens.begin(), piece.tokens.end());
-    past.push_back(piece.held->computed);
-    slots.push_back({piece.held->pages.data(), 0});
+    inputs.push_back({{piece.tokens.begin(), piece.tokens.end()}, piece.held->computed, {piece.held->pages.data(), 0}});
     piece.held->computed += static_cast<std::int64_t>(piece.tokens.size());
     computed_tokens_ += piece.tokens.size();
   }
-  pass(tokens, std::move(past), slots);
+  pass(inputs);
 }
 
-at::Tensor ValueGuide::pass(const std::vector<std::vector<TokenId>>& tokens, std::vector<std::int64_t> past,
-                            const std::vector<BlockTable>& slots) {
-  const auto begin = std::chrono::steady_clock::now();
-  at::Tensor hidden = model_.forward(pack_sequences(tokens, std::move(past)), slots, cache_);
-  pass_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return hidden;
+namespace {
+
+// Between two texts, or within the only one. The later half may read pages that the earlier one fills, never the other way.
+template <typename Input>
+std::pair<std::vector<Input>, std::vector<Input>> halves_of(const std::vector<Input>& inputs) {
+  if (inputs.size() > 1) {
+    const auto middle = inputs.begin() + static_cast<std::ptrdiff_t>(inputs.size() / 2);
+    return {{inputs.begin(), middle}, {middle, inputs.end()}};
+  }
+  Input first = inputs.front(), second = first;
+  const auto half = static_cast<std::ptrdiff_t>(first.tokens.size() / 2);
+  first.tokens.erase(first.tokens.begin() + half, first.tokens.end());
+  second.tokens.erase(second.tokens.begin(), second.tokens.begin() + half);
+  second.past += half;
+  return {{std::move(first)}, {std::move(second)}};
+}
+
+}  // namespace
+
+at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<std::int64_t> past;
+  std::vector<BlockTable> slots;
+  PassMemory::Size size{0, 0, static_cast<std::int64_t>(inputs.size())};
+  for (const Input& input : inputs) {
+    const auto count = static_cast<std::int64_t>(input.tokens.size());
+    size.tokens += count;
+    size.sequence_tokens = std::max(size.sequence_tokens, input.past + count);
+    tokens.push_back(input.tokens);
+    past.push_back(input.past);
+    slots.push_back(input.slots);
+  }
+  const PackedBatch batch = pack_sequences(tokens, std::move(past));
+  at::Tensor hidden_TD;
+  const std::string problem = memory_.run(size, [&] { hidden_TD = model_.forward(batch, slots, cache_); });
+  if (problem.empty()) return hidden_TD;
+  MAGISTER_CHECK(size.tokens > 1, ExitCode::kConfig,
+                 "no memory on the GPU for a value model's pass of one token: {} (there is no smaller one); lower "
+                 "token_budget or max_sequences, or use larger groups",
+                 problem);
+  const auto [first, second] = halves_of(inputs);
+  const at::Tensor first_TD = pass(first);
+  return at::cat({first_TD, pass(second)}, 0);
+}
+
+// A layer a thread: on one, this was a tenth of a step of 32 texts with 20 candidates.
+void ValueGuide::copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to) {
+  if (model_.queue() != nullptr) return cache_.copy_pages(from, to);
+  model_.pool().run(static_cast<std::int64_t>(cache_.layers.size()), [&](std::int64_t layer, int) {
+    KvPages& pages = cache_.layers[static_cast<std::size_t>(layer)];
+    for (std::size_t i = 0; i < from.size(); ++i) pages.copy_page(from[i], to[i]);
+  });
 }
 
 void ValueGuide::compute_candidates(std::span<Asked> asked) {
-  std::vector<std::vector<TokenId>> tokens;
+  std::vector<Input> inputs;
   std::vector<std::vector<std::int32_t>> tables;
-  std::vector<std::int64_t> past, copy_from, copy_to;
+  std::vector<std::int64_t> copy_from, copy_to;
   for (const Asked& one : asked) {
     const Held& held = held_.at(key_of(*one.sequence));
     const bool inside = held.computed % kPageTokens != 0;  // of the last page, which each candidate then goes on in
     for (std::size_t i = 0; i < one.tokens.size(); ++i) {
-      tokens.push_back({one.tokens[i].id});
-      past.push_back(held.computed);
+      inputs.push_back({{one.tokens[i].id}, held.computed, {}});
       std::vector<std::int32_t>& table = tables.emplace_back(held.pages);
       if (inside) {
         copy_from.push_back(table.back());
@@ -202,16 +248,10 @@ void ValueGuide::compute_candidates(std::span<Asked> asked) {
       table.push_back(held.candidates[i]);
     }
   }
-  // A layer a thread: on one, this was a tenth of a step of 32 texts with 20 candidates.
-  model_.pool().run(static_cast<std::int64_t>(cache_.layers.size()), [&](std::int64_t layer, int) {
-    KvPages& pages = cache_.layers[static_cast<std::size_t>(layer)];
-    for (std::size_t i = 0; i < copy_from.size(); ++i) pages.copy_page(copy_from[i], copy_to[i]);
-  });
-  std::vector<BlockTable> slots;
-  slots.reserve(tables.size());
-  for (const auto& table : tables) slots.push_back({table.data(), 0});
-  computed_tokens_ += tokens.size();
-  const at::Tensor values_RL = model_.logits(pass(tokens, std::move(past), slots)).to(at::kFloat).contiguous();
+  copy_pages(copy_from, copy_to);
+  for (std::size_t i = 0; i < tables.size(); ++i) inputs[i].slots = {tables[i].data(), 0};
+  computed_tokens_ += inputs.size();
+  const at::Tensor values_RL = model_.logits(pass(inputs)).to(at::kFloat).cpu().contiguous();
   const auto L = static_cast<std::size_t>(values_RL.size(1));
   const float* row = values_RL.const_data_ptr<float>();
   for (Asked& one : asked) {

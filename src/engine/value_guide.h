@@ -1,6 +1,7 @@
 // ValueGuide: what a value model says of the candidates of many texts, in one ragged pass. It has a cache of its own: a text's keys and values
 // stay there from token to token, each candidate writes into a private copy of the last page, and the chosen one's page is kept.
 // Pages of equal beginnings stand once. A number never depends on the neighbours, the pages or the cuts, to the bit.
+// On a GPU all its rows go through the kernels of prompts: a candidate that was kept has the keys that the text has when it is computed again.
 // Legend: C candidates, L numbers of the head.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include "engine/sequence.h"
 #include "magister/engine/guide.h"
 #include "magister/engine/page_pool.h"
+#include "magister/model/pass_memory.h"
 #include "magister/model/transformer.h"
 
 namespace magister {
@@ -63,14 +65,22 @@ class ValueGuide {
   void free_pages(Held& held);
   void compute_texts(std::span<const Asked> asked);
   void compute(const std::vector<Piece>& pieces);
-  at::Tensor pass(const std::vector<std::vector<TokenId>>& tokens, std::vector<std::int64_t> past,
-                  const std::vector<BlockTable>& slots);
+  // What a pass computes of one text: tokens behind `past` others.
+  struct Input {
+    std::vector<TokenId> tokens;
+    std::int64_t past = 0;
+    BlockTable slots;
+  };
+  // -> hidden states, on the model's device. In halves where a GPU has no memory for all at once.
+  at::Tensor pass(const std::vector<Input>& inputs);
+  void copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to);
   void compute_candidates(std::span<Asked> asked);
 
   Transformer& model_;
   GuideParams params_;
   std::int64_t token_budget_;
   PagePool pool_;
+  PassMemory memory_;
   KvCache cache_;
   std::map<Key, Held> held_;
   std::uint64_t computed_tokens_ = 0;

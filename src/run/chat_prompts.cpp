@@ -173,6 +173,12 @@ std::vector<std::uint8_t> ChatPrompts::marks(const std::string& text, const std:
   return marks;
 }
 
+std::vector<TokenId> ChatPrompts::encode_answered(Chat chat, const std::string& answer,
+                                                  const std::string& where) const {
+  chat.messages.push_back({{"role", "assistant"}, {"content", answer}});
+  return encode(chat, false, where);
+}
+
 ChatPrompts::MarkedTokens ChatPrompts::encode_marked(const Chat& given, const std::string& where,
                                                      bool needs_answer) const {
   check_messages(given.messages, where);

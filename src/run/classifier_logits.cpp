@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "magister/device/upload.h"
+#include "magister/model/shared_prefixes.h"
 #include "magister/run/classified_token.h"
 
 namespace magister {
@@ -13,14 +14,16 @@ std::int64_t classifier_token(const std::vector<TokenId>& ids, const ModelConfig
 }
 
 at::Tensor classifier_logits(Transformer& model, const std::vector<std::vector<TokenId>>& sequences,
-                             const std::function<bool()>& should_stop) {
-  const PackedBatch batch = pack_sequences(sequences);
-  const at::Tensor hidden_TD = model.forward(batch, should_stop);
-  if (!hidden_TD.defined()) return {};
+                             bool share_prefixes, const std::function<bool()>& should_stop) {
+  const bool shares = share_prefixes && model.queue() == nullptr && !model.config().encoder;
   std::vector<std::int64_t> rows;
   rows.reserve(sequences.size());
+  for (const auto& sequence : sequences) rows.push_back(classifier_token(sequence, model.config()));
+  const PackedBatch batch = shares ? pack_sharing(sequences, rows) : pack_sequences(sequences);
+  const at::Tensor hidden_TD = model.forward(batch, should_stop);
+  if (!hidden_TD.defined()) return {};
   for (std::size_t i = 0; i < sequences.size(); ++i)
-    rows.push_back(batch.cu_seqlens[i] + classifier_token(sequences[i], model.config()));
+    rows[i] += batch.cu_seqlens[i] - batch.past(static_cast<std::int64_t>(i));
   const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
   return model.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
 }

@@ -1,6 +1,8 @@
 // Passes of the generator between claims and writes.
 #include "magister/run/generator_shard.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <span>
 
@@ -53,7 +55,10 @@ void GeneratorShard::guide(const ValueModel& value, std::int64_t pages) {
     const PhaseTimes::Span span(times_, "load");
     value_.emplace(value.load(group_, pool_, [this] { watch("load the value model"); }));
   }
-  if (group_.tp_size() > 1) pages = group_.broadcast_number(pages, 0);
+  if (group_.tp_size() > 1) {
+    const at::Tensor mine = at::tensor({pages}, at::kLong).to(group_.device());
+    pages = group_.all_gather(mine).min().item<std::int64_t>();
+  }
   generator_->guide({&*value_, value.params(), pages});
 }
 

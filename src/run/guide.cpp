@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/model/kv_pages.h"
 #include "magister/model/partition.h"
 #include "magister/model/rope.h"
 #include "magister/run/earlier_tasks.h"
@@ -53,8 +54,31 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
       tp_size_(inputs.tp_size),
       checkpoint_(opened_section(config.model, inputs.context, stands_in_)) {
   check(inputs);
-  model_ = open_model(inputs.context.world, checkpoint_, std::nullopt);
+  model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu);
   model_.shards_on_host = inputs.model.shards_on_host;
+  divide_cache(inputs.model);
+}
+
+namespace {
+
+std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots + 1; }
+
+}  // namespace
+
+// What weights and passes of both leave free on a GPU goes to the two caches by what a text takes in each. On CPUs each has its part of the host.
+void ValueModel::divide_cache(const OpenModel& reference) {
+  if (!model_.gpu || params().multiplier == 0) return;
+  const std::uint64_t own = sum_of(model_.device_memory(tp_size_, pass(), 1)), pages = pages_of(texts_.longest);
+  OpenModel beside = reference;
+  beside.beside_bytes = own;
+  const auto left = static_cast<double>(beside.cache_budget_bytes(tp_size_, texts_.pass));
+  const auto value_text = static_cast<double>((pages + static_cast<std::uint64_t>(config_.params.candidates)) *
+                                              model_.page_bytes(tp_size_)),
+             reference_text = static_cast<double>(pages * reference.page_bytes(tp_size_));
+  const auto share = static_cast<std::uint64_t>(left * value_text / (value_text + reference_text));
+  beside_reference_ = own + share;
+  model_.beside_bytes =
+      sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) - share;
 }
 
 void ValueModel::check(const TaskInputs& inputs) {
@@ -108,7 +132,11 @@ PassShape ValueModel::pass() const {
 std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
   const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
   const std::uint64_t rows = std::min(texts_.max_sequences * candidates, pass().tokens);
-  return pages_of_texts(model_, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
+  if (!model_.gpu)
+    return pages_of_texts(model_, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
+  const std::uint64_t affordable = model_.cache_budget_bytes(tp_size_, pass()) / model_.page_bytes(tp_size_);
+  const std::uint64_t wanted = pages_of(longest) * texts_.max_sequences + rows;
+  return static_cast<std::int64_t>(std::max(pages_of(longest) + 1 + candidates, std::min(wanted, affordable)));
 }
 
 MemoryParts ValueModel::memory(std::uint64_t longest) const {

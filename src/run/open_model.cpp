@@ -123,7 +123,7 @@ std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) 
   // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
   const auto usable =
       static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
-  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)));
+  return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + beside_bytes);
 }
 
 std::string OpenModel::layers() const {

@@ -68,9 +68,7 @@ std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const std::s
     tokenizer_->encode(prompt + text, EncodeOptions{}, ids);
     return ids;
   }
-  ChatPrompts::Chat chat = stored_chat(prompt);
-  chat.messages.push_back({{"role", "assistant"}, {"content", text}});
-  return chat_->encode(chat, false, "a text of the model");
+  return chat_->encode_answered(stored_chat(prompt), text, "a text of the model");
 }
 
 // A head reads the first token or the last, and what is judged stands at the end: what lies between the first token and the model's last
@@ -102,7 +100,7 @@ double RewardModel::reward(const std::string& prompt, const std::string& text, c
                  "at its tokenizer",
                  where, printable(checkpoint_.path(), 4096));
   cut(ids, where);
-  const double reward = classifier_logits(*model_, {ids})[0][0].item<double>();
+  const double reward = classifier_logits(*model_, {ids}, false)[0][0].item<double>();
   MAGISTER_CHECK(
       std::isfinite(reward), ExitCode::kData,
       "{}: the reward model's number for a text is {} (no advantage can be told from it); look at the weights of {}",

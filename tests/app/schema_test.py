@@ -71,6 +71,7 @@ GOOD = {
          "continuations": "sampled", "n": 4, "continue_with": "reference", "temperature": 0.8, "top_p": 0.9, "guide": {"model": {"path": "v"}},
          "reward": {"verifier": "math", "scale": 5.0}, "preference": {"beta": 0.5}, "stop": ["x"], "share_prefixes": False},
         {"task": "train", "name": "z", "model": {"path": "m"}, "objective": "value", "rollouts": {"task": "rollouts"}, "value": {"loss": "histogram", "atoms": 5, "max_reward": 5}},
+        {"task": "score", "name": "m", "dataset": {"path": "x"}, "answers": "g", "max_length": 9, "overflow": "error", "unit_tokens": 8, "function": "sigmoid", "share_prefixes": False},
     ],
 }
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
@@ -114,6 +115,7 @@ BAD = [
     ("tasks.4.dataset.stopping_strategy", "never"), ("tasks.4.dataset.seed", -1),
     ("tasks.1.dataset.config", []),
     ("tasks.15.evaluate.curves", []), ("tasks.15.evaluate.curves.0.name", REMOVED), ("tasks.15.evaluate.curves.1.points", 1),
+    ("tasks.19.share_prefixes", "no"), ("tasks.19.answers", []),
 ]
 
 

@@ -4,8 +4,9 @@ with the smallest and the largest.
 
 - guided step: SmolLM2-135M writes 32 texts of 32 tokens at once with and without a value model of 10 million parameters (random weights), which asks for 20
   candidates a token; the bound is the run without a guide and the value model's own passes, by the guided run's clock.
-- scores: 64 texts of 16 to 300 tokens by a reward model of SmolLM2's shape (random head), in batches of a token budget, against transformers: two texts a call, padded,
-  and its text-classification pipeline with a batch of 32.
+- scores by a reward model of SmolLM2's shape (random head), in batches of a token budget, against transformers: two texts a call, padded, as the seed's scorer has
+  them (a prompt with two answers, or with eight in four calls: 32 or 8 prompts of 64 to 256 tokens, answers of 16 to 64), and its text-classification pipeline with
+  a batch of 32 (64 texts of 16 to 300 tokens that have nothing in common).
 - rollouts: 4 prompts of 256 tokens, eight cuts, four continuations each of at most 32 tokens; with and without shared prefixes.
 
 usage: .deps/venv/bin/python tests/bench/guide_table.py [--rounds 3] [--core 0] [--only guided|score|rollout]
@@ -24,7 +25,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GGUF = ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 PROGRAM = os.environ.get("MAGISTER", str(ROOT / "build/magister"))
-LIMITS = {"guided step over (reference step + value step)": (0.74, 0.9), "scores in token budgets over two texts a call": (2, 3),
+LIMITS = {"guided step over (reference step + value step)": (0.74, 0.9), "scores in token budgets over two texts a call": (2, 3), "the same, eight answers a prompt": (2, 3), "the same, texts with nothing in common": (None, None),
           "scores over transformers' pipeline, batch 32": (1.2, 1.5), "rollouts with shared prefixes over without": (1.5, 2.0)}
 
 
@@ -59,6 +60,14 @@ def write_records(folder, tokenizer):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text(length), "answer": "7"}) + "\n" for length in lengths), encoding="utf-8")
 
 
+    for name, prompts, answers in (("pairs", 32, 2), ("eights", 8, 8)):
+        lines = []
+        for _ in range(prompts):
+            prompt = text(source.randint(64, 256))
+            lines += [prompt + text(source.randint(16, 64)) for _ in range(answers)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
+
+
 class Magister:
     def __init__(self, folder, core):
         self.folder, self.core, self.runs = folder, core, 0
@@ -84,8 +93,8 @@ class Magister:
         print(f"guided {guided['compute']:.2f} s, of which the value model's passes {own:.2f} s; without a guide {plain['compute']:.2f} s")
         return {"guided step over (reference step + value step)": (plain["compute"] + own) / guided["compute"]}
 
-    def score(self):
-        found = self.phases({"task": "score", "model": {"path": str(self.folder / "reward")}, "dataset": {"path": str(self.folder / "texts.jsonl")}})
+    def score(self, texts):
+        found = self.phases({"task": "score", "model": {"path": str(self.folder / "reward")}, "dataset": {"path": str(self.folder / f"{texts}.jsonl")}})
         return found["compute"]
 
     def rollout(self, shares):
@@ -94,17 +103,17 @@ class Magister:
                             "reward": {"verifier": "regex", "pattern": "[0-9]"}})["compute"]
 
 
-def peer(folder, core, batch, pipeline):
+def peer(folder, core, texts, batch, pipeline):
     """Seconds of transformers over the texts, in a process of its own on the same core."""
-    return float(subprocess.run(["taskset", "-c", str(core), sys.executable, __file__, "peer", str(folder), str(batch), str(int(pipeline))], check=True, capture_output=True, text=True,
+    return float(subprocess.run(["taskset", "-c", str(core), sys.executable, __file__, "peer", str(folder), texts, str(batch), str(int(pipeline))], check=True, capture_output=True, text=True,
                                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}).stdout.splitlines()[-1])
 
 
-def run_peer(folder, batch, pipeline):
+def run_peer(folder, texts, batch, pipeline):
     import torch
     import transformers
     torch.set_num_threads(1)
-    texts = [json.loads(line)["text"] for line in (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    texts = [json.loads(line)["text"] for line in (folder / f"{texts}.jsonl").read_text(encoding="utf-8").splitlines()]
     model = transformers.AutoModelForSequenceClassification.from_pretrained(str(folder / "reward"), dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / "reward"))
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
@@ -126,10 +135,14 @@ def one_round(ours, only):
     if only in (None, "guided"):
         ratios.update(ours.guided())
     if only in (None, "score"):
-        own = ours.score()
-        two, pipeline = peer(ours.folder, ours.core, 2, False), peer(ours.folder, ours.core, 32, True)
-        print(f"scores {own:.2f} s; two texts a call {two:.2f} s, pipeline {pipeline:.2f} s")
-        ratios.update({"scores in token budgets over two texts a call": two / own, "scores over transformers' pipeline, batch 32": pipeline / own})
+        for texts, name in (("pairs", "scores in token budgets over two texts a call"), ("eights", "the same, eight answers a prompt"),
+                            ("texts", "the same, texts with nothing in common")):
+            own, two = ours.score(texts), peer(ours.folder, ours.core, texts, 2, False)
+            print(f"{texts}: scores {own:.2f} s; two texts a call {two:.2f} s")
+            ratios[name] = two / own
+        pipeline = peer(ours.folder, ours.core, "texts", 32, True)
+        print(f"pipeline {pipeline:.2f} s")
+        ratios["scores over transformers' pipeline, batch 32"] = pipeline / own
     if only in (None, "rollout"):
         shared, alone = ours.rollout(True), ours.rollout(False)
         print(f"rollouts {shared:.2f} s, without shared prefixes {alone:.2f} s")
@@ -139,7 +152,7 @@ def one_round(ours, only):
 
 def main():
     if sys.argv[1:2] == ["peer"]:
-        return run_peer(pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1")
+        return run_peer(pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5] == "1")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--core", type=int, default=0)
@@ -154,7 +167,7 @@ def main():
     for name in rounds[0]:
         found = [one[name] for one in rounds]
         floor, aim = LIMITS[name]
-        print(f"| {name} | {floor} | {aim} | {statistics.median(found):.2f} | {min(found):.2f} - {max(found):.2f} |")
+        print(f"| {name} | {floor or ''} | {aim or ''} | {statistics.median(found):.2f} | {min(found):.2f} - {max(found):.2f} |")
     return 0
 
 

@@ -227,6 +227,25 @@ class Guided(unittest.TestCase):
         checked = self.start([tiny_world.PROGRAM, "check", str(first["answers"])])
         self.assertEqual(checked.returncode, 0, checked.stderr)
 
+    def test_on_a_gpus_code(self):
+        """Both models' kernels, run on the host: texts as the CPU's, the same bytes on two ranks, from a group of two over again, and where a pass had no memory."""
+        task = {"max_new_tokens": 5, "temperature": 0, "guide": self.guide(multiplier=2.0, candidates=4)}
+        want = self.texts(self.run_it("gpu-cpu", [task])["answers"])
+        on_host, points = {"MAGISTER_GPU_CODE_ON_HOST": "1"}, {"MAGISTER_FAIL_POINT": "guide.pass.memory@1:enospc,guide.pass.memory@2:enospc,guide.pass.memory@3:enospc"}
+        alone = self.run_it("gpu-alone", [task], **on_host)["answers"]
+        texts = self.texts(alone)
+        self.assertEqual([ids for ids, *_ in texts], [ids for ids, *_ in want])
+        worst = max(abs(a - b) for one, other in zip(texts, want) for a, b in zip(one[2], other[2]))
+        print(f"largest difference of a KL from the CPU's path: {worst:.1e} nats")
+        self.assertLess(worst, 5e-6)
+        with h5py.File(alone) as file:
+            self.assertEqual(file.attrs["device"], b"gpu")
+        for name, ranks, environment in (("gpu-two", 2, {}), ("gpu-halves", 0, points)):
+            self.assertEqual(self.texts(self.run_it(name, [task], ranks=ranks, **on_host, **environment)["answers"]), texts, name)
+        group = [self.texts(self.run_it(name, [task], shards=2, **on_host)["answers"]) for name in ("gpu-group", "gpu-group-again")]
+        self.assertEqual([ids for ids, *_ in group[0]], [ids for ids, *_ in texts])
+        self.assertEqual(group[0], group[1])
+
     def test_a_constraint_holds_and_the_guide_chooses_within_it(self):
         task = {"max_new_tokens": 8, "temperature": 0, "constraint": {"choice": ["A", "B", "C D", "no"]}}
         paths = self.run_it("choice", [{"name": "up", "guide": self.guide(multiplier=50.0), **task}, {"name": "free", **task}])

@@ -130,7 +130,7 @@ class Guided : public Generating {
     }
   }
 
-  Transformer load_value(ProcessGroup& group, ThreadPool& pool) const {
+  virtual Transformer load_value(ProcessGroup& group, ThreadPool& pool) const {
     return {value_description_, value_file_, group, pool, at::kFloat};
   }
 
@@ -209,6 +209,29 @@ class Guided : public Generating {
   MemoryTensorFile value_file_;
 };
 
+// The GPU's code of both models, its kernels run on the host.
+class GuidedOnAGpu : public Guided {
+ protected:
+  void SetUp() override {
+    Guided::SetUp();
+    // Emulated threads are slow: two prompts with a beginning in common over page borders, one without, short texts.
+    std::erase_if(requests_, [](const GenerationRequest& request) { return request.record > 3; });
+    for (GenerationRequest& request : requests_)
+      request.max_new_tokens = std::min<std::int64_t>(request.max_new_tokens, 6);
+    guide_.candidates = 4;
+  }
+  Transformer load(ProcessGroup& group, ThreadPool& pool) override {
+    if (on_cpu_) return Guided::load(group, pool);
+    return {description_, file_, group, pool, dtype_, {}, gpu::Queue{}};
+  }
+  Transformer load_value(ProcessGroup& group, ThreadPool& pool) const override {
+    if (on_cpu_) return Guided::load_value(group, pool);
+    return {value_description_, value_file_, group, pool, at::kFloat, {}, gpu::Queue{}};
+  }
+  at::ScalarType dtype_ = at::kFloat;
+  bool on_cpu_ = false;
+};
+
 TEST_F(Guided, EqualsBothModelsRunWholeToTheBit) {
   const Texts want = write_guided_plainly();
   double sum = 0;
@@ -219,6 +242,22 @@ TEST_F(Guided, EqualsBothModelsRunWholeToTheBit) {
        {GeneratorLimits{32, 512, 100, true}, GeneratorLimits{1, 1000, 100, false}, GeneratorLimits{3, 7, 100, true}})
     expect_same(write_guided(limits, 200), want);
   EXPECT_NE(write({32, 512, 100, true}).at({3, 0}).tokens, want.at({3, 0}).tokens);
+}
+
+TEST_F(GuidedOnAGpu, InF32ItIsTheCpus) {
+  const Texts got = write_guided({32, 512, 100, true}, 100);
+  on_cpu_ = true;
+  const Texts want = write_guided({32, 512, 100, true}, 100);
+  double worst = 0;
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [key, text] : want) {
+    EXPECT_EQ(got.at(key).tokens, text.tokens) << key.first;
+    ASSERT_EQ(got.at(key).guide_kl.size(), text.guide_kl.size());
+    for (std::size_t i = 0; i < text.guide_kl.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(got.at(key).guide_kl[i]) - text.guide_kl[i]));
+  }
+  std::printf("largest difference of a KL: %.1e\n", worst);
+  EXPECT_LT(worst, 1e-5);
 }
 
 TEST_F(Guided, AHistogramAndSeveralTextsAPromptToo) {
@@ -245,6 +284,19 @@ TEST_F(Guided, ACacheThatIsTooSmallForAllChangesNothing) {
   expect_same(write_guided({32, 64, 60, true}, 200, &roomy), want);
   expect_same(write_guided({32, 64, 7, true}, 9, &tight), want);
   EXPECT_GT(tight.preemptions, 0u);
+  EXPECT_GT(tight.guide_tokens, roomy.guide_tokens) << "no text was displaced";
+}
+
+TEST_F(GuidedOnAGpu, NeighboursBudgetsAndDisplacedTextsChangeNothing) {
+  dtype_ = at::kBFloat16;
+  sampling_ = {};  // rows that a device would draw from if nothing guided them
+  sampling_.temperature = 0.9;
+  Generator::Counts roomy, tight;
+  const Texts alone = write_guided({1, 1000, 100, false}, 100, &roomy);
+  expect_same(write_guided({32, 512, 100, true}, 100), alone);
+  expect_same(write_guided({3, 7, 100, true}, 100), alone);
+  // Room for one text and its candidates: each displaces the others, and is computed again from its first token.
+  expect_same(write_guided({32, 512, 100, true}, 11, &tight), alone);
   EXPECT_GT(tight.guide_tokens, roomy.guide_tokens) << "no text was displaced";
 }
 

@@ -31,6 +31,9 @@ class ChatPrompts {
   // With answer_follows the text ends where the assistant is to begin. Throws Error(kData) with `where`. Thread-safe.
   std::vector<TokenId> encode(const Chat& chat, bool answer_follows, const std::string& where) const;
 
+  // The chat with this answer of the assistant behind it, as a reward model reads it.
+  std::vector<TokenId> encode_answered(Chat chat, const std::string& answer, const std::string& where) const;
+
   // The whole chat, and which of its tokens the assistant wrote: 1 for tokens with a byte inside the template's {% generation %} blocks, or,
   // where it has none, between the place where an answer would begin and the end of the answer's turn (white space behind
   // its end token excluded). Throws Error(kData) with `where` when the template writes a turn differently once others follow

@@ -30,6 +30,7 @@ struct GuidedTexts {
   std::uint64_t longest = 0;        // tokens, prompt and text
   std::uint64_t max_sequences = 0;  // at once
   std::uint64_t token_budget = 0;   // of a pass
+  PassShape pass{};                 // of the reference
 };
 
 // The value model's files, opened and held against the reference: the same tokenizer and vocabulary, a decoder with a head of labels that
@@ -44,6 +45,8 @@ class ValueModel {
   std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // On a GPU: bytes that the reference's cache leaves to this model, weights, passes and its part of what they both leave free.
+  std::uint64_t bytes_beside_reference() const { return beside_reference_; }
   // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.
   std::int64_t num_pages(std::uint64_t longest) const;
   // Of a device, by part, with a cache for texts of `longest` tokens.
@@ -55,6 +58,7 @@ class ValueModel {
 
  private:
   void check(const TaskInputs& inputs);
+  void divide_cache(const OpenModel& reference);
   PassShape pass() const;
 
   const GuideConfig& config_;
@@ -63,6 +67,7 @@ class ValueModel {
   bool stands_in_ = false;
   Checkpoint checkpoint_;
   OpenModel model_;
+  std::uint64_t beside_reference_ = 0;
 };
 
 }  // namespace magister

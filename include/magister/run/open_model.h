@@ -35,10 +35,11 @@ struct OpenModel {
   at::ScalarType dtype = at::kFloat;
   at::ScalarType plain_dtype = at::kFloat;  // what it would be without quantisation
   QuantScheme quantization;
-  QuantizedProducts products;     // with quantisation
-  int shards_on_host = 1;         // that share a host's memory, this one among them
-  KeptWeights kept;               // of load()
-  std::optional<gpu::Queue> gpu;  // where this rank's shard computes; nothing: on the CPU
+  QuantizedProducts products;      // with quantisation
+  int shards_on_host = 1;          // that share a host's memory, this one among them
+  std::uint64_t beside_bytes = 0;  // on a GPU: of what else stands there, which the cache must leave
+  KeptWeights kept;                // of load()
+  std::optional<gpu::Queue> gpu;   // where this rank's shard computes; nothing: on the CPU
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }

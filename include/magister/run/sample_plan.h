@@ -37,7 +37,8 @@ struct SampleRules {
   std::int64_t vocab_size = 0;                           // of the model: ids outside are refused by record
   const Tokenizer* tokenizer = nullptr;                  // null: the data set gives ids, not text
   std::uint64_t unit_samples = UnitPacker::kMaxSamples;  // at most so many samples per unit
-  std::uint64_t group_samples = 1;        // samples that belong together, from the first on: no unit ends inside them
+  std::uint64_t group_samples =
+      1;  // samples that belong together, from the first on: a limit of samples is a multiple of it
   const char* length_key = "max_length";  // the key that holds max_length, for messages
   bool may_cut = true;                    // `overflow` is a key of this task
   std::uint64_t min_length = 0;           // a shorter record is refused by its place

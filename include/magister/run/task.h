@@ -146,6 +146,8 @@ class Task {
   virtual bool divides_records() const { return true; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
+  // Whether a second model stands beside its own on the same devices.
+  virtual bool has_second_model() const { return false; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.
   virtual std::int64_t head_labels() const { return 0; }
   // device: what `auto` stands for where it says something.

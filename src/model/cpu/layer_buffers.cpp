@@ -9,13 +9,29 @@
 namespace magister {
 namespace {
 
-// A sequence of a page or more begins a page, so that its products run over whole pages; shorter ones share pages.
+constexpr std::int64_t kSlots = KvPages::kSlots;
+
+std::int64_t page_border(std::int64_t slot) { return (slot + kSlots - 1) / kSlots * kSlots; }
+
+// Tokens of the prefix that others share of each sequence; 0: nobody does.
+std::vector<std::int64_t> shared_prefixes(const PackedBatch& batch) {
+  std::vector<std::int64_t> shared_S(static_cast<std::size_t>(batch.num_sequences()), 0);
+  for (std::size_t s = 0; s < batch.prefix_of_S.size(); ++s) {
+    if (batch.past_S[s] > 0) shared_S[static_cast<std::size_t>(batch.prefix_of_S[s])] = batch.past_S[s];
+  }
+  return shared_S;
+}
+
+// Where the rows of each sequence begin, and the end of the last. One of a page or more begins a page, so that its products run over whole
+// pages; shorter ones share pages. A prefix ends with a page, and what follows it elsewhere begins one.
 std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
+  const std::vector<std::int64_t> shared_S = shared_prefixes(batch);
   std::vector<std::int64_t> slots;
   std::int64_t next = 0;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s];
-    if (length >= KvPages::kSlots) next = (next + KvPages::kSlots - 1) / KvPages::kSlots * KvPages::kSlots;
+    const std::int64_t length = batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], shared = shared_S[s];
+    if (length >= kSlots || shared > 0 || batch.past(s) > 0) next = page_border(next);
+    next += page_border(shared) - shared;
     slots.push_back(next);
     next += length;
   }
@@ -27,10 +43,20 @@ std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
 
 BatchPages::BatchPages(const PackedBatch& batch) {
   const std::vector<std::int64_t> slots = first_slots(batch);
-  pages.resize(static_cast<std::size_t>(slots.back() / KvPages::kSlots + 1));
+  pages.resize(static_cast<std::size_t>(slots.back() / kSlots + 1));
   std::iota(pages.begin(), pages.end(), 0);
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    sequences.push_back({pages.data() + slots[s] / KvPages::kSlots, slots[s] % KvPages::kSlots});
+    const std::int64_t past = batch.past(s);
+    if (past == 0) {
+      sequences.push_back({pages.data() + slots[s] / kSlots, slots[s] % kSlots});
+      continue;
+    }
+    const BlockTable& prefix = sequences[static_cast<std::size_t>(batch.prefix_of_S[s])];
+    std::vector<std::int32_t>& table =
+        joined_.emplace_back(prefix.pages, prefix.pages + (prefix.offset + past) / kSlots);
+    table.insert(table.end(), pages.begin() + slots[s] / kSlots,
+                 pages.begin() + page_border(slots[s] + batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]) / kSlots);
+    sequences.push_back({table.data(), prefix.offset});
   }
 }
 

@@ -46,7 +46,11 @@ struct BatchPages {
   std::vector<std::int32_t> pages;  // 0, 1, 2, ...
   std::vector<BlockTable> sequences;
   explicit BatchPages(const PackedBatch& batch);
+  BatchPages(const BatchPages&) = delete;  // sequences point into it
   std::int64_t num_pages() const { return static_cast<std::int64_t>(pages.size()); }
+
+ private:
+  std::vector<std::vector<std::int32_t>> joined_;  // pages of a prefix, then a sequence's own
 };
 
 }  // namespace magister

@@ -23,7 +23,7 @@ class GenerateJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
-    return static_cast<std::uint64_t>(num_cache_pages(inputs_.model, inputs_.tp_size, config_, pass_, longest_sample));
+    return static_cast<std::uint64_t>(num_cache_pages(reference_, inputs_.tp_size, config_, pass_, longest_sample));
   }
   MemoryParts memory(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override {
@@ -65,6 +65,7 @@ class GenerateJob final : public TaskJob {
   const GenerateConfig config_;  // with limits where it says auto
   const PassShape pass_;
   const TaskInputs inputs_;
+  OpenModel reference_;  // beside the value model
   const ModelConfig& model_;
   const Tokenizer& tokenizer_;
   StopRules stops_;
@@ -79,6 +80,7 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
     : config_(std::move(config)),
       pass_(pass),
       inputs_(inputs),
+      reference_(inputs.model),
       model_(inputs.checkpoint.config()),
       tokenizer_(inputs.checkpoint.tokenizer()),
       sampling_(config_.sampling) {
@@ -96,9 +98,10 @@ GenerateJob::GenerateJob(GenerateConfig config, const PassShape& pass, const Tas
     constraint_ = compile_constraint(rule, tokenizer_, stops_.tokens, model_.vocab_size);
   }
   if (config_.guide) {
-    value_ = std::make_unique<ValueModel>(
-        *config_.guide, inputs,
-        GuidedTexts{config_.max_prompt_length + config_.max_new_tokens, config_.max_sequences, config_.token_budget});
+    value_ = std::make_unique<ValueModel>(*config_.guide, inputs,
+                                          GuidedTexts{config_.max_prompt_length + config_.max_new_tokens,
+                                                      config_.max_sequences, config_.token_budget, pass_});
+    reference_.beside_bytes = value_->bytes_beside_reference();
   }
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
 }
@@ -204,8 +207,7 @@ class Generate final : public Task {
   explicit Generate(GenerateConfig config)
       : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  // A value model's passes are not there for GPUs yet.
-  bool uses_gpus() const override { return !config_.guide; }
+  bool has_second_model() const override { return config_.guide.has_value(); }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};

@@ -27,7 +27,7 @@ class RolloutJob final : public TaskJob {
     return results;
   }
   std::uint64_t cache_pages(std::uint64_t longest_sample) const override {
-    return static_cast<std::uint64_t>(pages_of_texts(inputs_.model, inputs_.tp_size, pass_,
+    return static_cast<std::uint64_t>(pages_of_texts(reference_, inputs_.tp_size, pass_,
                                                      longest_sample + config_.max_new_tokens, config_.max_sequences));
   }
   MemoryParts memory(const PlanNumbers& plan) const override;
@@ -49,6 +49,7 @@ class RolloutJob final : public TaskJob {
   const RolloutConfig config_;  // with limits where it says auto
   const PassShape pass_;
   const TaskInputs inputs_;
+  OpenModel reference_;  // beside the value model
   const Tokenizer& tokenizer_;
   StopRules stops_;
   std::unique_ptr<ValueModel> value_;  // null: no guide
@@ -57,14 +58,19 @@ class RolloutJob final : public TaskJob {
 };
 
 RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs)
-    : config_(std::move(config)), pass_(pass), inputs_(inputs), tokenizer_(inputs.checkpoint.tokenizer()) {
+    : config_(std::move(config)),
+      pass_(pass),
+      inputs_(inputs),
+      reference_(inputs.model),
+      tokenizer_(inputs.checkpoint.tokenizer()) {
   check_positions(inputs.checkpoint.config(), config_.length_place, config_.max_prompt_length, config_.max_new_tokens);
   stops_.texts = config_.stop;
   if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
   if (config_.guide) {
     value_ = std::make_unique<ValueModel>(*config_.guide, inputs,
-                                          GuidedTexts{longest, config_.max_sequences, config_.token_budget});
+                                          GuidedTexts{longest, config_.max_sequences, config_.token_budget, pass_});
+    reference_.beside_bytes = value_->bytes_beside_reference();
   }
   reward_ = std::make_unique<TextReward>(
       config_.reward, RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place},
@@ -131,8 +137,9 @@ class Rollout final : public Task {
   explicit Rollout(RolloutConfig config)
       : Task("rollout", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  // Neither a value model's passes nor a reward model's are there for GPUs yet.
-  bool uses_gpus() const override { return !config_.guide && !config_.reward.model; }
+  // A reward model's passes are not there for GPUs yet.
+  bool uses_gpus() const override { return !config_.reward.model; }
+  bool has_second_model() const override { return config_.guide.has_value(); }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};

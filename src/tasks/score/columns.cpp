@@ -22,8 +22,7 @@ std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t n
   return columns;
 }
 
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens,
-                                         bool kl, bool flops) {
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes) {
   using Extent = ColumnSpec::Extent;
   std::vector<ColumnSpec> columns =
       sample_columns(num_samples, 0, key_bytes, "no tokens are kept: a rule reads texts", "none");
@@ -34,9 +33,13 @@ std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_
                        "number of the record's first completion whose answer counts as the same; -1: none was found",
                        "", Extent::kSamples});
   }
-  if (tokens)
-    columns.push_back(
-        {"/score/num_tokens", ColumnType::kU32, num_samples, 0, "of the completion", "tokens", Extent::kSamples});
+  return columns;
+}
+
+std::vector<ColumnSpec> answer_columns(std::uint64_t num_samples, bool kl, bool flops) {
+  using Extent = ColumnSpec::Extent;
+  std::vector<ColumnSpec> columns = {
+      {"/score/num_tokens", ColumnType::kU32, num_samples, 0, "of the completion", "tokens", Extent::kSamples}};
   if (kl)
     columns.push_back({"/score/guide_kl", ColumnType::kF32, num_samples, 0,
                        "KL(guided || reference) of the completion, the sum over its tokens", "nats", Extent::kSamples});

@@ -14,9 +14,11 @@ namespace magister {
 std::vector<ColumnSpec> score_columns(std::uint64_t num_samples, std::uint64_t num_tokens, std::uint64_t key_bytes,
                                       std::size_t num_labels);
 
-// Of a verifier: classes where it extracts answers, tokens where the texts are a generate task's, kl where those were guided.
-std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes, bool tokens,
-                                         bool kl, bool flops);
+// Of a verifier: classes where it extracts answers.
+std::vector<ColumnSpec> verifier_columns(std::uint64_t num_samples, std::uint64_t key_bytes, bool classes);
+
+// Of texts of a generate task, beside either: kl where they were guided.
+std::vector<ColumnSpec> answer_columns(std::uint64_t num_samples, bool kl, bool flops);
 
 extern const ResultsSchema kScoreSchema;
 

@@ -27,9 +27,8 @@ ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experime
   ConfigNode of_model = node.only_if(!verifies, kOfModels);
   config.model = read_task_model(of_model, experiment);
   config.dataset = read_dataset(node, /*whole_records=*/verifies);
-  ConfigNode of_verifier = node.only_if(
-      verifies, "is given without `score: {verifier: ...}` (a model scores records alone so far); add that section");
-  config.answers = of_verifier.optional_text("answers").value_or("");
+  config.answers = node.optional_text("answers").value_or("");
+  ConfigNode of_verifier = node.only_if(verifies, "is given without `score.verifier`; add it");
   if (verifies) {
     config.model = {};
     config.model.none = true;
@@ -42,12 +41,14 @@ ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experime
   config.overflow = of_model.choice("overflow", {"truncate", "error"}, "truncate") == "error" ? Overflow::kError
                                                                                               : Overflow::kTruncate;
   config.unit_tokens = static_cast<std::uint64_t>(of_model.integer("unit_tokens", 2048, 1, 1 << 24));
+  config.share_prefixes = of_model.boolean("share_prefixes", true);
   config.function_place = node.place("function");
   const std::string function = of_model.choice("function", {"none", "sigmoid", "softmax"}, "none");
   config.function = function == "sigmoid"   ? ScoreFunction::kSigmoid
                     : function == "softmax" ? ScoreFunction::kSoftmax
                                             : ScoreFunction::kNone;
   node.also_called("function", {"function_to_apply", "activation"});
+  node.also_called("share_prefixes", {"enable_prefix_caching"});
   node.also_called("max_length", {"max_model_len", "max_seq_length", "max_seq_len"});
   node.also_called("overflow", {"truncation"});
   node.also_called("unit_tokens", {"batch_size", "per_device_eval_batch_size", "max_num_batched_tokens"});

@@ -33,8 +33,9 @@ struct ScoreConfig {
   std::uint64_t unit_tokens = 2048;
   ScoreFunction function = ScoreFunction::kNone;
   std::string function_place;
-  std::optional<ScoreVerifier> verifier;  // then the five above say nothing, and model is none
-  std::string answers;                    // the generate task whose texts are verified; empty: the records'
+  bool share_prefixes = true;
+  std::optional<ScoreVerifier> verifier;  // then the six above say nothing, and model is none
+  std::string answers;                    // the generate task whose texts are scored; empty: the records'
 };
 
 ScoreConfig read_score_config(ConfigNode& node, const ExperimentConfig& experiment);

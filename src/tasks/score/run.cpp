@@ -34,9 +34,11 @@ at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
 
 class ScoreShard final : public ShardModel {
  public:
-  ScoreShard(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first, ScoreFunction function)
+  ScoreShard(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first, const ScoreConfig& config,
+             const MoreColumns& more)
       : ShardModel(run, std::move(group), first),
-        function_(function),
+        config_(config),
+        more_(more),
         passes_(model_, [] { return fail_point("score.pass.memory"); }, 0) {}
 
   void run_units() {
@@ -80,7 +82,7 @@ class ScoreShard final : public ShardModel {
   }
 
   at::Tensor pass(const Sequences& sequences) {
-    return classifier_logits(model_, sequences, [this] {
+    return classifier_logits(model_, sequences, config_.share_prefixes, [this] {
       fail_point("score.layer");
       watch("compute", unit_);  // by layer: a record may take longer than the watchdog waits
       return stop_agreed();
@@ -99,22 +101,25 @@ class ScoreShard final : public ShardModel {
 
   void write(const Unit& unit, const at::Tensor& logits_SL) {
     if (!writer_) return;
-    const at::Tensor value_SL = applied(function_, logits_SL).contiguous();
+    const at::Tensor value_SL = applied(config_.function, logits_SL).contiguous();
     const auto* bytes = static_cast<const std::byte*>(value_SL.const_data_ptr());
-    writer_->submit(unit, {{"/score/value", {bytes, bytes + value_SL.nbytes()}, true}});
+    std::vector<ColumnBytes> columns = {{"/score/value", {bytes, bytes + value_SL.nbytes()}, true}};
+    for (ColumnBytes& column : more_(unit)) columns.push_back(std::move(column));
+    writer_->submit(unit, std::move(columns));
     base_.work.tell();
   }
 
-  ScoreFunction function_;
+  const ScoreConfig& config_;
+  const MoreColumns& more_;
   SequencePasses passes_;
   std::int64_t unit_ = -1;  // that is computed
 };
 
 }  // namespace
 
-void run_score_units(const ModelRun& run, ScoreFunction function) {
+void run_score_units(const ModelRun& run, const ScoreConfig& config, const MoreColumns& more) {
   run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-    ScoreShard(run, std::move(group), first, function).run_units();
+    ScoreShard(run, std::move(group), first, config, more).run_units();
   });
 }
 

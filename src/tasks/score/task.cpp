@@ -8,6 +8,7 @@
 #include "magister/core/error.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/shard_model.h"
+#include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 #include "tasks/score/config.h"
 #include "tasks/score/run.h"
@@ -20,31 +21,36 @@ class ScoreJob final : public TaskJob {
  public:
   ScoreJob(const ScoreConfig& config, const TaskInputs& inputs);
 
-  Attributes identity() override { return {{"labels", nlohmann::json(model_.labels).dump()}}; }
-  SampleRules rules() override;
-  TaskResults results(const PlanNumbers& plan) const override {
-    TaskResults results;
-    results.columns = score_columns(plan.num_samples, plan.num_tokens, plan.key_bytes, model_.labels.size());
-    results.default_plot_column = "/score/value";
-    return results;
+  bool inputs_exist() const override { return !answers_ || answers_->exist(); }
+  void open_results() override {
+    if (answers_) answers_->open();
   }
+  Attributes identity() override;
+  SampleRules rules() override;
+  TaskResults results(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers&) const override {
     return {{"labels", fmt::format("{}", fmt::join(model_.labels, ", "))}};
   }
-  void work(const ModelRun& run, const PlanNumbers&) override { run_score_units(run, config_.function); }
+  void work(const ModelRun& run, const PlanNumbers&) override {
+    run_score_units(run, config_, [this](const Unit& unit) { return of_answers(unit); });
+  }
 
  private:
   std::uint64_t added_tail() const;
+  std::vector<SampleTokens> encode(const Record& record) const;
+  std::vector<ColumnBytes> of_answers(const Unit& unit) const;
   void refuse_types(const std::vector<TokenId>& ids, const std::string& where) const;
 
   const ScoreConfig& config_;
+  const Dataset& dataset_;
   const ModelConfig& model_;
   const Tokenizer* tokenizer_ = nullptr;  // null: the data set gives ids
   std::optional<ChatPrompts> chat_;       // where the records hold chats
+  std::optional<ScoredAnswers> answers_;  // of a generate task, behind the records
 };
 
 ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
-    : config_(config), model_(inputs.checkpoint.config()) {
+    : config_(config), dataset_(inputs.dataset), model_(inputs.checkpoint.config()) {
   MAGISTER_CHECK(model_.max_position_embeddings <= 0 ||
                      config_.max_length <= static_cast<std::uint64_t>(model_.max_position_embeddings),
                  ExitCode::kConfig,
@@ -59,8 +65,32 @@ ScoreJob::ScoreJob(const ScoreConfig& config, const TaskInputs& inputs)
                  "{}: model.quantization_loss compares distributions over a vocabulary (this model gives {} numbers); "
                  "remove it, and compare the scores of two runs",
                  config_.name, model_.labels.size());
+  MAGISTER_CHECK(
+      config_.answers.empty() || config_.dataset.tokens_field.empty(), ExitCode::kConfig,
+      "{}: dataset.tokens gives ids (the texts of {} stand behind prompts that are texts or chats); name the "
+      "field of the prompts' text",
+      config_.name, printable(config_.answers));
   if (config_.dataset.tokens_field.empty()) tokenizer_ = &inputs.checkpoint.tokenizer();
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
+  if (!config_.answers.empty()) answers_.emplace(config_, inputs);
+}
+
+Attributes ScoreJob::identity() {
+  Attributes attributes = {{"labels", nlohmann::json(model_.labels).dump()}};
+  if (answers_) {
+    for (auto& attribute : answers_->identity()) attributes.push_back(std::move(attribute));
+  }
+  return attributes;
+}
+
+TaskResults ScoreJob::results(const PlanNumbers& plan) const {
+  TaskResults results;
+  results.columns = score_columns(plan.num_samples, plan.num_tokens, plan.key_bytes, model_.labels.size());
+  if (answers_) {
+    for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
+  }
+  results.default_plot_column = "/score/value";
+  return results;
 }
 
 // The head reads the last token: of a text that is cut, the tokens that the tokenizer adds behind it stay, as transformers' truncation has it.
@@ -99,14 +129,42 @@ SampleRules ScoreJob::rules() {
   rules.vocab_size = model_.vocab_size;
   rules.tokenizer = tokenizer_;
   rules.min_length = 1;
-  if (chat_) {
-    rules.encode = [this](const Record& record) -> std::vector<SampleTokens> {
-      std::vector<TokenId> ids = chat_->encode(ChatPrompts::chat_of(record, config_.dataset), false, record.where);
-      refuse_types(ids, record.where);
-      return {{std::move(ids)}};
-    };
-  }
+  if (answers_) rules.group_samples = answers_->texts_a_record();
+  if (chat_ || answers_) rules.encode = [this](const Record& record) { return encode(record); };
   return rules;
+}
+
+// A chat, or a record's prompt with each text that a model wrote behind it, in one piece.
+std::vector<SampleTokens> ScoreJob::encode(const Record& record) const {
+  std::vector<SampleTokens> samples;
+  const auto add = [&](std::vector<TokenId> ids) {
+    if (chat_) refuse_types(ids, record.where);
+    samples.push_back({std::move(ids)});
+  };
+  if (!answers_) {
+    add(chat_->encode(ChatPrompts::chat_of(record, config_.dataset), false, record.where));
+    return samples;
+  }
+  for (const std::string& answer : answers_->of(record)) {
+    if (chat_) {
+      add(chat_->encode_answered(ChatPrompts::chat_of(record, config_.dataset), answer, record.where));
+      continue;
+    }
+    std::vector<TokenId> ids;
+    tokenizer_->encode(prompt_text(record, config_.dataset) + answer, EncodeOptions{}, ids);
+    add(std::move(ids));
+  }
+  return samples;
+}
+
+std::vector<ColumnBytes> ScoreJob::of_answers(const Unit& unit) const {
+  std::vector<ColumnBytes> columns;
+  if (!answers_) return columns;
+  ScoredAnswers::Columns found;
+  for_records_of(unit, answers_->texts_a_record(), dataset_,
+                 [&](const Record& record, IndexRange texts) { answers_->add(record, texts, found); });
+  answers_->append(found, columns);
+  return columns;
 }
 
 class Score final : public Task {

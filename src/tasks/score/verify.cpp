@@ -3,16 +3,15 @@
 #include "tasks/score/verify.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
 #include "magister/run/chat_prompts.h"
-#include "magister/run/earlier_tasks.h"
 #include "magister/run/record_answers.h"
 #include "magister/run/shard_model.h"
+#include "tasks/score/answers.h"
 #include "tasks/score/columns.h"
 
 namespace magister {
@@ -24,43 +23,26 @@ constexpr std::uint64_t kUnitTexts = 1024;  // what one commit covers
 struct Scores {
   std::vector<float> value;
   std::vector<std::int32_t> answer_class;
-  std::vector<std::uint32_t> num_tokens;
-  std::vector<float> guide_kl, flops;
+  ScoredAnswers::Columns of_answers;
 };
 
 class VerifierJob final : public TaskJob {
  public:
   VerifierJob(const ScoreConfig& config, const TaskInputs& inputs)
       : config_(config), inputs_(inputs), verifier_(config.verifier->rule.options) {
-    if (generated()) require_results(inputs_.context, config_.name, "answers", config_.answers, "generate");
+    if (!config.answers.empty()) answers_.emplace(config, inputs);
   }
 
-  bool inputs_exist() const override { return !generated() || std::filesystem::exists(answers_path()); }
+  bool inputs_exist() const override { return !answers_ || answers_->exist(); }
   void open_results() override {
-    if (!generated()) return;
-    answers_.emplace(answers_path(), config_.dataset, inputs_.dataset);
-    answers_->check(inputs_.context.world, inputs_.dataset);
+    if (answers_) answers_->open();
   }
-  Attributes identity() override {
-    Attributes attributes;
-    if (generated()) add_results_digests(inputs_.context, "answers", "", config_.answers, attributes);
-    return attributes;
-  }
+  Attributes identity() override { return answers_ ? answers_->identity() : Attributes(); }
   SampleRules rules() override;
-  TaskResults results(const PlanNumbers& plan) const override {
-    TaskResults results;
-    results.columns =
-        verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts(), generated(), guided(), has_flops());
-    results.default_plot_column = "/score/value";
-    return results;
-  }
+  TaskResults results(const PlanNumbers& plan) const override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
 
  private:
-  bool generated() const { return !config_.answers.empty(); }
-  bool guided() const { return answers_ && answers_->guided(); }
-  bool has_flops() const { return answers_ && answers_->has_flops(); }
-  std::string answers_path() const { return results_path_of(inputs_.context, config_.answers); }
   // How many completions a record has.
   std::uint64_t group() const { return answers_ ? answers_->texts_a_record() : 1; }
   std::vector<std::string> completions_of(const Record& record) const;
@@ -72,12 +54,21 @@ class VerifierJob final : public TaskJob {
   const ScoreConfig& config_;
   const TaskInputs inputs_;
   const Verifier verifier_;
-  std::optional<RecordAnswers> answers_;  // of the generate task, once it has run
+  std::optional<ScoredAnswers> answers_;  // where a generate task wrote the completions
 };
 
+TaskResults VerifierJob::results(const PlanNumbers& plan) const {
+  TaskResults results;
+  results.columns = verifier_columns(plan.num_samples, plan.key_bytes, verifier_.extracts());
+  if (answers_) {
+    for (ColumnSpec& column : answers_->specs(plan.num_samples)) results.columns.push_back(std::move(column));
+  }
+  results.default_plot_column = "/score/value";
+  return results;
+}
+
 std::vector<std::string> VerifierJob::completions_of(const Record& record) const {
-  // Before the generate task has run, a record is only checked: any text does.
-  if (generated()) return answers_ ? answers_->of(record) : std::vector<std::string>{""};
+  if (answers_) return answers_->of(record);
   const std::string& field = config_.verifier->completion_field;
   const ordered_json value = record_field(record.text, field, record.where);
   MAGISTER_CHECK(value.is_string(), ExitCode::kData,
@@ -109,24 +100,18 @@ void VerifierJob::add_class(const std::string& completion, std::vector<std::opti
 void VerifierJob::add_scores(const Record& record, Scores& scores) const {
   const std::vector<std::string> answers = right_answers(record, config_.verifier->rule.answer_field);
   std::vector<std::optional<std::string>> classes;
-  std::uint64_t number = 0;
   for (const std::string& completion : completions_of(record)) {
     scores.value.push_back(static_cast<float>(verified(verifier_, completion, answers)));
     if (verifier_.extracts()) add_class(completion, classes, scores);
-    if (generated()) scores.num_tokens.push_back(static_cast<std::uint32_t>(answers_->num_tokens(record, number)));
-    if (guided()) scores.guide_kl.push_back(static_cast<float>(answers_->guide_kl(record, number)));
-    if (has_flops()) scores.flops.push_back(static_cast<float>(answers_->flops(record, number)));
-    ++number;
   }
 }
 
 std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
-  const std::uint64_t first = inputs_.dataset.records().begin;
-  const IndexRange records{first + unit.samples.begin / group(), first + unit.samples.end / group()};
   Scores scores;
-  inputs_.dataset.for_each(records, [&](Record&& record) {
+  for_records_of(unit, group(), inputs_.dataset, [&](const Record& record, IndexRange texts) {
     fail_point("score.verify.record");
-    add_scores(record, scores);
+    add_scores(record, scores);  // of all: units are whole records (rules())
+    if (answers_) answers_->add(record, texts, scores.of_answers);
   });
   MAGISTER_CHECK(scores.value.size() == unit.samples.size(), ExitCode::kData,
                  "{}: unit {} has {} samples, and its records have {} completions now (the data were changed while the "
@@ -135,9 +120,7 @@ std::vector<ColumnBytes> VerifierJob::columns_of(const Unit& unit) const {
   std::vector<ColumnBytes> columns;
   columns.push_back(samples_column("/score/value", scores.value));
   if (verifier_.extracts()) columns.push_back(samples_column("/score/answer_class", scores.answer_class));
-  if (generated()) columns.push_back(samples_column("/score/num_tokens", scores.num_tokens));
-  if (guided()) columns.push_back(samples_column("/score/guide_kl", scores.guide_kl));
-  if (has_flops()) columns.push_back(samples_column("/score/flops", scores.flops));
+  if (answers_) answers_->append(scores.of_answers, columns);
   return columns;
 }
 

@@ -1,0 +1,53 @@
+// The texts of a generate task (`answers`), for a verifier or a reward model: a record's texts are samples that belong together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "magister/run/record_answers.h"
+#include "magister/run/task.h"
+#include "magister/run/unit_writer.h"
+#include "tasks/score/config.h"
+
+namespace magister {
+
+class ScoredAnswers {
+ public:
+  // What the results keep of texts beside their scores, a number a text.
+  struct Columns {
+    std::vector<std::uint32_t> num_tokens;
+    std::vector<float> guide_kl, flops;
+  };
+
+  // Throws Error(kConfig) when there is no such task. config is kept by reference.
+  ScoredAnswers(const ScoreConfig& config, const TaskInputs& inputs);
+
+  bool exist() const;  // whether the task has run
+  // Collective over the world.
+  void open();
+  Attributes identity() const;
+
+  // Before the task has run a record has one text without a letter: then records are only checked.
+  std::uint64_t texts_a_record() const { return texts_ ? texts_->texts_a_record() : 1; }
+  std::vector<std::string> of(const Record& record) const;
+  std::vector<ColumnSpec> specs(std::uint64_t num_samples) const;
+  // texts: which of the record's.
+  void add(const Record& record, IndexRange texts, Columns& columns) const;
+  void append(const Columns& columns, std::vector<ColumnBytes>& to) const;
+
+ private:
+  std::string path() const;
+
+  const ScoreConfig& config_;
+  const TaskInputs inputs_;
+  std::optional<RecordAnswers> texts_;
+};
+
+// Calls body with each record of which the unit has samples, `group` a record, and which of the record's they are. Local.
+void for_records_of(const Unit& unit, std::uint64_t group, const Dataset& dataset,
+                    const std::function<void(const Record&, IndexRange)>& body);
+
+}  // namespace magister
