@@ -249,6 +249,7 @@ MUTATIONS = [
     Mutation("fixed-product-whatever-the-place", "src/model/gpu/fixed_product.cpp", "if (!at::equal(out_MN.narrow(0, row, count), first.narrow(0, 0, count))) return {};", "(void)count;",
              "test_model_fixed_product"),
     Mutation("fixed-product-that-is-none", "src/model/gpu/fixed_product.cpp", "if (!(apart.item<double>() <= kNear * largest.item<double>())) return false;", "(void)largest;", "test_model_fixed_product"),
+    Mutation("head-tiles-of-480-rows", "src/train/head_loss.cpp", "rows >= 10 * kTileRows ? kTileRows : 16;", "rows >= 10 * kTileRows ? 480 : 16;", "test_train_head_loss HeadLoss.TheProcess*"),
     Mutation("a-guided-row-drawn-on-the-device", "src/engine/row_sampler.cpp", "!(reads_guided_rows_ && sequence.request.guided) &&", "true &&", "test_engine_guide"),
     Mutation("a-candidate-s-page-not-copied-on-a-gpu", "src/engine/value_guide.cpp", "if (model_.queue() != nullptr) return cache_.copy_pages(from, to);", "if (model_.queue() != nullptr) return;", "test_engine_guide"),
     Mutation("second-half-of-a-value-pass-at-the-first-s-place", "src/engine/value_guide.cpp", "second.past += half;", "second.past += 0;", "tests/end_to_end/guided_test.py Guided.test_on_a_gpus_code"),

@@ -94,7 +94,7 @@ class Magister:
         return {"guided step over (reference step + value step)": (plain["compute"] + own) / guided["compute"]}
 
     def score(self, texts):
-        found = self.phases({"task": "score", "model": {"path": str(self.folder / "reward")}, "dataset": {"path": str(self.folder / f"{texts}.jsonl")}})
+        found = self.phases({"task": "score", "model": {"path": str(self.folder / "reward"), "dtype": "f32"}, "dataset": {"path": str(self.folder / f"{texts}.jsonl")}})
         return found["compute"]
 
     def rollout(self, shares):

@@ -7,6 +7,7 @@ and the median over the rounds stands beside the smallest and the largest. A ste
 memory for the first time, is left out. The peer's optimizer is torch's fused AdamW, the default of transformers' Trainer.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -35,12 +36,12 @@ class World:
     def dataset(self):
         return {"path": str(self.folder / "texts.jsonl"), "tokens": "ids"}
 
-    def run(self, name, task, ranks=1, collectives="reproducible"):
+    def run(self, name, task, ranks=1, collectives="reproducible", first_core=0):
         """-> (events of the run, largest resident set in bytes)."""
         experiment = self.folder / f"{name}.yaml"
         experiment.write_text(json.dumps({"name": name, "output": {"directory": str(self.folder / "runs")}, "layout": {"devices": "cpu", "collectives": collectives},
                                           "model": {"path": str(self.folder / "model"), "dtype": "f32"}, "tasks": [{"name": name, **task}]}))
-        command = ["taskset", "-c", ",".join(str(core) for core in self.cores[:ranks])]
+        command = ["taskset", "-c", ",".join(str(core) for core in self.cores[first_core:first_core + ranks])]
         command += ["mpirun", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
         process = subprocess.Popen([*command, self.program, "run", experiment, "--fresh", "-v"], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True, env=self.environment, cwd=ROOT)
@@ -51,7 +52,14 @@ class World:
         events = [json.loads(line) for line in (self.folder / "runs" / name / "run.jsonl").read_text().splitlines()]
         return events, usage.ru_maxrss * 1024
 
-    def train(self, name, ranks=1, objective="lm", collectives="reproducible", **train):
+    def two_programs(self):
+        """-> tokens a second of two trainings of one rank that run at the same time, a core each: what the machine has for two ranks."""
+        with concurrent.futures.ThreadPoolExecutor(2) as both:
+            started = [both.submit(self.train, f"beside-{core}", first_core=core, micro_batch=2) for core in range(2)]
+            found = [one.result() for one in started]
+        return sum(speed for speed, _ in found), max(peak for _, peak in found)
+
+    def train(self, name, ranks=1, objective="lm", collectives="reproducible", first_core=0, **train):
         """-> (tokens a second, largest resident set in bytes)."""
         task = {"task": "train", "objective": objective}
         if objective == "distill":
@@ -59,7 +67,7 @@ class World:
         else:
             task |= {"dataset": self.dataset()}
         task["train"] = {"steps": self.steps, "global_batch": BATCH, "max_length": LENGTH, "save_every": 1000, **train}
-        events, peak = self.run(name, task, ranks, collectives)
+        events, peak = self.run(name, task, ranks, collectives, first_core)
         return statistics.median(event["tokens_per_second"] for event in events if event["event"] == "step" and event["step"] > 1), peak
 
 
@@ -74,6 +82,7 @@ def measure(world, rounds, wanted):
         "lora": lambda: world.train("lora", adapter={"rank": 16, "alpha": 32}, **whole),
         "one rank": lambda: world.train("one-rank", micro_batch=2),
         "two ranks": lambda: world.train("two-ranks", ranks=2, micro_batch=2),
+        "two programs": world.two_programs,
         "fast sums": lambda: world.train("fast-sums", ranks=2, collectives="fast", micro_batch=2),
     }
     found = {name: [] for name in ways if not wanted or name in wanted}
@@ -89,6 +98,7 @@ ROWS = (("LM step over transformers + torch AdamW, tokens/s", "lm", "peer", 1.1,
         ("distill step from a file (k = 64) over the LM step", "distill", "lm", 0.9, 0.97),
         ("distill from a file over transformers with the teacher in the process", "distill", "peer with teacher", 1.7, 2.2),
         ("2 ranks over 1", "two ranks", "one rank", 1.85, 1.95),
+        ("two trainings beside each other over one: the machine's limit for two ranks", "two programs", "one rank", "", ""),
         ("reproducible over fast sums, 2 ranks", "two ranks", "fast sums", 0.9, 0.97),
         ("LoRA over the full step", "lora", "lm", 1.25, 1.5))
 

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <limits>
+#include <string>
 
 #include "dense_losses.h"
 #include "magister/core/error.h"
@@ -204,6 +208,39 @@ TEST(HeadLoss, WorkMemoryIsAFractionOfTheLogits) {
     const double logits = 4.0 * static_cast<double>(rows) * 49152;
     EXPECT_LT(static_cast<double>(head_loss_bytes(rows, 576, 49152, 2)) / logits, limit) << rows;
   }
+}
+
+// Of this process, bytes: VmRSS or VmHWM.
+double memory_of_process(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(key)) return 1024.0 * std::stod(line.substr(key.size() + 1));
+  }
+  return 0;
+}
+
+// What the kernel saw, beside what the plan says: SmolLM2's head over as many rows as a step of tests/bench/train_table.py has.
+TEST(HeadLoss, TheProcessTakesNoMoreThanThat) {
+  constexpr std::int64_t kRows = 1024, kWidth = 576, kVocabulary = 49152;
+  at::manual_seed(2);
+  const at::Tensor hidden_TD = at::randn({kRows, kWidth}), head_VD = at::randn({kVocabulary, kWidth}) * 0.05;
+  at::Tensor gradient_VD = at::zeros({kVocabulary, kWidth});
+  HeadLossTargets targets;
+  targets.labels_T = at::randint(0, kVocabulary, {kRows}, at::kLong);
+  const auto extra = [&] {
+    std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew
+    const double before = memory_of_process("VmHWM:");
+    EXPECT_NEAR(before, memory_of_process("VmRSS:"), 4e6) << "the peak was not reset";
+    const HeadLossResult result = head_loss(hidden_TD, head_VD, targets, {}, 1.0, gradient_VD);
+    EXPECT_TRUE(std::isfinite(result.loss));
+    return memory_of_process("VmHWM:") - before;
+  };
+  const double logits = 4.0 * kRows * kVocabulary, first = extra(),
+               planned = head_loss_bytes(kRows, kWidth, kVocabulary, 1);
+  std::printf("work memory of head and loss: %.4f of rows x V x 4 bytes, planned %.4f\n", first / logits,
+              planned / logits);
+  EXPECT_LT(first / logits, 0.125);
+  EXPECT_LT(first, 1.25 * planned + 8e6) << "8 MB: hidden states' gradient, and the library's first call";
 }
 
 }  // namespace
