@@ -54,7 +54,7 @@ MUTATIONS = [
     Mutation("shares-the-row-that-is-read", "src/model/shared_prefixes.cpp", "std::min(common_tokens(sequences[s - 1], sequences[s]), wanted_S[s]);", "common_tokens(sequences[s - 1], sequences[s]);", "test_model_shared_prefixes"),
     Mutation("answers-of-the-unit-s-first-record", "src/tasks/score/answers.cpp", "const std::uint64_t begin = sample % group,", "const std::uint64_t begin = 0,", "tests/end_to_end/score_answers_test.py ScoreAnswers.test_texts_of_a_generate_task"),
     Mutation("guide-keeps-another-page", "src/engine/value_guide.cpp", "held.pages.push_back(held.candidates[place]);", "held.pages.push_back(held.candidates[0]);", "test_engine_guide Guided.*"),
-    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "pages.copy_page(from[i], to[i]);", "", "test_engine_guide Guided.*"),
+    Mutation("guide-shares-the-last-page", "src/engine/value_guide.cpp", "pages.copy_page(from[i], to[i]);", "(void)pages;", "test_engine_guide Guided.*"),
     Mutation("guide-cuts-nothing", "src/engine/logits_processor.cpp", "std::fill(logits_V.begin(), logits_V.end(), kExcluded);", "", "test_engine_guide Guided.*"),
     Mutation("guide-before-the-penalty", "src/engine/generator.cpp", "references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));",
              "references.emplace_back(rows.rows[i].logits_V.begin(), rows.rows[i].logits_V.end());", "test_engine_guide Guided.*"),

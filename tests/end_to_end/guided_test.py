@@ -231,7 +231,7 @@ class Guided(unittest.TestCase):
         """Both models' kernels, run on the host: texts as the CPU's, the same bytes on two ranks, from a group of two over again, and where a pass had no memory."""
         task = {"max_new_tokens": 5, "temperature": 0, "guide": self.guide(multiplier=2.0, candidates=4)}
         want = self.texts(self.run_it("gpu-cpu", [task])["answers"])
-        on_host, points = {"MAGISTER_GPU_CODE_ON_HOST": "1"}, {"MAGISTER_FAIL_POINT": "guide.pass.memory@1:enospc,guide.pass.memory@2:enospc,guide.pass.memory@3:enospc"}
+        on_host, points = {"MAGISTER_GPU_CODE_ON_HOST": "1"}, {"MAGISTER_FAIL_POINT": ",".join(["guide.pass.memory@1:enospc"] * 3)}
         alone = self.run_it("gpu-alone", [task], **on_host)["answers"]
         texts = self.texts(alone)
         self.assertEqual([ids for ids, *_ in texts], [ids for ids, *_ in want])
