@@ -16,7 +16,15 @@ import preference_test
 import rollout_test
 import score_test
 import train_test
-from tiny_world import CHAIN, ROOT, World
+from tiny_world import CHAIN, EXPERIMENT, ROOT, World
+
+GUIDED = """  - task: generate
+    name: guided
+    dataset: {{path: {data}, key: id, limit: 4}}
+    max_prompt_length: 512
+    max_new_tokens: 4
+    guide: {{model: {{path: %s}}, candidates: 3}}
+"""
 
 
 def names():
@@ -51,8 +59,14 @@ class FailPoints(unittest.TestCase):
         written.data.write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(grpo_test.PROMPTS)))
         rolled = World(cls.scratch.name + "/rolled", records=3, model=teacher.model, text=rollout_test.EXPERIMENT, results=("rollouts.h5",))
         rolled.data.write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(grpo_test.PROMPTS)))
-        cls.rolled = rolled
-        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written, rolled)}
+        small = {"vocab_size": json.loads((teacher.model / "config.json").read_text())["vocab_size"], "hidden_size": 32, "intermediate_size": 48,
+                 "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": None, "num_labels": 1}
+        value = teacher.model.parent / "value"
+        score_test.make_classifier(value, teacher.model / "tokenizer.json", "llama", small, seed=7)
+        guide = EXPERIMENT.split("  - task:")[0] + GUIDED % value
+        guided = World(cls.scratch.name + "/guided", records=12, model=teacher.model, text=guide, results=("guided.h5",))
+        cls.rolled, cls.guided = rolled, guided
+        cls.worlds = {world: world.complete("x", 2) for world in (teacher, chain, scored, trained, preferred, evaluated, written, rolled, guided)}
         cls.teacher, cls.chain, cls.scored, cls.trained, cls.preferred, cls.evaluated, cls.written = teacher, chain, scored, trained, preferred, evaluated, written
 
     def choose(self, name):
@@ -60,7 +74,7 @@ class FailPoints(unittest.TestCase):
         self.world = (self.chain if name.startswith(("generate.", "judge.", "task.pack.", "whole_file."))
                       else self.evaluated if name.startswith(("score.verify.", "evaluate.")) else self.scored if name.startswith("score.")
                       else self.preferred if name.startswith("train.reference.") else self.written if name.startswith("train.rollout.")
-                      else self.rolled if name.startswith("rollout.")
+                      else self.rolled if name.startswith("rollout.") else self.guided if name.startswith("guide.")
                       else self.trained if name.startswith("train.") else self.teacher)
         self.reference = self.worlds[self.world]
 
