@@ -136,10 +136,8 @@ std::size_t ValueGuide::rescore(std::span<Asked> asked) {
     if (!reserve(asked.first(count), asked[count])) break;
   }
   MAGISTER_ASSERT(count > 0);  // check_fits()
-  const auto begin = std::chrono::steady_clock::now();
   compute_texts(asked.first(count));
   compute_candidates(asked.first(count));
-  pass_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return count;
 }
 
@@ -210,7 +208,9 @@ at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
   }
   const PackedBatch batch = pack_sequences(tokens, std::move(past));
   at::Tensor hidden_TD;
+  const auto begin = std::chrono::steady_clock::now();
   const std::string problem = memory_.run(size, [&] { hidden_TD = model_.forward(batch, slots, cache_); });
+  pass_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (problem.empty()) return hidden_TD;
   MAGISTER_CHECK(size.tokens > 1, ExitCode::kConfig,
                  "no memory on the GPU for a value model's pass of one token: {} (there is no smaller one); lower "

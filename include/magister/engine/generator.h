@@ -98,7 +98,7 @@ class Generator {
   struct Counts {
     std::uint64_t passes = 0, computed_tokens = 0, cached_tokens = 0, written_tokens = 0, preemptions = 0;
     std::uint64_t guide_tokens = 0;  // that the value model computed
-    double guide_seconds = 0;        // of its passes, within step()
+    double guide_seconds = 0;        // of its passes, within step(); on a GPU until they are queued
   };
   const Counts& counts() const { return counts_; }
 
