@@ -91,6 +91,10 @@ MUTATIONS = [
              "    resume();\n    if (!compare_with_reference()) return;\n    if (work_.read_margins) data_.set_margins(work_.read_margins());\n    if (work_.read_labels) data_.set_labels(work_.read_labels());\n", "tests/end_to_end/held_out_pairs_test.py Dpo.test_ranks_and_kills_change_nothing"),
     Mutation("held-out-rows-of-other-samples", "src/tasks/train/evaluation.cpp", "records_.begin() + static_cast<std::ptrdiff_t>(items.begin),", "records_.begin(),",
              "tests/end_to_end/held_out_pairs_test.py Distill.test_against_torch"),
+    Mutation("buckets-sent-before-the-last-micro-batch", "src/train/gradient_tree.cpp", "return bucket.missing == 0;", "return bucket.missing <= 1;", "test_train_gradient_tree"),
+    Mutation("borders-of-buckets-forgotten", "src/train/micro_gradient.cpp", "flat.narrow(0, in_range, count)", "flat.narrow(0, 0, count)", "test_train_gradient_tree MicroGradient.*"),
+    Mutation("fast-sums-of-the-first-node", "src/train/gradient_tree.cpp", "if (options_.fast) add_up_own(", "if (false) add_up_own(", "test_train_gradient_tree"),
+    Mutation("rounds-of-a-bucket-with-one-tag", "src/train/gradient_tree.cpp", "(bucket.index * rounds + static_cast<std::int64_t>(bucket.round)) % kNumTags", "0 * rounds", "test_train_gradient_tree"),
     Mutation("gradients-put-twice", "src/train/micro_gradient.cpp", "  if (is_put_[parameter]) return;\n", "", "tests/end_to_end/train_memory_test.py Memory.test_a_pass_without_memory_is_repeated"),
     Mutation("held-out-data-not-in-identity", "src/tasks/train/job_open.cpp", 'attributes.emplace_back("evaluate_dataset_sha256", held_out_->sha256());',
              'attributes.emplace_back("evaluate_dataset_sha256", std::string("x"));', "tests/end_to_end/held_out_test.py"),
@@ -376,7 +380,7 @@ def run_test(test, log):
     else:
         found = next(path for path in BUILD.glob(f"tests/*/{words[0]}"))
         command = [found, *(f"--gtest_filter={word}" for word in words[1:])]
-        if words[0].startswith(("test_parallel", "test_io_results_file", "test_train_flat_shards")):
+        if words[0].startswith(("test_parallel", "test_io_results_file", "test_train_flat_shards", "test_train_gradient_tree")):
             command = ["mpirun", "--oversubscribe", "-np", "2", *command]
     return sh(["timeout", "600", *command], log, cwd=WORK, env=environment)
 

@@ -1,9 +1,10 @@
-// Requests of MPI 3.1: all are started, then all are waited for.
+// Requests of MPI 3.1: all are started together, then waited for or looked at.
 #include "magister/parallel/exchange.h"
 
 #include <mpi.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "parallel/check.h"
@@ -14,12 +15,12 @@ namespace {
 
 // MPI's counts are int.
 template <typename Start>
-void all_at_once(const Communicator& world, std::span<const Transfer> transfers, const Start& start) {
-  if (transfers.empty()) return;
+std::vector<MPI_Request> started(const Communicator& world, std::span<const Transfer> transfers, const Start& start) {
+  std::vector<MPI_Request> requests;
+  if (transfers.empty()) return requests;
   const Communicator::Handle* const handle = world.handle();
   MAGISTER_CHECK(handle != nullptr, ExitCode::kInternal,
                  "an exchange on a communicator of one rank (nobody is there); report this");
-  std::vector<MPI_Request> requests;
   for (const Transfer& transfer : transfers) {
     for (std::size_t done = 0; done < transfer.num_bytes;) {
       const std::size_t piece = std::min(handle->piece_bytes, transfer.num_bytes - done);
@@ -29,25 +30,85 @@ void all_at_once(const Communicator& world, std::span<const Transfer> transfers,
       done += piece;
     }
   }
+  return requests;
+}
+
+std::vector<MPI_Request> started_messages(const Communicator& world, std::span<const Transfer> transfers, int tag) {
+  return started(world, transfers,
+                 [tag](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
+                   return transfer.sends ? MPI_Isend(data, count, MPI_BYTE, transfer.peer, tag, comm, request)
+                                         : MPI_Irecv(data, count, MPI_BYTE, transfer.peer, tag, comm, request);
+                 });
+}
+
+void wait_for(std::vector<MPI_Request>& requests) {
   MAGISTER_CHECK_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
 }
 
 }  // namespace
 
 void exchange(const Communicator& world, std::span<const Transfer> transfers, int tag) {
-  all_at_once(world, transfers,
-              [tag](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
-                return transfer.sends ? MPI_Isend(data, count, MPI_BYTE, transfer.peer, tag, comm, request)
-                                      : MPI_Irecv(data, count, MPI_BYTE, transfer.peer, tag, comm, request);
-              });
+  std::vector<MPI_Request> requests = started_messages(world, transfers, tag);
+  wait_for(requests);
 }
 
 void broadcast_all(const Communicator& world, std::span<const Transfer> transfers) {
   if (world.size() == 1) return;
-  all_at_once(world, transfers,
-              [](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
-                return MPI_Ibcast(data, count, MPI_BYTE, transfer.peer, comm, request);
-              });
+  std::vector<MPI_Request> requests = started(
+      world, transfers, [](const Transfer& transfer, char* data, int count, MPI_Comm comm, MPI_Request* request) {
+        return MPI_Ibcast(data, count, MPI_BYTE, transfer.peer, comm, request);
+      });
+  wait_for(requests);
+}
+
+struct PendingExchange::State {
+  std::vector<at::Tensor> kept;
+  std::vector<MPI_Request> requests;
+};
+
+PendingExchange::PendingExchange(const Communicator& world, std::span<const Transfer> transfers, int tag,
+                                 std::vector<at::Tensor> kept)
+    : state_(std::make_unique<State>()) {
+  state_->kept = std::move(kept);
+  state_->requests = started_messages(world, transfers, tag);
+}
+
+PendingExchange::PendingExchange() = default;
+
+// After an error nobody can tell when the other ranks' messages come: what is under way is left to MPI, and not freed.
+PendingExchange::~PendingExchange() {
+  if (state_ != nullptr && !state_->requests.empty()) static_cast<void>(state_.release());
+}
+
+PendingExchange::PendingExchange(PendingExchange&& other) noexcept = default;
+
+PendingExchange& PendingExchange::operator=(PendingExchange&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+bool PendingExchange::done() {
+  if (state_ == nullptr) return true;
+  int all = 0;
+  MAGISTER_CHECK_MPI(
+      MPI_Testall(static_cast<int>(state_->requests.size()), state_->requests.data(), &all, MPI_STATUSES_IGNORE));
+  if (all == 0) return false;
+  state_->requests.clear();
+  state_.reset();
+  return true;
+}
+
+void PendingExchange::wait() {
+  if (state_ == nullptr) return;
+  wait_for(state_->requests);
+  state_->requests.clear();
+  state_.reset();
+}
+
+bool threads_may_exchange() {
+  int level = MPI_THREAD_SINGLE;
+  MAGISTER_CHECK_MPI(MPI_Query_thread(&level));
+  return level == MPI_THREAD_MULTIPLE;
 }
 
 }  // namespace magister

@@ -1,175 +1,238 @@
-// See gradient_tree.h. Every rank walks the same tree in the same order, so that a send always meets its receive.
+// See gradient_tree.h. Every rank begins the buckets in the same order, and a bucket's messages have tags of their own.
 #include "magister/train/gradient_tree.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "magister/parallel/exchange.h"
+#include "magister/train/memory_ladder.h"
+#include "train/sum_schedule.h"
 
 namespace magister {
 namespace {
 
-constexpr int kGradientTag = 72;
+constexpr int kFirstTag = 100, kNumTags = 16384;  // MPI promises 32,767
+// Buckets between the ranks at once: each takes memory for what comes, 25 MiB at most.
+constexpr std::size_t kMostUnderWay = 4;
 
 std::size_t bytes_of(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
 
 }  // namespace
 
 IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_ranks) {
-  const auto r = static_cast<std::uint64_t>(rank), n = static_cast<std::uint64_t>(num_ranks);
-  return {num_micro_batches * r / n, num_micro_batches * (r + 1) / n};
+  return SumTree(num_micro_batches, num_ranks).micro_batches_of(rank);
 }
 
-GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_batches, bool fast)
-    : world_(world), num_micro_batches_(num_micro_batches), fast_(fast) {
-  MAGISTER_ASSERT(num_micro_batches > 0);
-  while ((std::uint64_t{1} << levels_) < num_micro_batches) ++levels_;
-}
+struct GradientTree::Schedule {
+  SumTree tree;
+  SumSchedule sums;
+};
 
-IndexRange GradientTree::covered(Node node) const {
-  const auto [level, number] = node;
-  return {std::min(num_micro_batches_, number << level), std::min(num_micro_batches_, (number + 1) << level)};
-}
+struct GradientTree::Bucket {
+  struct Arrival {
+    at::Tensor sum, added;
+  };
 
-int GradientTree::owner_of(Node node) const {
-  const IndexRange range = covered(node);
-  for (int rank = 0; rank < world_.size(); ++rank) {
-    const IndexRange own = micro_batches_of(num_micro_batches_, rank, world_.size());
-    if (own.begin <= range.begin && range.begin < own.end) return range.end <= own.end ? rank : -1;
+  std::int64_t index = 0;
+  std::map<TreeNode, at::Tensor> nodes;
+  std::uint64_t missing = 0;  // micro-batches of this rank
+  std::size_t round = 0;      // that begins next
+  bool delivered = false, over = false;
+  PendingExchange pending;
+  std::vector<Arrival> arrivals;  // of the round under way, added at its end
+};
+
+GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_batches, std::int64_t flat_size,
+                           const GradientSumOptions& options)
+    : world_(world), options_(options), shards_(flat_size, world.size()) {
+  const SumTree tree(num_micro_batches, world.size());
+  const int me = world.rank();
+  schedule_ =
+      std::make_unique<Schedule>(Schedule{tree, options.fast ? direct_schedule(tree, me) : aligned_schedule(tree, me)});
+  buckets_ = std::vector<Bucket>(world.size() == 1 ? 1 : static_cast<std::size_t>(shards_.num_buckets()));
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    buckets_[i].index = static_cast<std::int64_t>(i);
+    buckets_[i].missing = tree.micro_batches_of(me).size();
   }
-  return -1;
+  not_begun_ = buckets_.size();
+  threads_may_move_ = world.size() > 1 && threads_may_exchange();
+  if (world.size() > 1) out_ = at::empty({options.divided ? shards_.size(me) : flat_size}, at::kFloat);
 }
 
-at::Tensor GradientTree::take_other_half(std::uint64_t micro_batch) {
+GradientTree::~GradientTree() = default;
+
+std::size_t GradientTree::num_buckets() const { return buckets_.size(); }
+
+FlatRange GradientTree::bucket(std::size_t index) const {
+  if (world_.size() == 1) return {0, shards_.flat_size()};
+  const auto number = static_cast<std::int64_t>(index);
+  return {number * FlatShards::kBucket, std::min(shards_.flat_size(), (number + 1) * FlatShards::kBucket)};
+}
+
+std::vector<at::Tensor> GradientTree::take_other_half(std::uint64_t micro_batch) {
+  const TreeNode other{0, micro_batch ^ 1};
+  const SumTree& tree = schedule_->tree;
+  if (tree.covered(other).size() == 0 || tree.owner_of({1, micro_batch / 2}) != world_.rank()) return {};
   const std::lock_guard lock(mutex_);
-  const auto found = nodes_.find({0, micro_batch ^ 1});
-  if (found == nodes_.end() || owner_of({1, micro_batch / 2}) != world_.rank()) return {};
-  at::Tensor other = std::move(found->second);
-  nodes_.erase(found);
-  return other;
+  const auto has_it = [&](const Bucket& bucket) { return bucket.nodes.contains(other); };
+  if (!std::all_of(buckets_.begin(), buckets_.end(), has_it)) return {};
+  std::vector<at::Tensor> halves;
+  for (Bucket& bucket : buckets_) halves.push_back(std::move(bucket.nodes.extract(other).mapped()));
+  return halves;
 }
 
-void GradientTree::add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool pair) {
-  Node node = pair ? Node{1, micro_batch / 2} : Node{0, micro_batch};
-  while (node.first < levels_) {
-    const Node sibling{node.first, node.second ^ 1}, parent{node.first + 1, node.second / 2};
-    if (owner_of(parent) != world_.rank()) break;
-    if (covered(sibling).size() > 0) {
+void GradientTree::add(std::uint64_t micro_batch, std::size_t index, at::Tensor values, bool pair) {
+  const SumTree& tree = schedule_->tree;
+  Bucket& bucket = buckets_[index];
+  TreeNode node = pair ? TreeNode{1, micro_batch / 2} : TreeNode{0, micro_batch};
+  while (node.first < tree.levels()) {
+    const TreeNode sibling{node.first, node.second ^ 1}, parent{node.first + 1, node.second / 2};
+    if (tree.owner_of(parent) != world_.rank()) break;
+    if (tree.covered(sibling).size() > 0) {
       at::Tensor other;
       {
         const std::lock_guard lock(mutex_);
-        const auto found = nodes_.find(sibling);
-        if (found == nodes_.end()) {
-          nodes_.emplace(node, std::move(flat_gradient));
+        const auto found = bucket.nodes.find(sibling);
+        if (found == bucket.nodes.end()) {
+          bucket.nodes.emplace(node, std::move(values));
+          --bucket.missing;
           return;
         }
         other = std::move(found->second);
-        nodes_.erase(found);
+        bucket.nodes.erase(found);
       }
-      flat_gradient.add_(other);
+      values.add_(other);
     }
     node = parent;
   }
   const std::lock_guard lock(mutex_);
-  nodes_.emplace(node, std::move(flat_gradient));
+  bucket.nodes.emplace(node, std::move(values));
+  --bucket.missing;
 }
 
-// Where there is a choice, pieces are spread by the bits of their numbers.
-bool GradientTree::belongs_left(int piece, Node left, Node right) const {
-  const IndexRange own = micro_batches_of(num_micro_batches_, piece, world_.size());
-  const auto meets = [&](const IndexRange& side) { return own.begin < side.end && side.begin < own.end; };
-  if (meets(covered(left)) || meets(covered(right))) return meets(covered(left));
-  return ((piece >> (left.first % 30)) & 1) == 0;
+bool GradientTree::is_ready(const Bucket& bucket) {
+  const std::lock_guard lock(mutex_);
+  return bucket.missing == 0;
 }
 
-std::vector<GradientTree::Part> GradientTree::reduce(Node node, const FlatShards& shards, std::int64_t bucket) {
-  const int me = world_.rank();
-  std::vector<Part> parts(static_cast<std::size_t>(world_.size()));
-  if (const int owner = owner_of(node); owner >= 0) {
-    for (int p = 0; p < world_.size(); ++p) {
-      const FlatRange piece = shards.piece(bucket, p);
-      Part& part = parts[static_cast<std::size_t>(p)];
-      part.owner = owner;
-      if (owner == me) part.values = nodes_.at(node).narrow(0, piece.begin, piece.size());
-    }
-    return parts;
+void GradientTree::move_on() {
+  if (!threads_may_move_) return;
+  const std::unique_lock lock(moving_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  try {
+    move_all();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;  // later, when the pass has given its memory back
   }
-  const Node left_node{node.first - 1, node.second * 2}, right_node{node.first - 1, node.second * 2 + 1};
-  std::vector<Part> left = reduce(left_node, shards, bucket);
-  if (covered(right_node).size() == 0) return left;
-  std::vector<Part> right = reduce(right_node, shards, bucket);
-  std::vector<Transfer> transfers;
-  for (int p = 0; p < world_.size(); ++p) {
-    const auto i = static_cast<std::size_t>(p);
-    if (!belongs_left(p, left_node, right_node)) std::swap(left[i], right[i]);
-    if (left[i].owner == right[i].owner) continue;
-    const std::int64_t size = shards.piece(bucket, p).size();
-    if (right[i].owner == me) {
-      transfers.push_back({right[i].values.data_ptr(), bytes_of(size), left[i].owner, true});
-    } else if (left[i].owner == me) {
-      right[i].values = at::empty({size}, at::kFloat);
-      transfers.push_back({right[i].values.data_ptr(), bytes_of(size), right[i].owner, false});
-    }
+}
+
+// Whether anything moved.
+bool GradientTree::move_all() {
+  bool moved = false;
+  while (not_begun_ > 0 && under_way_.size() < kMostUnderWay && is_ready(buckets_[not_begun_ - 1])) {
+    if (options_.fast) add_up_own(buckets_[not_begun_ - 1]);
+    under_way_.push_back(--not_begun_);
+    moved = true;
   }
-  exchange(world_, transfers, kGradientTag);
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (left[i].owner == me) {
-      left[i].values.add_(right[i].values);
+  for (const std::size_t index : under_way_) moved = move(buckets_[index]) || moved;
+  std::erase_if(under_way_, [&](std::size_t index) { return buckets_[index].over; });
+  return moved;
+}
+
+void GradientTree::add_up_own(Bucket& bucket) const {
+  const std::vector<TreeNode> own = schedule_->tree.nodes_of(world_.rank());
+  for (std::size_t i = 1; i < own.size(); ++i) {
+    bucket.nodes.at(own.front()).add_(bucket.nodes.at(own[i]));
+    bucket.nodes.erase(own[i]);
+  }
+}
+
+// Where there is no memory, everything is as before the round that did not begin.
+bool GradientTree::move(Bucket& bucket) {
+  bool moved = false;
+  while (!bucket.over && bucket.pending.done()) {
+    for (Bucket::Arrival& arrival : bucket.arrivals) arrival.sum.add_(arrival.added);
+    bucket.arrivals.clear();
+    if (bucket.delivered) {
+      bucket.nodes.clear();
+      bucket.over = true;
+    } else if (bucket.round < schedule_->sums.rounds.size()) {
+      begin_round(bucket);
     } else {
-      left[i].values = at::Tensor();
+      deliver(bucket);
     }
+    moved = true;
   }
-  return left;
+  return moved;
 }
 
-at::Tensor GradientTree::fast_sum(std::int64_t flat_size) {
-  at::Tensor own;  // a rank may have no micro-batch
-  for (auto& [node, values] : nodes_) own = own.defined() ? own.add_(values) : std::move(values);
-  if (!own.defined()) own = at::zeros({flat_size}, at::kFloat);
-  world_.sum(std::span(own.data_ptr<float>(), static_cast<std::size_t>(flat_size)));
-  return own;
+at::Tensor GradientTree::held(const Bucket& bucket, const SumHolder& holder, const FlatRange& piece) {
+  return bucket.nodes.at(holder.node).narrow(0, piece.begin - bucket.index * FlatShards::kBucket, piece.size());
 }
 
-at::Tensor GradientTree::sum(std::int64_t flat_size) {
-  if (world_.size() == 1) return nodes_.begin()->second;
-  if (fast_) return fast_sum(flat_size);
-  const FlatShards shards(flat_size, world_.size());
-  at::Tensor out = at::empty({flat_size}, at::kFloat);
-  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket)
-    own_piece(shards, bucket, out.data_ptr<float>() + shards.piece(bucket, world_.rank()).begin);
-  gather_pieces(world_, shards, out);
-  return out;
+int GradientTree::tag_of(const Bucket& bucket) const {
+  const auto rounds = static_cast<std::int64_t>(schedule_->sums.rounds.size()) + 1;
+  return kFirstTag + static_cast<int>((bucket.index * rounds + static_cast<std::int64_t>(bucket.round)) % kNumTags);
 }
 
-at::Tensor GradientTree::part_of_sum(const FlatShards& shards) {
-  MAGISTER_ASSERT(shards.num_ranks() == world_.size());
-  if (world_.size() == 1) return nodes_.begin()->second;
-  if (fast_) return part_of(shards, world_.rank(), fast_sum(shards.flat_size()));
-  at::Tensor out = at::empty({shards.size(world_.rank())}, at::kFloat);
-  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket)
-    own_piece(shards, bucket, out.data_ptr<float>() + shards.offset(bucket, world_.rank()));
-  return out;
+void GradientTree::begin_round(Bucket& bucket) {
+  const int me = world_.rank();
+  std::vector<Transfer> transfers;
+  std::vector<at::Tensor> kept;
+  std::vector<Bucket::Arrival> arrivals;
+  for (const SumMeeting& meeting : schedule_->sums.rounds[bucket.round]) {
+    const FlatRange piece = shards_.piece(bucket.index, meeting.piece);
+    const bool keeps = meeting.kept.rank == me, gives = meeting.given.rank == me;
+    const at::Tensor given = gives ? held(bucket, meeting.given, piece) : at::empty({piece.size()}, at::kFloat);
+    if (keeps) arrivals.push_back({held(bucket, meeting.kept, piece), given});
+    if (keeps && gives) continue;
+    transfers.push_back(
+        {given.data_ptr(), bytes_of(piece.size()), keeps ? meeting.given.rank : meeting.kept.rank, gives});
+    kept.push_back(given);
+  }
+  bucket.pending = PendingExchange(world_, transfers, tag_of(bucket), std::move(kept));
+  bucket.arrivals = std::move(arrivals);
+  ++bucket.round;
 }
 
 // A rank without a micro-batch gets its piece from whoever has it.
-void GradientTree::own_piece(const FlatShards& shards, std::int64_t bucket, float* out) {
-  const std::vector<Part> parts = reduce({levels_, 0}, shards, bucket);
+void GradientTree::deliver(Bucket& bucket) {
   const int me = world_.rank();
+  const FlatRange own = shards_.piece(bucket.index, me);
+  const at::Tensor out = out_.narrow(0, options_.divided ? shards_.offset(bucket.index, me) : own.begin, own.size());
   std::vector<Transfer> transfers;
+  std::vector<at::Tensor> kept;
   for (int p = 0; p < world_.size(); ++p) {
-    const Part& part = parts[static_cast<std::size_t>(p)];
-    const std::size_t bytes = bytes_of(shards.piece(bucket, p).size());
-    if (part.owner == me && p == me) {
-      std::copy_n(part.values.const_data_ptr<float>(), part.values.numel(), out);
-    } else if (p == me) {
-      transfers.push_back({out, bytes, part.owner, false});
-    } else if (part.owner == me) {
-      transfers.push_back({part.values.data_ptr(), bytes, p, true});
+    const SumHolder& holder = schedule_->sums.ends[static_cast<std::size_t>(p)];
+    const bool wants = p == me, has = holder.rank == me;
+    if (!wants && !has) continue;
+    const FlatRange piece = shards_.piece(bucket.index, p);
+    const at::Tensor sum = has ? held(bucket, holder, piece) : out;
+    if (wants && has) {
+      out.copy_(sum);
+      continue;
     }
+    transfers.push_back({sum.data_ptr(), bytes_of(piece.size()), has ? p : holder.rank, has});
+    kept.push_back(sum);
   }
-  exchange(world_, transfers, kGradientTag);
+  bucket.pending = PendingExchange(world_, transfers, tag_of(bucket), std::move(kept));
+  bucket.delivered = true;
+}
+
+at::Tensor GradientTree::finish() {
+  if (world_.size() == 1) return std::move(buckets_.front().nodes.begin()->second);
+  const std::lock_guard lock(moving_);
+  while (not_begun_ > 0 || !under_way_.empty()) {
+    if (move_all()) continue;
+    MAGISTER_ASSERT(!under_way_.empty());  // all micro-batches are there
+    buckets_[under_way_.front()].pending.wait();
+  }
+  if (!options_.divided) gather_pieces(world_, shards_, out_);
+  return std::move(out_);
 }
 
 }  // namespace magister

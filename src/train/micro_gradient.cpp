@@ -2,38 +2,80 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace magister {
 
-MicroGradient::MicroGradient(const FlatLayout& layout, at::Tensor onto)
-    : layout_(layout), flat_(std::move(onto)), is_put_(layout.all().size()), adds_(flat_.defined()) {
-  if (adds_) return;
-  flat_ = at::empty({layout.flat_size()}, at::kFloat);
+MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch)
+    : layout_(layout),
+      sum_(sum),
+      micro_batch_(micro_batch),
+      buckets_(sum.take_other_half(micro_batch)),
+      missing_(sum.num_buckets()),
+      is_put_(layout.all().size()),
+      adds_(!buckets_.empty()) {
+  for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b)
+    buckets_.push_back(at::empty({sum.bucket(b).size()}, at::kFloat));
   // The padding behind each parameter stays 0: norms and updates run over it.
-  std::int64_t end = 0;
-  const auto clear = [&](std::int64_t to) {
-    if (to > end) flat_.narrow(0, end, to - end).zero_();
+  const auto clear = [&](std::size_t b, std::int64_t in_bucket, std::int64_t, std::int64_t count) {
+    buckets_[b].narrow(0, in_bucket, count).zero_();
   };
+  std::int64_t end = 0;
   for (const TrainParameter& parameter : layout.all()) {
-    clear(parameter.offset);
+    if (!adds_) for_parts({end, parameter.offset}, clear);
     end = parameter.offset + parameter.count;
+    for_parts({parameter.offset, end}, [&](std::size_t b, auto...) { ++missing_[b]; });
   }
-  clear(layout.flat_size());
+  if (!adds_) for_parts({end, layout.flat_size()}, clear);
+}
+
+void MicroGradient::for_parts(const FlatRange& range, const Part& visit) const {
+  // All buckets but the last are alike.
+  const std::int64_t size = sum_.bucket(0).size();
+  for (std::int64_t begin = range.begin; begin < range.end;) {
+    const auto bucket = static_cast<std::size_t>(begin / size);
+    const std::int64_t end = std::min(range.end, sum_.bucket(bucket).end);
+    visit(bucket, begin - sum_.bucket(bucket).begin, begin - range.begin, end - begin);
+    begin = end;
+  }
 }
 
 void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   if (is_put_[parameter]) return;
   // While it is in the cache.
   finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
-  at::Tensor place = layout_.view(flat_, parameter);
-  if (adds_) {
-    place.add_(gradient);
-  } else {
-    place.copy_(gradient);
-  }
+  const TrainParameter& row = layout_.all()[parameter];
+  const FlatRange range{row.offset, row.offset + row.count};
+  at::Tensor flat;  // where a border of buckets divides it
+  for_parts(range, [&](std::size_t b, std::int64_t in_bucket, std::int64_t in_range, std::int64_t count) {
+    at::Tensor place = buckets_[b].narrow(0, in_bucket, count);
+    const bool whole = count == row.count;
+    if (whole) place = place.view(row.shape);
+    if (!whole && !flat.defined()) flat = gradient.reshape({-1});
+    const at::Tensor part = whole ? gradient : flat.narrow(0, in_range, count);
+    if (adds_) {
+      place.add_(part);
+    } else {
+      place.copy_(part);
+    }
+  });
   is_put_[parameter] = true;
+  for_parts(range, [&](std::size_t b, auto...) {
+    if (--missing_[b] == 0) give(b);
+  });
+  sum_.move_on();
+}
+
+void MicroGradient::give(std::size_t bucket) {
+  sum_.add(micro_batch_, bucket, std::exchange(buckets_[bucket], {}), adds_);
+}
+
+void MicroGradient::finish() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (buckets_[b].defined()) give(b);
+  }
 }
 
 }  // namespace magister

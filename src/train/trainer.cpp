@@ -21,6 +21,7 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       lora_(options.lora ? std::optional<LoraLayout>(std::in_place, layout_, *options.lora) : std::nullopt),
       options_(options),
       world_(world),
+      sums_(world.duplicate()),
       pool_(num_threads),
       frozen_(lora_ ? layout_.read(file) : at::Tensor()),
       weights_(lora_ ? lora_->first_values() : layout_.read(file, options.new_head)),
@@ -267,17 +268,16 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
   const double scale = objective == Objective::kGrpo ? 1.0
                        : of_pairs                    ? 1.0 / static_cast<double>(world_.sum(num_pairs(own)))
                                                      : 1.0 / tokens;
-  GradientTree tree(world_, num_micro_batches, options_.fast_sums);
+  GradientTree tree(sums_, num_micro_batches, trained().flat_size(), {options_.fast_sums, options_.divides_optimizer});
   std::vector<Outcome> outcomes(own.size());
   pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
     const auto i = static_cast<std::size_t>(index);
-    at::Tensor other_half = tree.take_other_half(range.begin + i);
-    const bool pair = other_half.defined();
-    MicroGradient micro_gradient(trained(), std::move(other_half));
+    MicroGradient micro_gradient(trained(), tree, range.begin + i);
     outcomes[i] = run_within_memory(own[i], scale, micro_gradient);
-    tree.add(range.begin + i, micro_gradient.take(), pair);
+    micro_gradient.finish();
     if (alive) alive();
   });
+  at::Tensor sum = tree.finish();
   const std::vector<Outcome> all = gathered(world_, outcomes);
   for (std::size_t i = 0; i < all.size(); ++i) {
     result.loss += all[i].loss;
@@ -290,8 +290,7 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
     result.policy.clipped += all[i].policy.clipped / tokens;
     if (all[i].finite == 0) result.not_finite.push_back(i);
   }
-  if (result.not_finite.empty())
-    gradient = options_.divides_optimizer ? tree.part_of_sum(shards_) : tree.sum(trained().flat_size());
+  if (result.not_finite.empty()) gradient = std::move(sum);
   return result;
 }
 

@@ -4,7 +4,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
+
+#include "magister/train/micro_gradient.h"
 
 namespace magister {
 namespace {
@@ -24,6 +30,18 @@ at::Tensor plain_sum(std::uint64_t begin, std::uint64_t width, std::uint64_t cou
   return begin + width / 2 < count ? left + plain_sum(begin + width / 2, width / 2, count, size) : left;
 }
 
+// Bucket by bucket, the last one first, as a backward pass has them; or the first one first.
+void add(GradientTree& tree, std::uint64_t micro_batch, const at::Tensor& gradient, bool pair = false,
+         bool descending = true) {
+  const std::size_t count = tree.num_buckets();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t b = descending ? count - 1 - i : i;
+    const FlatRange range = tree.bucket(b);
+    tree.add(micro_batch, b, gradient.narrow(0, range.begin, range.size()).clone(), pair);
+    tree.move_on();
+  }
+}
+
 TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
   const Communicator world = Communicator::world();
   for (const std::uint64_t count : {1, 2, 3, 5, 8, 13}) {
@@ -32,29 +50,33 @@ TEST(GradientTree, SumsHaveTheSameBitsOnAnyNumberOfRanks) {
     while (width < count) width *= 2;
     const IndexRange own = micro_batches_of(count, world.rank(), world.size());
     for (const auto& [forwards, in_pairs] : {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
-      GradientTree tree(world, count);
+      GradientTree tree(world, count, size);
       for (std::uint64_t i = 0; i < own.size(); ++i) {
         const std::uint64_t micro_batch = forwards ? own.begin + i : own.end - 1 - i;
-        at::Tensor gradient = gradient_of(micro_batch, size);
-        const at::Tensor other = in_pairs ? tree.take_other_half(micro_batch) : at::Tensor();
-        tree.add(micro_batch, other.defined() ? at::Tensor(other).add_(gradient) : gradient, other.defined());
+        const at::Tensor gradient = gradient_of(micro_batch, size);
+        const std::vector<at::Tensor> other = in_pairs ? tree.take_other_half(micro_batch) : std::vector<at::Tensor>();
+        add(tree, micro_batch, other.empty() ? gradient : other[0].clone().add_(gradient), !other.empty());
       }
-      EXPECT_TRUE(at::equal(tree.sum(size), plain_sum(0, width, count, size))) << count << in_pairs;
+      EXPECT_TRUE(at::equal(tree.finish(), plain_sum(0, width, count, size))) << count << in_pairs;
     }
   }
 }
 
-// Of a tensor of one bucket and a part of a second one, which does not divide by blocks or ranks; ranks without a micro-batch have a part, too.
+// Of several buckets, the last of which is short and divides by neither blocks nor ranks; more than are under way at once. Ranks without a micro-batch
+// have a part, too, and ranks come to the sum at different times, with their buckets in different orders.
 TEST(GradientTree, EveryRankGetsItsPartOfTheSum) {
   const Communicator world = Communicator::world();
-  constexpr std::int64_t kSize = FlatShards::kBucket + 5 * FlatShards::kBlock + 7;
+  constexpr std::int64_t kSize = 6 * FlatShards::kBucket + 5 * FlatShards::kBlock + 7;
   const FlatShards shards(kSize, world.size());
   for (const std::uint64_t count : {1, 2, 5}) {
     const IndexRange own = micro_batches_of(count, world.rank(), world.size());
     for (const bool fast : {false, true}) {
-      GradientTree tree(world, count, fast);
-      for (std::uint64_t i = own.begin; i < own.end; ++i) tree.add(i, gradient_of(i, kSize));
-      const at::Tensor part = tree.part_of_sum(shards);
+      GradientTree tree(world, count, kSize, {fast, true});
+      for (std::uint64_t i = own.begin; i < own.end; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20 * world.rank()));
+        add(tree, i, gradient_of(i, kSize), false, world.rank() % 2 == 0);
+      }
+      const at::Tensor part = tree.finish();
       const at::Tensor expected = part_of(shards, world.rank(), plain_sum(0, count == 5 ? 8 : count, count, kSize));
       EXPECT_TRUE(fast ? at::allclose(part, expected, 0, 1e-3) : at::equal(part, expected)) << count;
     }
@@ -66,11 +88,11 @@ TEST(GradientTree, FastSumsAreEqualToRounding) {
   constexpr std::int64_t kSize = 1000;
   for (const std::uint64_t count : {1, 3, 8}) {
     const IndexRange own = micro_batches_of(count, world.rank(), world.size());
-    GradientTree tree(world, count, true);
-    for (std::uint64_t i = own.begin; i < own.end; ++i) tree.add(i, gradient_of(i, kSize));
+    GradientTree tree(world, count, kSize, {true, false});
+    for (std::uint64_t i = own.begin; i < own.end; ++i) add(tree, i, gradient_of(i, kSize));
     at::Tensor expected = at::zeros({kSize}, at::kDouble);
     for (std::uint64_t i = 0; i < count; ++i) expected += gradient_of(i, kSize);
-    EXPECT_TRUE(at::allclose(tree.sum(kSize).to(at::kDouble), expected, 0, 1e-3)) << count;  // of 1e3 a number
+    EXPECT_TRUE(at::allclose(tree.finish().to(at::kDouble), expected, 0, 1e-3)) << count;  // of 1e3 a number
   }
 }
 
@@ -78,11 +100,55 @@ TEST(GradientTree, BucketsMeetOnOtherRanks) {
   const Communicator world = Communicator::world();
   constexpr std::int64_t kSize = (25 << 20) / 4 + 5;
   const IndexRange own = micro_batches_of(4, world.rank(), world.size());
-  GradientTree tree(world, 4);
+  GradientTree tree(world, 4, kSize);
   const at::Tensor some = gradient_of(7, kSize);
-  for (std::uint64_t i = own.begin; i < own.end; ++i) tree.add(i, some * static_cast<float>(i + 1));
+  for (std::uint64_t i = own.begin; i < own.end; ++i) add(tree, i, some * static_cast<float>(i + 1));
   const at::Tensor expected = (some + some * 2.0f) + (some * 3.0f + some * 4.0f);
-  EXPECT_TRUE(at::equal(tree.sum(kSize), expected));
+  EXPECT_TRUE(at::equal(tree.finish(), expected));
+}
+
+// Micro-batches of several threads, whose buckets come in between each other.
+TEST(GradientTree, ThreadsAddAtOnce) {
+  const Communicator world = Communicator::world();
+  constexpr std::int64_t kSize = 3 * FlatShards::kBucket + 100;
+  constexpr std::uint64_t kCount = 11;
+  const IndexRange own = micro_batches_of(kCount, world.rank(), world.size());
+  GradientTree tree(world, kCount, kSize);
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = own.begin; i < own.end; ++i)
+    threads.emplace_back([&, i] { add(tree, i, gradient_of(i, kSize), false, i % 2 == 0); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(at::equal(tree.finish(), plain_sum(0, 16, kCount, kSize)));
+}
+
+// Parameters that borders of buckets divide, and one that is not contiguous; numbers that were not put before a finish() are not another's.
+TEST(MicroGradient, GivesBucketsAsTheyAreComplete) {
+  struct Layout : FlatLayout {
+    Layout() {
+      for (const std::int64_t rows : {700, 1, 4000, 3000}) add(std::to_string(rows), {rows, 2049});
+    }
+  };
+  const Communicator world = Communicator::world();
+  const Layout layout;
+  const std::uint64_t count = 4;
+  const auto gradient_at = [&](std::uint64_t micro_batch, std::size_t parameter) {
+    const TrainParameter& row = layout.all()[parameter];
+    return gradient_of(micro_batch + parameter, row.count).view({row.shape[1], row.shape[0]}).t();
+  };
+  GradientTree tree(world, count, layout.flat_size());
+  const IndexRange own = micro_batches_of(count, world.rank(), world.size());
+  for (std::uint64_t m = own.begin; m < own.end; ++m) {
+    MicroGradient gradient(layout, tree, m);
+    for (std::size_t p = layout.all().size(); p-- > 0;) gradient.put(p, gradient_at(m, p));
+    gradient.put(0, gradient_at(m, 0));  // again: not added
+    gradient.finish();
+  }
+  const at::Tensor sum = tree.finish();
+  for (std::size_t p = 0; p < layout.all().size(); ++p) {
+    const auto of = [&](std::uint64_t m) { return gradient_at(m, p); };
+    EXPECT_TRUE(at::equal(layout.view(sum, p), (of(0) + of(1)) + (of(2) + of(3)))) << p;
+  }
+  EXPECT_EQ(sum.sub(0).narrow(0, 700 * 2049, layout.all()[1].offset - 700 * 2049).abs().sum().item<float>(), 0.0f);
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
 // The sum of the micro-batches' gradients of a step, bit for bit the same on any number of ranks and threads: an aligned binary tree over
-// the micro-batches' numbers. Node (level, i) covers the micro-batches [i * 2^level, (i + 1) * 2^level) that there are; it is the sum of
-// its two halves, whoever adds them and in whatever order they come, since a + b = b + a. Ranks hold consecutive ranges of micro-batches.
+// the micro-batches' numbers (train/sum_schedule.h). A node is the sum of its two halves, whoever adds them and in whatever order they come, since
+// a + b = b + a. Ranks hold consecutive ranges of micro-batches.
+// The flat gradient is summed in buckets of 25 MiB, as torch's DistributedDataParallel has them: as soon as a rank's last micro-batch has a bucket, the ranks' sums
+// of it are under way, while the backward pass goes on. Buckets go from the flat tensor's end to its beginning, the order in which gradients come.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
+#include <deque>
+#include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "magister/core/types.h"
@@ -17,48 +19,63 @@
 
 namespace magister {
 
+struct SumHolder;
+
 // The micro-batches of a rank.
 IndexRange micro_batches_of(std::uint64_t num_micro_batches, int rank, int num_ranks);
 
+struct GradientSumOptions {
+  bool fast = false;     // each rank adds up its own, and the ranks' sums are added in any order, instead of the tree's
+  bool divided = false;  // a rank gets its part of FlatShards over the ranks; otherwise every rank gets all
+};
+
 class GradientTree {
  public:
-  // world is kept by reference. fast: the ranks' sums are added by MPI_Allreduce, in its order, instead of the tree's.
-  GradientTree(const Communicator& world, std::uint64_t num_micro_batches, bool fast = false);
+  // world is kept by reference and is this sum's alone as long as it lasts, for messages are under way on it. Local.
+  GradientTree(const Communicator& world, std::uint64_t num_micro_batches, std::int64_t flat_size,
+               const GradientSumOptions& options = {});
+  ~GradientTree();
 
-  // What the other micro-batch of a pair has left, for this one's to be added to, number by number; it is no longer the tree's. Undefined:
+  // Of one rank: one bucket.
+  std::size_t num_buckets() const;
+  FlatRange bucket(std::size_t index) const;
+
+  // By bucket, what the other micro-batch of a pair has left, for this one's to be added to, number by number; it is no longer the tree's. Empty:
   // it is not there yet, or another rank's. Any thread. Local.
-  at::Tensor take_other_half(std::uint64_t micro_batch);
-  // A micro-batch of this rank. The tensor becomes the tree's, and is added to its neighbours' as far as they are this rank's. pair: it holds
-  // what take_other_half gave, too. Any thread. Local.
-  void add(std::uint64_t micro_batch, at::Tensor flat_gradient, bool pair = false);
-  // One of the two below, once. Buckets of 25 MiB, each in a piece a rank (FlatShards): where two ranks meet, each sends the other's pieces
-  // and adds up its own, both ways at once, until every rank has the sum of its piece.
-  // The sum over all ranks, on every rank: the pieces are gathered. Collective over world.
-  at::Tensor sum(std::int64_t flat_size);
-  // This rank's part of it alone; nothing is gathered, and no second flat tensor is made. shards: over world. Collective over world.
-  at::Tensor part_of_sum(const FlatShards& shards);
+  std::vector<at::Tensor> take_other_half(std::uint64_t micro_batch);
+  // A bucket of a micro-batch of this rank, f32 [bucket(index).size()], each once. The tensor becomes the tree's, and is added to its neighbours' as far as they
+  // are this rank's. pair: it holds what take_other_half gave, too. Any thread. Local.
+  void add(std::uint64_t micro_batch, std::size_t bucket, at::Tensor values, bool pair = false);
+  // Moves on what is under way between the ranks, if threads may (MPI_THREAD_MULTIPLE) and no other one is at it. Any thread. Local.
+  void move_on();
+  // The sum, f32 [flat size] or this rank's part of it, once, after all micro-batches. Collective over world.
+  at::Tensor finish();
 
  private:
-  using Node = std::pair<int, std::uint64_t>;  // level, number
-  struct Part {
-    int owner = 0;
-    at::Tensor values;  // of a piece of a bucket, on its owner
-  };
-  IndexRange covered(Node node) const;
-  int owner_of(Node node) const;  // -1: its micro-batches are several ranks'
-  at::Tensor fast_sum(std::int64_t flat_size);
-  // By piece.
-  std::vector<Part> reduce(Node node, const FlatShards& shards, std::int64_t bucket);
-  // On which of the two sides a piece is added up: its rank's, where that has a micro-batch there.
-  bool belongs_left(int piece, Node left, Node right) const;
-  void own_piece(const FlatShards& shards, std::int64_t bucket, float* out);
+  struct Bucket;
+  struct Schedule;
+  bool is_ready(const Bucket& bucket);
+  bool move_all();
+  bool move(Bucket& bucket);
+  void add_up_own(Bucket& bucket) const;
+  void begin_round(Bucket& bucket);
+  void deliver(Bucket& bucket);
+  int tag_of(const Bucket& bucket) const;
+  // The numbers of a piece in the tensor that has them.
+  static at::Tensor held(const Bucket& bucket, const SumHolder& holder, const FlatRange& piece);
 
   const Communicator& world_;
-  std::uint64_t num_micro_batches_;
-  bool fast_;
-  int levels_ = 0;  // of the root
-  std::mutex mutex_;
-  std::map<Node, at::Tensor> nodes_;
+  GradientSumOptions options_;
+  FlatShards shards_;
+  std::unique_ptr<Schedule> schedule_;
+  std::vector<Bucket> buckets_;
+  std::mutex mutex_;  // of the buckets' nodes, while micro-batches come
+  // Of what is between the ranks: the buckets under way, oldest first, and how many have not begun.
+  std::mutex moving_;
+  std::deque<std::size_t> under_way_;
+  std::size_t not_begun_;
+  bool threads_may_move_;
+  at::Tensor out_;
 };
 
 }  // namespace magister

@@ -1,31 +1,44 @@
-// The gradient of one micro-batch on its way into a flat tensor. Each parameter's is put once and whole: it may therefore go on top of what the
-// other half of a pair has left (GradientTree), with the bits of a sum that is made later, and nothing is set to zero first.
+// The gradient of one micro-batch on its way into the step's sum, in the sum's buckets: one is given to it as soon as all of its parameters have been put. Each
+// parameter's is put once and whole: it may therefore go on top of what the other half of a pair has left, with the bits of a sum that is made later,
+// and nothing is set to zero first.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <utility>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "magister/train/gradient_tree.h"
 #include "magister/train/parameters.h"
 
 namespace magister {
 
 class MicroGradient {
  public:
-  // layout is kept by reference. onto: undefined, or a flat gradient that this one is added to. Local.
-  MicroGradient(const FlatLayout& layout, at::Tensor onto);
+  // layout and sum are kept by reference. micro_batch: of this rank. Local.
+  MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch);
 
   // gradient: f32, in the parameter's shape. What was put before a pass ran out of memory is not put again by the next, which has the same bits.
+  // Messages between the ranks move on. Local.
   void put(std::size_t parameter, const at::Tensor& gradient);
+  // Gives the sum what it has not: where a loss was not finite, gradients were not put, and the numbers say nothing. Once. Local.
+  void finish();
   bool finite() const { return finite_; }  // all that was put
-  // Where a parameter's gradient was not put (after a loss that was not finite) the numbers say nothing.
-  at::Tensor take() { return std::move(flat_); }
 
  private:
+  // The parts of a range of the flat tensor: the bucket, where the part begins in it and in the range, and how much it is.
+  using Part =
+      std::function<void(std::size_t bucket, std::int64_t in_bucket, std::int64_t in_range, std::int64_t count)>;
+  void for_parts(const FlatRange& range, const Part& visit) const;
+  void give(std::size_t bucket);
+
   const FlatLayout& layout_;
-  at::Tensor flat_;
-  std::vector<bool> is_put_;  // by parameter
+  GradientTree& sum_;
+  std::uint64_t micro_batch_;
+  std::vector<at::Tensor> buckets_;   // undefined: given
+  std::vector<std::size_t> missing_;  // by bucket: parameters that were not put
+  std::vector<bool> is_put_;          // by parameter
   bool adds_, finite_ = true;
 };
 

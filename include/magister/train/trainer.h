@@ -107,7 +107,8 @@ struct HeldOutSums {
 
 class Trainer {
  public:
-  // Reads the weights. world is kept by reference; the layout is copied. num_threads: micro-batches at once. Local.
+  // Reads the weights. world is kept by reference; the layout is copied. num_threads: micro-batches at once.
+  // Collective over world.
   Trainer(const ParameterLayout& layout, const TensorFile& file, const TrainerOptions& options,
           const Communicator& world, int num_threads);
 
@@ -180,6 +181,7 @@ class Trainer {
   TrainerOptions options_;
   const Communicator& world_;
   Communicator alone_;
+  Communicator sums_;  // world's ranks, for messages that are under way beside others
   ThreadPool pool_;
   at::Tensor frozen_;  // the model's weights beside an adapter
   at::Tensor weights_;
