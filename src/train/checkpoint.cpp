@@ -61,7 +61,7 @@ void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const
 void add_moments(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
                  const std::function<at::Tensor(const NamedTensor&, const FlatRange&)>& read) {
   for (const TrainParameter& parameter : layout.all()) {
-    NamedTensor& tensor = tensors.emplace_back(prefix + parameter.name, at::Tensor(), parameter.shape);
+    NamedTensor& tensor = tensors.emplace_back(NamedTensor{prefix + parameter.name, at::Tensor(), parameter.shape});
     const FlatRange range{parameter.offset, parameter.offset + parameter.count};
     tensor.read = [read, range, of = NamedTensor{tensor.name, {}, tensor.shape}] { return read(of, range); };
   }
