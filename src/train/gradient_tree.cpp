@@ -65,6 +65,10 @@ GradientTree::GradientTree(const Communicator& world, std::uint64_t num_micro_ba
 
 GradientTree::~GradientTree() = default;
 
+std::uint64_t GradientTree::arriving_bytes(std::int64_t flat_size) {
+  return bytes_of(std::min(flat_size, static_cast<std::int64_t>(kMostUnderWay) * FlatShards::kBucket));
+}
+
 std::size_t GradientTree::num_buckets() const { return buckets_.size(); }
 
 FlatRange GradientTree::bucket(std::size_t index) const {

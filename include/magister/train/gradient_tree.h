@@ -36,6 +36,9 @@ class GradientTree {
                const GradientSumOptions& options = {});
   ~GradientTree();
 
+  // Memory for what other ranks send, at most, of several ranks. Local.
+  static std::uint64_t arriving_bytes(std::int64_t flat_size);
+
   // Of one rank: one bucket.
   std::size_t num_buckets() const;
   FlatRange bucket(std::size_t index) const;

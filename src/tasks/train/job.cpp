@@ -13,6 +13,7 @@
 #include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
 #include "magister/train/checkpoint.h"
+#include "magister/train/gradient_tree.h"
 #include "tasks/train/columns.h"
 #include "tasks/train/data.h"
 #include "tasks/train/evaluation.h"
@@ -92,6 +93,10 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
   auto parts = training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
                               static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), own, threads,
                               config_.trainer.divides_optimizer ? ranks : 1);
+  if (ranks > 1) {
+    const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
+    parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
+  }
   if (config_.of_prompts()) {
     const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
     const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
