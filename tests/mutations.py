@@ -110,6 +110,8 @@ MUTATIONS = [
     Mutation("rows-without-score-learnt", "src/tasks/train/job_open.cpp", "learnt[t + 1] = sample.valid[t];", "learnt[t + 1] = 1;", DISTILL + "test_rows_that_were_not_scored_are_not_learnt"),
     Mutation("stand-in-stays", "src/app/open_tasks.cpp", "(plan_ranks_ || !task.runner->awaits_earlier())", "(true)", DISTILL + "test_one_experiment_teaches_learns_and_writes"),
     Mutation("needs-not-waited-for", "src/app/task_graph.cpp", "if (--unmet_[next] == 0 && !out_[next])", "--unmet_[next];\n    if (ready_.count({-behind_[next], next}) == 0 && !out_[next])", "test_app_task_graph"),
+    Mutation("a-long-task-has-one-group", "src/app/task_graph.cpp", "if (share > left && usable >= groups) break;", "", "test_app_task_graph"),
+    Mutation("groups-wait-for-a-task-that-divides", "src/app/task_graph.cpp", "if (share > left && usable >= groups) break;", "if (share > left) break;", "test_app_task_graph"),
     Mutation("groups-of-a-team-taken-one-by-one", "src/app/task_graph.cpp", "if (num_leaving_ > 0) return starts;", "", "test_app_task_graph"),
     Mutation("gpu-by-the-place-in-the-part", "src/parallel/layout_solver.cpp", "return *candidates[static_cast<std::size_t>(rank.local_rank)];", "return *candidates[static_cast<std::size_t>(rank.world_rank)];", "test_parallel_layout_solver"),
     Mutation("candidates-cost-nothing", "src/tasks/generate/task.cpp", "(reference + value * (guided ?", "(reference + 0 * (guided ?", "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),

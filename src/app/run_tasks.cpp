@@ -10,6 +10,7 @@
 #include "app/open_tasks.h"
 #include "app/task_graph.h"
 #include "magister/core/log.h"
+#include "magister/parallel/exchange.h"
 #include "magister/parallel/task_dispatcher.h"
 
 namespace magister {
@@ -37,8 +38,7 @@ class TaskRuns {
         outcomes_(needs_.size(), kNotEnded) {}
 
   ExitCode run() {
-    const int at_once = experiment_.config().run.at_once;
-    at_once == 1 || num_groups() == 1 || is_chain(needs_) ? run_in_turn() : run_at_once();
+    may_run_at_once() ? run_at_once() : run_in_turn();
     return std::any_of(outcomes_.begin(), outcomes_.end(), is_stopped) ? ExitCode::kStopped : summed_up();
   }
 
@@ -48,6 +48,16 @@ class TaskRuns {
   const std::string& name(std::size_t i) const { return experiment_.tasks()[i]->name(); }
   std::string log_path() const { return experiment_.config().folder() + "/run.jsonl"; }
   int num_groups() const { return TaskDispatcher::num_groups(call_.world.size(), open_.ranks_a_group()); }
+
+  // The same on all ranks: MPI was started in one way on all.
+  bool may_run_at_once() const {
+    if (experiment_.config().run.at_once == 1 || num_groups() == 1 || is_chain(needs_)) return false;
+    if (threads_may_exchange()) return true;
+    log_warning(
+        "tasks run one after the other, each over all ranks (this MPI does not let threads communicate, and rank 0 cannot "
+        "tell groups what to do while it computes); use an Open MPI with UCX, or write run.at_once: 1");
+    return false;
+  }
 
   // The first of what a task needs that has failed or was left out.
   std::optional<std::size_t> missing(std::size_t i) const {

@@ -2,6 +2,7 @@
 #include "app/task_graph.h"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -48,8 +49,20 @@ TaskSchedule::TaskSchedule(const TaskNeeds& needs, const std::vector<Task>& task
   for (std::size_t i = 0; i < needs.size(); ++i) {
     unmet_.push_back(needs[i].size());
     for (const std::size_t j : needs[i]) needed_by_[j].push_back(i);
-    if (unmet_[i] == 0) ready_.emplace(-behind_[i], i);
+    if (unmet_[i] == 0) add_ready(i);
   }
+}
+
+void TaskSchedule::add_ready(std::size_t task) {
+  ready_.emplace(-behind_[task], task);
+  ready_cost_ += tasks_[task].cost;
+}
+
+std::size_t TaskSchedule::pop_ready() {
+  const std::size_t task = ready_.begin()->second;
+  ready_.erase(ready_.begin());
+  ready_cost_ = ready_.empty() ? 0 : ready_cost_ - tasks_[task].cost;
+  return task;
 }
 
 void TaskSchedule::group_is_free(int group) {
@@ -63,7 +76,7 @@ void TaskSchedule::task_ended(std::size_t task, bool done) {
   --num_running_;
   if (!done) return leave_out(task);
   for (const std::size_t next : needed_by_[task]) {
-    if (--unmet_[next] == 0 && !out_[next]) ready_.emplace(-behind_[next], next);
+    if (--unmet_[next] == 0 && !out_[next]) add_ready(next);
   }
 }
 
@@ -100,16 +113,31 @@ std::vector<int> TaskSchedule::widths(const std::vector<std::size_t>& tasks) con
   return widths;
 }
 
-std::vector<TaskSchedule::Start> TaskSchedule::begin() {
-  std::vector<Start> starts;
-  if (num_leaving_ > 0) return starts;
+// Those that begin now. A task whose share of the work that is ready is more than the groups that are left waits, if those that begin can
+// use these: on one group it would end after all others. Two tasks of ten hours and of one over two groups are 5.5 hours in turn, 10 beside
+// each other. Less than a quarter of a group counts as none: costs are guesses, and a task divides with some loss.
+std::vector<std::size_t> TaskSchedule::take_tasks() {
   std::vector<std::size_t> tasks;
+  const double groups = static_cast<double>(free_.size()), cost = ready_cost_;
+  double left = groups, usable = 0;
   while (!ready_.empty() && tasks.size() < free_.size() && num_running_ < most_at_once_) {
-    tasks.push_back(ready_.begin()->second);
-    ready_.erase(ready_.begin());
+    const Task& next = tasks_[ready_.begin()->second];
+    const double most = std::max(next.most_groups, 1);
+    const double share = cost > 0 ? std::clamp(std::ceil(groups * next.cost / cost - 0.25), 1.0, most) : 1;
+    if (share > left && usable >= groups) break;
+    tasks.push_back(pop_ready());
+    left -= share;
+    usable += most;
     ++num_running_;
     --num_waiting_;
   }
+  return tasks;
+}
+
+std::vector<TaskSchedule::Start> TaskSchedule::begin() {
+  std::vector<Start> starts;
+  if (num_leaving_ > 0) return starts;
+  const std::vector<std::size_t> tasks = take_tasks();
   if (tasks.empty()) return starts;
   const std::vector<int> groups = widths(tasks);
   for (std::size_t k = 0; k < tasks.size(); ++k) {

@@ -17,8 +17,9 @@ TaskNeeds needs_of(const Experiment& experiment);
 bool is_chain(const TaskNeeds& needs);
 
 // List scheduling of tasks of which some can use several groups. A group that is free takes the ready task with the longest chain behind it;
-// groups for which no task is left go to the tasks that begin at that moment, so that no group waits while a task is ready. Graham (1969): with
-// one group a task at most twice the best, of many short tasks nearly the best.
+// groups for which no task is left go to the tasks that begin at that moment, and a task that is more than its share of the ready work has more
+// than one, so that no group waits while a task is ready, and no task ends long after all others. Graham (1969): with one group a task at most
+// twice the best, of many short tasks nearly the best.
 class TaskSchedule {
  public:
   struct Task {
@@ -48,6 +49,9 @@ class TaskSchedule {
   bool all_begun() const { return num_waiting_ == 0; }
 
  private:
+  void add_ready(std::size_t task);
+  std::size_t pop_ready();
+  std::vector<std::size_t> take_tasks();
   std::vector<int> widths(const std::vector<std::size_t>& tasks) const;
   void leave_out(std::size_t task);
 
@@ -61,6 +65,7 @@ class TaskSchedule {
   std::vector<std::size_t> team_size_, team_free_;
   int num_leaving_ = 0;                             // teams of which some are free
   std::set<std::pair<double, std::size_t>> ready_;  // by -behind: first is first
+  double ready_cost_ = 0;
   std::set<int> free_;
   std::vector<LeftOut> left_out_;
   std::size_t num_waiting_, num_running_ = 0;

@@ -71,7 +71,7 @@ RunSection read_run(ConfigNode& root) {
   node.text_form("max_wall", "^[0-9]{1,6}:[0-5][0-9]:[0-5][0-9]$");
   run.schedule =
       node.choice("schedule", {"dynamic", "static"}, "dynamic") == "static" ? Schedule::kStatic : Schedule::kDynamic;
-  run.at_once = static_cast<int>(node.integer("at_once", 1, 0, 4096));
+  run.at_once = static_cast<int>(node.integer("at_once", 0, 0, 4096));
   run.watchdog_seconds = node.number("watchdog_seconds", 1800, 0, 1e7);
   return run;
 }

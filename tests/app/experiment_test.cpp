@@ -52,7 +52,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "  shards_per_rank: 1\n"
             "run:\n"
             "  schedule: dynamic\n"
-            "  at_once: 1\n"
+            "  at_once: 0\n"
             "  watchdog_seconds: 1800.0\n"
             "tasks:\n"
             "  - task: teacher_logits\n"

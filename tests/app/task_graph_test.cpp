@@ -63,6 +63,24 @@ TEST(TaskGraph, ATaskHasNoMoreGroupsThanItCanUse) {
   EXPECT_EQ(begun(schedule), (Begun{{0, {0, 1}}, {1, {2}}}));
 }
 
+TEST(TaskGraph, ATaskOfMoreThanItsShareHasAllGroups) {
+  TaskSchedule unlike({{}, {}}, {{10, 9}, {1, 9}}, 2, 0);  // 5.5 in turn, 10 beside each other
+  free_all(unlike, 2);
+  EXPECT_EQ(begun(unlike), (Begun{{0, {0, 1}}}));
+  unlike.task_ended(0, true);
+  free_all(unlike, 2);
+  EXPECT_EQ(begun(unlike), (Begun{{1, {0, 1}}}));
+  TaskSchedule alike({{}, {}}, {{10, 9}, {9, 9}}, 2, 0);
+  free_all(alike, 2);
+  EXPECT_EQ(begun(alike), (Begun{{0, {0}}, {1, {1}}}));
+  TaskSchedule three({{}, {}, {}}, {{1, 9}, {1, 9}, {1, 9}}, 4, 0);  // 3/4 and not 1
+  free_all(three, 4);
+  EXPECT_EQ(begun(three), (Begun{{0, {0, 1}}, {1, {2, 3}}}));
+  TaskSchedule undivided({{}, {}}, {{10, 1}, {9, 9}}, 2, 0);  // the first can use one alone
+  free_all(undivided, 2);
+  EXPECT_EQ(begun(undivided), (Begun{{0, {0}}, {1, {1}}}));
+}
+
 TEST(TaskGraph, WhatHasMostBehindItBeginsFirst) {
   TaskSchedule schedule({{}, {}, {0}, {}}, {{1, 1}, {5, 1}, {7, 1}, {5, 1}}, 2, 0);
   free_all(schedule, 2);

@@ -11,7 +11,7 @@ import unittest
 import tiny_world
 from groups_test import HEAD, REPEATED, START
 
-AT_ONCE = HEAD.replace("tasks:\n", "run: {{at_once: 0}}\ntasks:\n")
+IN_TURN = HEAD.replace("tasks:\n", "run: {{at_once: 1}}\ntasks:\n")
 TEXTS = "  - {{task: generate, name: %s, dataset: {{path: %s, limit: 4}}, max_new_tokens: 4%s}}\n"
 
 
@@ -36,7 +36,6 @@ class AtOnce(unittest.TestCase):
         self.world.text = REPEATED
         self.world.complete("same", 1)
         whole = self.files("same")
-        self.world.text = REPEATED.replace("tasks:\n", "run: {{at_once: 0}}\ntasks:\n", 1)
         for ranks, point in ((2, ""), (3, ""), (2, "generate.pass@9:kill")):
             self.world.forget("same")
             if point:
@@ -61,7 +60,7 @@ class AtOnce(unittest.TestCase):
         own = ", model: {{path: {model}, dtype: bf16}}"
         texts = [TEXTS % (name, "{data}", more) for name, more in (("one", ""), ("two", ", seed: 7"), ("three", own), ("four", own + ", seed: 8"), ("five", ", seed: 9"))]
         for name, ranks, shards in (("stay", 1, 1), ("stay_two", 2, 1), ("stay_shards", 2, 2)):
-            head = HEAD.replace("devices: cpu", f"devices: cpu, gpus_per_group: {shards}, shards_per_rank: 1" if shards > 1 else "devices: cpu")
+            head = IN_TURN.replace("devices: cpu", f"devices: cpu, gpus_per_group: {shards}, shards_per_rank: 1" if shards > 1 else "devices: cpu")
             self.world.text = head + "".join(texts[:4]) + (train if shards == 1 else "") + texts[4]
             done = self.world.run(name, ranks)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -105,9 +104,22 @@ class AtOnce(unittest.TestCase):
         self.assertEqual(sorted(path.stem for path in folder.glob("*.h5")), ["bad", "first", "last", "second", "third"])
 
     def test_a_failed_task_leaves_the_others(self):
-        self.failing("in_turn", HEAD, 0)
-        self.failing("in_turn_2", HEAD, 2)
-        self.failing("at_once", AT_ONCE, 2)
+        self.failing("in_turn", IN_TURN, 0)
+        self.failing("in_turn_2", IN_TURN, 2)
+        self.failing("at_once", HEAD, 2)
+
+    def test_an_mpi_without_threads_runs_them_in_turn(self):
+        """Every task over both ranks, with a warning; with at_once: 1 there is none."""
+        source, library = self.folder / "one_thread.c", self.folder / "one_thread.so"
+        source.write_text("int MPI_Query_thread(int *level) { *level = 0; return 0; }\n")  # MPI_THREAD_SINGLE in every MPI
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        texts = "".join(TEXTS % (name, "{data}", "") for name in ("one", "two"))
+        for name, head in (("without", HEAD), ("asked", IN_TURN)):
+            self.world.text = head + texts
+            done = self.world.run(name, 2, LD_PRELOAD=str(library))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("tasks run one after the other" in done.stderr, name == "without", done.stderr)
+            self.assertEqual([event["ranks"] for event in self.events(name, "task")], [2, 2])
 
     def test_needs(self):
         texts = HEAD + TEXTS % ("one", "{data}", ", needs: [%s]") + TEXTS % ("two", "{data}", "")

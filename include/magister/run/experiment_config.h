@@ -51,7 +51,7 @@ struct ModelSection {
 struct RunSection {
   std::optional<double> max_wall_seconds;  // --max-wall wins over run.max_wall
   Schedule schedule = Schedule::kDynamic;
-  int at_once = 1;                 // tasks, at most; 0: as many as there are groups
+  int at_once = 0;                 // tasks, at most; 0: as many as there are groups
   double watchdog_seconds = 1800;  // a rank that stays longer in one phase ends the job; 0: no watchdog
 };
 
