@@ -3,8 +3,11 @@
 #include "magister/app/experiment.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <climits>
+#include <filesystem>
 #include <map>
 #include <unordered_map>
 
@@ -96,13 +99,30 @@ void check_needs(ConfigNode& node, const std::vector<std::unique_ptr<Task>>& tas
   }
 }
 
-// A path below the experiment's own folder is what an earlier task writes: NAME.h5, or a file of the folder NAME. No name has a dot or slash.
-void add_needs_of_paths(const std::string& folder, Task& task, const TaskPlaces& places, std::size_t index) {
-  std::vector<std::string> paths = task.dataset().paths;
-  paths.push_back(task.model_section().path);
-  for (const std::string& path : paths) {
-    if (!path.starts_with(folder + "/")) continue;
-    const std::size_t begin = folder.size() + 1;
+std::string whole_path(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
+// A path below the experiment's own folder, whatever key it stands under and however it is written, is what an earlier task writes: NAME.h5, or
+// a file of the folder NAME. No name has a dot or slash.
+void add_needs_of_paths(const std::string& folder, const ConfigNode& node, Task& task, const TaskPlaces& places,
+                        std::size_t index) {
+  std::vector<std::string> paths = node.all_values();
+  paths.push_back(task.model_section().path);  // the experiment's, where the task has none of its own
+  const std::string whole_folder = whole_path(folder) + "/";
+  for (const std::string& given : paths) {
+    if (given.size() > PATH_MAX || given.find('/') == std::string::npos) continue;
+    const std::string path = whole_path(given);
+    const std::string_view plain = std::string_view(path).substr(0, path.find_first_of("*?["));
+    if (plain.size() < path.size() && (plain.starts_with(whole_folder) || whole_folder.starts_with(plain))) {
+      for (const auto& [name, place] : places) {
+        const std::string file = whole_folder + name + ".h5";
+        if (place < index && ::fnmatch(path.c_str(), file.c_str(), FNM_PATHNAME) == 0) task.also_needs({name});
+      }
+    }
+    if (!path.starts_with(whole_folder)) continue;
+    const std::size_t begin = whole_folder.size();
     const auto found = places.find(path.substr(begin, path.find_first_of("./", begin) - begin));
     if (found != places.end() && found->second < index) task.also_needs({found->first});
   }
@@ -134,7 +154,7 @@ void Experiment::read(ConfigNode& root, TaskKinds kinds) {
   for (std::size_t i = 0; i < tasks_.size(); ++i) places.emplace(tasks_[i]->name(), i);
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     check_needs(nodes[i], tasks_, places, i);
-    add_needs_of_paths(config_.folder(), *tasks_[i], places, i);
+    add_needs_of_paths(config_.folder(), nodes[i], *tasks_[i], places, i);
     const ModelSection& model = tasks_[i]->model_section();
     if (model.task.empty() || !model.begins_as.empty()) continue;
     ConfigNode section = nodes[i].section("model");

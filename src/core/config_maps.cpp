@@ -117,6 +117,22 @@ bool ConfigNode::is_list(std::string_view key) const {
   return value != nullptr && value->kind == Kind::kList;
 }
 
+namespace {
+
+void add_values(const ConfigNode::Value& value, std::vector<std::string>& values) {
+  if (value.kind == ConfigNode::Value::Kind::kScalar) values.push_back(value.scalar);
+  for (const auto& [name, member] : value.members) add_values(*member, values);
+  for (const auto& item : value.items) add_values(*item, values);
+}
+
+}  // namespace
+
+std::vector<std::string> ConfigNode::all_values() const {
+  std::vector<std::string> values;
+  if (value_ != nullptr) add_values(*value_, values);
+  return values;
+}
+
 void ConfigNode::abandon() {
   if (value_ != nullptr) value_->abandoned = true;
 }

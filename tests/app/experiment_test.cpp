@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "app/task_graph.h"
 #include "magister/core/error.h"
 #include "magister/tasks/registry.h"
 
@@ -111,6 +113,37 @@ TEST(Experiment, PartsOfAJobArrayShareTheirConfig) {
   EXPECT_NE(part.resolved_yaml_of_task(0), whole.resolved_yaml_of_task(0));
   const Experiment other(kGood, "e.yaml", {"tasks.0.top_k=8"}, built_in_tasks());
   EXPECT_NE(other.config_yaml_of_task(0), whole.config_yaml_of_task(0));
+}
+
+// A task waits for whoever writes its files, under whatever key and however the path is written; others' files are nobody's.
+TEST(Experiment, PathsBelowItsFolderAreNeeds) {
+  const std::string here = std::filesystem::current_path().string();
+  const std::string score = "  - {task: score, name: last, model: {path: r}, dataset: {path: \"";
+  const std::string train = "  - {task: train, name: last, objective: distill, teacher: {results: ";
+  struct Case {
+    std::string task;
+    bool waits;
+  };
+  const std::vector<Case> cases = {
+      {score + "runs/quick/first.h5\"}}\n", true},
+      {score + "./runs//quick/first.h5\"}}\n", true},
+      {score + here + "/runs/quick/first.h5\"}}\n", true},
+      {score + "runs/quick/fir*.h5\"}}\n", true},
+      {score + "runs/*/first.h5\"}}\n", true},
+      {score + "runs/quick/first/part-0.jsonl\"}}\n", true},
+      {score + "runs/other/first.h5\"}}\n", false},
+      {score + "runs/quick/second.h5\"}}\n", false},
+      {score + "runs/quick/sec*.h5\"}}\n", false},
+      {train + "runs/quick/first.h5}}\n", true},
+      {train + "./runs/other/../quick/first.h5}}\n", true},
+      {train + "elsewhere/first.h5}}\n", false},
+      {"  - {task: generate, name: last, dataset: {path: d.jsonl}, guide: {model: {path: runs/quick/first}}}\n", true},
+  };
+  for (const Case& one : cases) {
+    const std::string text = kGood + "    name: first\n" + one.task;
+    const TaskNeeds needs = needs_of(Experiment(text, "e.yaml", {}, built_in_tasks()));
+    EXPECT_EQ(needs, (TaskNeeds{{}, one.waits ? std::vector<std::size_t>{0} : std::vector<std::size_t>{}})) << one.task;
+  }
 }
 
 TEST(Experiment, OverridesReachEveryPlace) {

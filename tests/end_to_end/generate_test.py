@@ -198,6 +198,26 @@ class Generate(unittest.TestCase):
         for (ids, *_), (cut_ids, *_) in zip(free, by_token, strict=True):
             self.assertEqual(cut_ids, ids[:ids.index(token) + 1] if token in ids else ids)
 
+    def test_a_stop_text_around_special_tokens(self):
+        """Many of them inside it: the text ends all the same with the token that completes it."""
+        special, a, b = (self.tokenizer.token_to_id(token) for token in ("<|end|>", "a", "b"))
+        bias = [{"id": special, "bias": 1000}, {"id": a, "bias": 800}, {"id": b, "bias": 800}]
+        texts = self.texts(self.run_it("special", {"temperature": 100, "max_new_tokens": 120, "logit_bias": bias, "stop": ["ab"]}))
+        wide = 0
+        for ids, _, text, reason in texts:
+            whole = self.tokenizer.decode(ids, skip_special_tokens=True)
+            self.assertNotIn("ab", self.tokenizer.decode(ids[:-1], skip_special_tokens=True))
+            self.assertEqual((whole.removesuffix("ab"), reason == 0), (text, whole.endswith("ab")))
+            if reason == 0:
+                wide += len(ids) - 1 - max(i for i, token in enumerate(ids) if token == a) > 10
+        self.assertGreater(wide, 1)
+
+    def test_almost_no_temperature_is_greedy(self):
+        greedy = self.texts(self.run_it("zero", {"temperature": 0, "max_new_tokens": 8}))
+        for number, temperature in enumerate((9e-6, 1e-38, 1e-300)):
+            found = self.texts(self.run_it(f"cold{number}", {"temperature": temperature, "top_p": 0.9, "max_new_tokens": 8}))
+            self.assertEqual([(ids, text) for ids, _, text, _ in found], [(ids, text) for ids, _, text, _ in greedy])
+
     def test_export_and_samples(self):
         path = self.run_it("samples", {"max_new_tokens": 8, "n": 2})
         lines = [json.loads(line) for line in subprocess.run([tiny_world.PROGRAM, "export", str(path), "--to", "jsonl"], capture_output=True, text=True, check=True).stdout.splitlines()]

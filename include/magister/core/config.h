@@ -92,6 +92,8 @@ class ConfigNode {
   // Neither marks the key as known.
   bool has(std::string_view key) const;
   bool is_list(std::string_view key) const;
+  // Every value below this map, as written, whatever its key.
+  std::vector<std::string> all_values() const;
   // "tasks.0.dataset"; empty for the whole experiment.
   const std::string& path() const { return path_; }
   // "experiment.yaml:7:5: tasks.0.top_k", or the argument that set the key: for faults that show later, when the model or the

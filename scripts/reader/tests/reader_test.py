@@ -1,7 +1,9 @@
 """What the reader gives is what plain h5py gives, for every column of every kind of file that the program writes."""
 import multiprocessing
 import os
+import pathlib
 import pickle
+import re
 import tempfile
 import unittest
 from unittest import mock
@@ -11,6 +13,7 @@ import h5py
 import numpy
 
 import magister_reader
+from magister_reader.slices import _may_differ
 
 
 def plain(path):
@@ -208,6 +211,15 @@ class Partial(unittest.TestCase):
 
 
 class Slices(unittest.TestCase):
+    def test_what_may_differ_is_what_merge_lets_differ(self):
+        source = (pathlib.Path(__file__).resolve().parents[3] / "src/io/results/slices.cpp").read_text()
+        body = re.search(r"bool is_digest_of_parts\(.*?\n}", source, re.DOTALL).group()
+        names = re.findall(r'"([a-z0-9_]+)"', body)
+        self.assertGreater(len(names), 3)
+        for name in names:
+            self.assertTrue(_may_differ(name), name)
+        self.assertFalse(_may_differ("model_sha256"))
+
     def setUp(self):
         self.parts = [program_files.teacher(f"slice={i}/2") for i in range(2)]
 

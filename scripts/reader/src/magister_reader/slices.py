@@ -10,7 +10,7 @@ OF_A_PART = ("experiment", "num_samples", "num_tokens", "slice_begin", "slice_en
 
 def _may_differ(name):
     """Digests of what a slice was made from, where every slice has its own."""
-    return name in ("plan_sha256", "answers_sha256") or name.startswith("panel_sha256_")
+    return name in ("plan_sha256", "answers_sha256") or name.startswith(("panel_sha256_", "scores_sha256_"))
 
 
 def _check_same_run(first, other):
