@@ -73,8 +73,7 @@ void draw_normal(at::Tensor& out, const NewHead& head) {
 
 }  // namespace
 
-at::Tensor ParameterLayout::read(const TensorFile& file, const NewHead& new_head) const {
-  at::Tensor flat = at::zeros({flat_size()}, at::kFloat);
+void ParameterLayout::read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head) const {
   for (std::size_t i = 0; i < all().size(); ++i) {
     const TrainParameter& parameter = all()[i];
     at::Tensor out = view(flat, i);
@@ -89,7 +88,6 @@ at::Tensor ParameterLayout::read(const TensorFile& file, const NewHead& new_head
                    "tensor {} holds a number that is not finite (every loss would be NaN); start from other weights",
                    printable(parameter.name));
   }
-  return flat;
 }
 
 }  // namespace magister

@@ -23,18 +23,22 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       world_(world),
       sums_(world.duplicate()),
       pool_(num_threads),
-      frozen_(lora_ ? layout_.read(file) : at::Tensor()),
-      weights_(lora_ ? lora_->first_values() : layout_.read(file, options.new_head)),
-      reference_(options.policy.beta == 0 ? at::Tensor()
-                 : lora_                  ? frozen_
-                                          : weights_.clone()),
+      host_(world.split_by_host()),
+      // Where every rank updates all of them, they change while others read.
+      model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer),
+      adapter_(lora_ ? lora_->first_values() : at::Tensor()),
       memory_(options.recompute, num_threads),
       shards_(trained().flat_size(), sharing().size()),
-      state_(new_optimizer_state(shards_.size(sharing().rank()))) {}
+      state_(new_optimizer_state(shards_.size(sharing().rank()))) {
+  layout_.read(file, model_.tensor(), options.new_head);
+  if (options.policy.beta == 0 || lora_) return;
+  reference_ = HostWeights(world, host_, layout_.flat_size(), true);
+  layout_.read(file, reference_.tensor());
+}
 
 TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
-  return TrunkPass(layout_, model_weights(), batch.tokens, TrunkOptions{recompute, options_.bf16},
-                   lora_ ? std::optional<LoraWeights>({*lora_, weights_}) : std::nullopt);
+  return TrunkPass(layout_, model_.tensor(), batch.tokens, TrunkOptions{recompute, options_.bf16},
+                   lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);
 }
 
 HeadLossOptions Trainer::head_options() const {
@@ -303,15 +307,15 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
   if (result.skipped) return result;
   const double clip = options_.optimizer.clip;
   const double scale = clip > 0 ? std::min(1.0, clip / (result.grad_norm + 1e-6)) : 1.0;
-  adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights_, state_, pool_);
-  gather_pieces(sharing(), shards_, weights_);
+  adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights(), state_, pool_);
+  lora_ ? gather_pieces(sharing(), shards_, adapter_) : model_.gather(sharing(), host_, shards_);
   return result;
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
                                                                   bool recompute, std::int64_t tokens,
                                                                   std::int64_t longest, std::uint64_t own_micro_batches,
-                                                                  int num_threads, int sharing) {
+                                                                  int num_threads, int sharing, int with_weights) {
   const std::uint64_t weights = 4 * config.num_parameters(), factors = 4 * static_cast<std::uint64_t>(adapter);
   const std::uint64_t learnt = factors > 0 ? factors : weights;
   const auto threads = static_cast<std::uint64_t>(num_threads);
@@ -324,7 +328,7 @@ std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelCon
                   : 4 * static_cast<std::uint64_t>(config.vocab_size) * static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t pass = trunk_bytes(config, tokens, longest, recompute) +
                              head_loss_bytes(tokens, config.hidden_size, config.vocab_size, 1) + table;
-  return {{"weights", weights + factors},
+  return {{"weights", weights / static_cast<std::uint64_t>(with_weights) + factors},
           {"gradients", gradients * learnt + part},
           {"optimizer", 2 * part},
           {"activations", std::min(own_micro_batches, threads) * pass}};

@@ -51,7 +51,8 @@ Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass
 
 std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                                 const std::function<void()>& alive) {
-  MAGISTER_ASSERT(!of_reference || reference_.defined());
+  const at::Tensor& model = of_reference && !lora_ ? reference_.tensor() : model_.tensor();
+  MAGISTER_ASSERT(!of_reference || (options_.policy.beta != 0 && model.defined()));
   std::vector<at::Tensor> all(batches.size());
   pool_.run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
     const MicroBatch& batch = batches[static_cast<std::size_t>(index)];
@@ -60,8 +61,8 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
     at::Tensor none;
     // Recomputing means that no graph is kept.
     const TrunkPass pass =
-        of_reference ? TrunkPass(layout_, reference_, batch.tokens, {true, options_.bf16}) : pass_of(batch, true);
-    const at::Tensor head_VD = layout_.view(of_reference ? reference_ : model_weights(), layout_.head());
+        of_reference ? TrunkPass(layout_, model, batch.tokens, {true, options_.bf16}) : pass_of(batch, true);
+    const at::Tensor head_VD = layout_.view(model, layout_.head());
     all[static_cast<std::size_t>(index)] =
         head_loss(pass.hidden_TD(), head_VD, batch.targets, options, 1.0, none).label_logprob_T;
     if (alive) alive();
@@ -70,7 +71,8 @@ std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batc
 }
 
 std::unique_ptr<TensorFile> Trainer::weights_file() const {
-  return lora_ ? weights_as_file(layout_, frozen_, LoraWeights{*lora_, weights_}) : weights_as_file(layout_, weights_);
+  return weights_as_file(layout_, model_.tensor(),
+                         lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);
 }
 
 }  // namespace magister

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "magister/parallel/thread_pool.h"
+#include "magister/train/host_weights.h"
 #include "magister/train/optimizer.h"
 
 namespace magister {
@@ -87,6 +88,31 @@ TEST(FlatShards, ADividedOptimizerHasTheBitsOfAWholeOne) {
     }
   }
   EXPECT_TRUE(at::equal(part_of(shards, world.rank(), state.mean), own.mean));
+}
+
+// Ranks as hosts of one, two and all: each changes its pieces of its host's copy.
+TEST(HostWeights, EveryHostHasWhatTheRanksOfAllHaveMade) {
+  const Communicator world = Communicator::world();
+  const std::int64_t size = 2 * FlatShards::kBucket + 12345;
+  const FlatShards shards(size, world.size());
+  for (const int ranks_a_host : {1, 2, 3, 4}) {
+    for (const bool may_share : {true, false}) {
+      const Communicator host = world.split(world.rank() / ranks_a_host, world.rank());
+      HostWeights weights(world, host, size, may_share);
+      EXPECT_EQ(weights.is_shared(), may_share && world.size() > 1);
+      EXPECT_EQ(weights.tensor().abs().sum().item<float>(), 0);
+      for (int step = 1; step <= 3; ++step) {
+        world.barrier();
+        const at::Tensor wanted = spread(size, 0.7, step);
+        for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+          const FlatRange own = shards.piece(bucket, world.rank());
+          weights.tensor().narrow(0, own.begin, own.size()).copy_(wanted.narrow(0, own.begin, own.size()));
+        }
+        weights.gather(world, host, shards);
+        EXPECT_TRUE(at::equal(weights.tensor(), wanted)) << ranks_a_host << " ranks a host, step " << step;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -69,9 +69,9 @@ class ParameterLayout : public FlatLayout {
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<LayerParameter>& table() const { return table_; }
 
-  // Reads the file into a new flat tensor. A head of labels that the file has not is drawn. Throws as TensorFile, and Error(kData) for weights
-  // that are no numbers. Local.
-  at::Tensor read(const TensorFile& file, const NewHead& new_head = {}) const;
+  // Reads the file into flat, f32 [flat_size()], every number once; what lies between parameters stays. A head of labels that the file has not
+  // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. Local.
+  void read(const TensorFile& file, at::Tensor& flat, const NewHead& new_head = {}) const;
 
  private:
   ModelDescription description_;

@@ -18,6 +18,7 @@
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/thread_pool.h"
 #include "magister/train/head_loss.h"
+#include "magister/train/host_weights.h"
 #include "magister/train/lora.h"
 #include "magister/train/memory_ladder.h"
 #include "magister/train/micro_gradient.h"
@@ -139,7 +140,8 @@ class Trainer {
   const ParameterLayout& layout() const { return layout_; }
   // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
-  at::Tensor& weights() { return weights_; }
+  // The model's are one tensor for all ranks of a host where they can be (host_weights.h): who writes them writes what every rank writes.
+  at::Tensor& weights() { return lora_ ? adapter_ : model_.tensor(); }
   // The moments of this rank's part of shards() over sharing(): all of them, alone, where the optimizer is not divided.
   OptimizerState& optimizer() { return state_; }
   const FlatShards& shards() const { return shards_; }
@@ -171,10 +173,8 @@ class Trainer {
   Outcome value_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
-  at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
+  at::Tensor head() const { return layout_.view(model_.tensor(), layout_.head()); }
   HeadLossOptions head_options() const;
-
-  const at::Tensor& model_weights() const { return lora_ ? frozen_ : weights_; }
 
   ParameterLayout layout_;
   std::optional<LoraLayout> lora_;
@@ -183,9 +183,11 @@ class Trainer {
   Communicator alone_;
   Communicator sums_;  // world's ranks, for messages that are under way beside others
   ThreadPool pool_;
-  at::Tensor frozen_;  // the model's weights beside an adapter
-  at::Tensor weights_;
-  at::Tensor reference_;  // of GRPO with beta: the model's weights before the first step
+  Communicator host_;   // world's ranks on this host
+  HostWeights model_;   // with LoRA they stay as they are
+  at::Tensor adapter_;  // LoRA's factors
+  HostWeights
+      reference_;  // of GRPO with beta: the model before the first step; undefined with LoRA, whose model is that
   MemoryLadder memory_;
   FlatShards shards_;
   OptimizerState state_;
@@ -193,9 +195,10 @@ class Trainer {
 
 // Memory of a rank by part: weights, gradients, optimizer, activations of num_threads micro-batches. tokens: of the largest micro-batch.
 // adapter: numbers of the adapter that alone has gradients and moments; 0: the model is trained. sharing: ranks that divide the optimizer.
+// with_weights: ranks of a host that have the model's weights in common.
 std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
                                                                   bool recompute, std::int64_t tokens,
                                                                   std::int64_t longest, std::uint64_t own_micro_batches,
-                                                                  int num_threads, int sharing);
+                                                                  int num_threads, int sharing, int with_weights);
 
 }  // namespace magister

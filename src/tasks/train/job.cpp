@@ -89,10 +89,12 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
       batches.batch_tokens > 0 ? batches.batch_tokens
                                : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
   const int ranks = context_.world.size();
+  const int on_host = std::clamp(model_.shards_on_host, 1, ranks);
+  const int with_weights = lora_ || config_.trainer.divides_optimizer ? on_host : 1;
   const std::uint64_t own = (most_at_once + static_cast<std::uint64_t>(ranks) - 1) / static_cast<std::uint64_t>(ranks);
   auto parts = training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
                               static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), own, threads,
-                              config_.trainer.divides_optimizer ? ranks : 1);
+                              config_.trainer.divides_optimizer ? ranks : 1, with_weights);
   if (ranks > 1) {
     const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
     parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
@@ -103,7 +105,8 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
     parts.emplace_back("generator, freed before the gradients", weights + pages * model_.page_bytes(1));
     if (prompts_->reward_model() != nullptr)
       parts.emplace_back("reward model", prompts_->reward_model()->weight_bytes());
-    if (config_.trainer.policy.beta > 0 && !lora_) parts.emplace_back("reference", weights);
+    if (config_.trainer.policy.beta > 0 && !lora_)
+      parts.emplace_back("reference", weights / static_cast<std::uint64_t>(on_host));
   }
   if (held_out_records_) parts.emplace_back("held-out records", held_out_records_->num_bytes());
   // An id and a number an entry, in the batch and in the sample that is being read.
