@@ -46,6 +46,12 @@ LayoutConfig read_layout(ConfigNode& root) {
   }
   layout.devices.assign(devices.begin(), devices.end());
   layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
+  layout.devices_per_rank = static_cast<int>(node.integer_or_auto("devices_per_rank", 1, 256).value_or(0));
+  if (layout.devices_per_rank > 1 && layout.cpu_only) {
+    node.reject("devices_per_rank",
+                "more than one GPU a rank together with devices: cpu (there are none then); remove it, or set "
+                "shards_per_rank");
+  }
   layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
   if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
     node.reject("shards_per_rank",

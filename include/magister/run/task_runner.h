@@ -64,7 +64,8 @@ class TaskRunner {
   Checkpoint checkpoint_;
   LayoutConfig layout_;
   int num_ranks_;
-  std::optional<GpuGroup> group_;  // of a run
+  std::optional<GpuGroup> group_;   // of a run
+  std::vector<DeviceRow> devices_;  // of all ranks
   OpenModel model_;
   TaskData data_;
   Dataset dataset_;
