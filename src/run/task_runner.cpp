@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "magister/core/error.h"
@@ -150,6 +151,16 @@ int TaskRunner::most_groups() const {
   constexpr std::uint64_t kMost = 1'000'000;
   return static_cast<int>(
       std::clamp<std::uint64_t>(task_.divides_records() ? dataset_.records().size() : kMost, 1, kMost));
+}
+
+int TaskRunner::ranks_a_group() const {
+  std::map<int, std::set<int>> ranks;  // by group
+  for (const DeviceRow& row : devices_) ranks[row.group_index].insert(row.world_rank);
+  const std::size_t size = ranks.begin()->second.size();
+  // Some groups are one rank of many devices, others several of few: the world cannot be cut into parts of so many ranks.
+  const bool all =
+      std::all_of(ranks.begin(), ranks.end(), [&](const auto& group) { return group.second.size() == size; });
+  return all ? static_cast<int>(size) : num_ranks_;
 }
 
 // Nothing where the lengths are not known, or no model computes.

@@ -218,7 +218,7 @@ class GpusOfARank(unittest.TestCase):
         self.assertEqual(code, 0, text)
 
     def test_layouts_that_are_refused(self):
-        for ranks, arguments, words in ((3, (), "3 ranks run on"), (1, ("layout.gpus_per_group=3",), "layout.gpus_per_group may be 1, 2, 4 here"),
+        for ranks, arguments, words in ((3, (), "3 ranks run on"), (1, ("layout.gpus_per_group=3",), "layout.gpus_per_group may be 1, 2, 4 here"), (1, ("layout.gpus_per_group=[4,2]",), "groups of unlike size in one job"),
                                         (2, ("layout.devices_per_rank=3",), "layout.devices_per_rank: 3 needs 6"), (1, ("layout.shards_per_rank=2",), "shards in threads are for CPUs"),
                                         (1, ("output.driver=mpio", "layout.gpus_per_group=1"), "output.driver: mpio with ranks that hold several groups")):
             result = self.teacher.run("refused", ranks, "layout.devices=auto", *arguments, **self.PLAYED)
