@@ -164,7 +164,7 @@ class GpusOfARank(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def test_ranks_with_one_two_and_four(self):
-        for world, point, layouts in ((self.teacher, "teacher.unit.begin@3:kill", ((2, 2, (1,)), (4, 2, (1, 2)))), (self.chain, "generate.pass@9:kill", ((4, 4, (1,)),))):
+        for world, point, layouts in ((self.teacher, "teacher.unit.begin@3:kill", ((2, 2, (1,)), (4, 2, (2,)))), (self.chain, "generate.pass@9:kill", ((4, 4, (1,)),))):
             for devices, size, others in layouts:
                 name, played = f"of-{devices}-by-{size}", {"MAGISTER_GPUS_ON_HOST": ",".join(["4096"] * devices)}
                 layout = ["layout.devices=auto", f"layout.gpus_per_group={size}"]
@@ -191,12 +191,10 @@ class GpusOfARank(unittest.TestCase):
 
     def test_an_error_of_one_group_ends_its_rank(self):
         """The others of the rank do not go on for hours before it is told."""
-        for point in ("teacher.unit.begin@2:throw", "results.commit.synced@2:throw"):
-            result = self.teacher.run("fails", 1, "layout.devices=auto", **self.PLAYED, MAGISTER_FAIL_POINT=point)
-            self.assertNotIn(result.returncode, (0, 75), result.stderr)
-            self.assertIn(point.partition("@")[0], result.stderr)
-            self.assertFalse(self.teacher.results("fails").exists())
-        self.teacher.forget("fails")
+        result = self.teacher.run("fails", 1, "layout.devices=auto", **self.PLAYED, MAGISTER_FAIL_POINT="results.commit.synced@2:throw")
+        self.assertNotIn(result.returncode, (0, 75), result.stderr)
+        self.assertIn("results.commit.synced", result.stderr)
+        self.assertFalse(self.teacher.results("fails").exists())
 
     def test_a_plan_looks_at_every_gpu(self):
         code, text = self.table(self.teacher)
@@ -211,6 +209,7 @@ class GpusOfARank(unittest.TestCase):
             self.assertEqual(code, 78, text)
             self.assertIn(f"{device} of rank 0 on ", text)
             self.assertIn("has 1.0 MiB free of 1.0 MiB", text)
+        for memories, device in (("4096,4096,1,4096", "cuda:2"),):
             result = self.teacher.run("small", 2, "layout.devices=auto", "layout.gpus_per_group=1", MAGISTER_GPUS_ON_HOST=memories)
             self.assertEqual(result.returncode, 78, result.stderr)
             self.assertIn(f"{device} has 1.0 MiB free of 1.0 MiB", result.stderr)
