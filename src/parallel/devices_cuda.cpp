@@ -10,6 +10,7 @@
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
 #include "magister/parallel/layout.h"
+#include "parallel/devices.h"
 
 namespace magister {
 namespace {
@@ -78,7 +79,7 @@ class Nvml {
 
 }  // namespace
 
-std::vector<GpuDevice> discover_gpus() {
+std::vector<GpuDevice> discover_cuda_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
     cudaGetLastError();  // no driver or no device: not an error of ours, and not to be found by a later call

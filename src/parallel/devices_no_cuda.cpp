@@ -5,10 +5,11 @@
 
 #include "magister/core/log.h"
 #include "magister/parallel/layout.h"
+#include "parallel/devices.h"
 
 namespace magister {
 
-std::vector<GpuDevice> discover_gpus() {
+std::vector<GpuDevice> discover_cuda_gpus() {
   static std::atomic<bool> said{false};
   std::error_code ignored;
   if (std::filesystem::exists("/dev/nvidiactl", ignored) && !said.exchange(true)) {

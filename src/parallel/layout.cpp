@@ -10,49 +10,60 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/parallel/probes.h"
+#include "parallel/check.h"
 #include "parallel/layout_solver.h"
 
 namespace magister {
 
 HostPlace host_place(const Communicator& world) {
-  const Communicator host = world.split_by_host();
-  return {host.rank(), host.size()};
+  const RankProbe self = probe_ranks(world)[static_cast<std::size_t>(world.rank())];
+  return {self.local_rank, self.local_size, self.gpu_rank, self.gpu_size};
 }
 
 namespace {
 
-void use_places(std::vector<RankProbe>& ranks, const Communicator& world, HostPlace mine) {
-  const std::vector<std::uint64_t> local_ranks = world.all_gather(static_cast<std::uint64_t>(mine.rank)),
-                                   local_sizes = world.all_gather(static_cast<std::uint64_t>(mine.size));
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    ranks[i].local_rank = static_cast<int>(local_ranks[i]);
-    ranks[i].local_size = static_cast<int>(local_sizes[i]);
-  }
+void use_places(std::vector<RankProbe>& ranks, const Communicator& world, const HostPlace& mine) {
+  const auto from_all = [&](int number, int RankProbe::* field) {
+    const std::vector<std::uint64_t> numbers = world.all_gather(static_cast<std::uint64_t>(number));
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].*field = static_cast<int>(numbers[i]);
+  };
+  from_all(mine.rank, &RankProbe::local_rank);
+  from_all(mine.size, &RankProbe::local_size);
+  from_all(mine.gpu_rank, &RankProbe::gpu_rank);
+  from_all(mine.gpu_size, &RankProbe::gpu_size);
+}
+
+// Every rank solves the same problem and throws the same error.
+LayoutSolution solve(const Communicator& world, LayoutConfig config, int num_ranks) {
+  std::vector<RankProbe> ranks =
+      num_ranks == world.size() ? probe_ranks(world) : invented_ranks(probe_self(), num_ranks);
+  if (config.place_in_job) use_places(ranks, world, *config.place_in_job);
+  config.share_gpus = shares_gpus();
+  LayoutSolution solution = solve_layout(ranks, config);
+  if (!solution.on_gpu && !config.cpu_only && !ranks[0].gpus.empty())
+    log_info("{} GPU(s) found on {}, but this task computes on CPUs", ranks[0].gpus.size(), ranks[0].host);
+  return solution;
 }
 
 }  // namespace
 
 GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config) {
   if (!config.place_in_job) refuse_singleton_launch(world.size());
-  std::vector<RankProbe> ranks = probe_ranks(world);
-  if (config.place_in_job) use_places(ranks, world, *config.place_in_job);
-  // Every rank solves the same problem and throws the same error.
-  LayoutConfig wishes = config;
-  wishes.share_gpus = shares_gpus();
-  LayoutSolution solution = solve_layout(ranks, wishes);
+  LayoutSolution solution = solve(world, config, world.size());
   const RankPlace& place = solution.places[static_cast<std::size_t>(world.rank())];
-  if (!solution.on_gpu && !config.cpu_only && !ranks[0].gpus.empty()) {
-    log_info("{} GPU(s) found on {}, but this task computes on CPUs", ranks[0].gpus.size(), ranks[0].host);
-  }
+  const bool several = std::any_of(solution.places.begin(), solution.places.end(),
+                                   [](const RankPlace& rank) { return rank.groups > 1; });
+  if (several && world.size() > 1) require_threads("each of several groups of a rank claims units by itself");
   GpuGroup group;
   group.group_index_ = place.group_index;
+  group.groups_here_ = place.groups;
   group.num_groups_ = solution.num_groups;
   group.tp_size_ = solution.tp_size;
-  group.shards_per_rank_ = solution.shards_per_rank;
+  group.shards_here_ = place.shards;
   group.first_tp_rank_ = place.first_tp_rank;
   group.threads_per_shard_ =
       config.place_in_job ? std::min(place.threads_per_shard, config.most_threads) : place.threads_per_shard;
-  group.device_index_ = place.device_index;
+  group.devices_ = place.devices;
   group.on_gpu_ = solution.on_gpu;
   group.fast_collectives_ = config.fast_collectives;
   group.table_ = std::move(solution.table);
@@ -61,16 +72,19 @@ GpuGroup GpuGroup::resolve(const Communicator& world, const LayoutConfig& config
   return group;
 }
 
-std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config) {
+std::vector<DeviceRow> plan_layout(const Communicator& world, int num_ranks, const LayoutConfig& config) {
   MAGISTER_CHECK(num_ranks >= 1 && num_ranks <= 1'000'000, ExitCode::kConfig,
                  "a layout of {} ranks (there is work for 1 to 1000000); change --ranks", num_ranks);
-  std::vector<RankProbe> ranks(static_cast<std::size_t>(num_ranks), probe_self());
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    RankProbe& probe = ranks[static_cast<std::size_t>(rank)];
-    probe.world_rank = probe.local_rank = rank;
-    probe.local_size = num_ranks;
+  return solve(world, config, num_ranks).table;
+}
+
+bool group_size_divides(const std::vector<DeviceRow>& table, int group_size) {
+  std::vector<int> devices;
+  for (const DeviceRow& row : table) {
+    if (static_cast<std::size_t>(row.world_rank) == devices.size()) devices.push_back(0);
+    ++devices.back();
   }
-  return solve_layout(ranks, config).table;
+  return group_size_divides(devices, group_size);
 }
 
 bool shares_gpus() {

@@ -1,9 +1,12 @@
-// Devices in order of world rank, cut into groups of equal size.
+// Devices in order of world rank, cut into groups of equal size: whole ranks, or parts of one.
 #include "parallel/layout_solver.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <span>
 
 #include "magister/core/error.h"
 
@@ -14,25 +17,37 @@ std::string counted(std::int64_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-// Group sizes for which every group holds whole ranks and no rank is left over.
-std::string sizes_that_work(int num_ranks, int shards_per_rank) {
+int total(const std::vector<int>& devices) { return std::accumulate(devices.begin(), devices.end(), 0); }
+
+std::string sizes_that_work(const std::vector<int>& devices) {
   std::string sizes;
-  for (int ranks = 1; ranks <= num_ranks; ++ranks) {
-    if (num_ranks % ranks == 0) sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", ranks * shards_per_rank);
+  for (int size = 1; size <= total(devices); ++size) {
+    if (total(devices) % size != 0 || !group_size_divides(devices, size)) continue;
+    sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
   }
-  return sizes;
+  return sizes.empty() ? "nothing" : sizes;
 }
 
-int group_size(int num_ranks, int shards_per_rank, int gpus_per_group) {
-  const int size = gpus_per_group == 0 ? shards_per_rank : gpus_per_group;
-  const int num_devices = num_ranks * shards_per_rank;
+// "4 ranks of 2 devices each", "2 ranks of 4, 8 devices".
+std::string counts_of(const std::vector<int>& devices) {
+  const std::string ranks = counted(static_cast<std::int64_t>(devices.size()), "rank");
+  if (std::adjacent_find(devices.begin(), devices.end(), std::not_equal_to<>()) == devices.end())
+    return fmt::format("{} of {} each", ranks, counted(devices[0], "device"));
+  constexpr std::size_t kShown = 16;
+  const auto shown = std::span(devices).first(std::min(kShown, devices.size()));
+  return fmt::format("{} of {}{} devices", ranks, fmt::join(shown, ", "), devices.size() > kShown ? ", ..." : "");
+}
+
+// `auto`: a rank's devices, or where ranks have unlike numbers of them the largest group that divides all.
+int group_size(const std::vector<int>& devices, int gpus_per_group) {
+  int size = gpus_per_group;
+  for (const int count : devices) size = gpus_per_group == 0 ? std::gcd(size, count) : size;
   MAGISTER_CHECK(
-      size % shards_per_rank == 0 && num_devices % size == 0, ExitCode::kConfig,
-      "layout.gpus_per_group: {} with {} and layout.shards_per_rank: {} ({} in all) does not divide: a group must be "
-      "whole ranks and no rank may be left over (it would hold a piece of a model without the rest); "
+      group_size_divides(devices, size), ExitCode::kConfig,
+      "layout.gpus_per_group: {} with {} ({} in all) does not divide: a group must be whole ranks of equally many "
+      "devices, or a rank whole groups, and none may be left over (it would hold a piece of a model without the rest); "
       "layout.gpus_per_group may be {} here",
-      size, counted(num_ranks, "rank"), shards_per_rank, counted(num_devices, "device"),
-      sizes_that_work(num_ranks, shards_per_rank));
+      size, counts_of(devices), counted(total(devices), "device"), sizes_that_work(devices));
   return size;
 }
 
@@ -46,6 +61,9 @@ void check_ranges(std::size_t num_ranks, const LayoutConfig& config) {
   MAGISTER_CHECK(config.gpus_per_group >= 0, ExitCode::kConfig,
                  "layout.gpus_per_group: {} (a group has devices); use auto or a positive number",
                  config.gpus_per_group);
+  MAGISTER_CHECK(config.devices_per_rank >= 0 && config.devices_per_rank <= kMostShards, ExitCode::kConfig,
+                 "layout.devices_per_rank: {} (a rank drives 1 to {} GPUs); change it", config.devices_per_rank,
+                 kMostShards);
 }
 
 // Every GPU that a rank sees, for messages: "rank 2 on node7 (local rank 0 of 2) sees cuda:0 GPU-1a2b".
@@ -59,9 +77,11 @@ std::string what_it_sees(const RankProbe& rank) {
   return text;
 }
 
-// The GPU of one rank: its only one, or the one of its place on the host.
-const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wanted, bool share) {
-  std::vector<const GpuDevice*> candidates;
+using Gpus = std::vector<const GpuDevice*>;
+
+// What a rank may choose from: all that it sees, or those of layout.devices.
+Gpus candidates_of(const RankProbe& rank, const std::vector<int>& wanted) {
+  Gpus candidates;
   for (const GpuDevice& gpu : rank.gpus) {
     if (wanted.empty()) candidates.push_back(&gpu);
   }
@@ -76,35 +96,71 @@ const GpuDevice& choose_gpu(const RankProbe& rank, const std::vector<int>& wante
     candidates.push_back(&*found);
   }
   MAGISTER_CHECK(!candidates.empty(), ExitCode::kConfig,
-                 "{} while other ranks see some (a group cannot mix GPUs and CPUs); give every rank a GPU or set "
+                 "{} while other ranks see some (a job cannot mix GPUs and CPUs); give every rank a GPU or set "
                  "layout.devices: cpu",
                  what_it_sees(rank));
-  if (candidates.size() == 1) return *candidates[0];
-  if (share) return *candidates[static_cast<std::size_t>(rank.local_rank) % candidates.size()];
-  MAGISTER_CHECK(
-      static_cast<int>(candidates.size()) >= rank.local_size, ExitCode::kConfig,
-      "{} run on {} with {} to choose from (one rank drives one GPU): {}; start {} there or ask the scheduler for "
-      "more GPUs",
-      counted(rank.local_size, "rank"), rank.host, counted(static_cast<std::int64_t>(candidates.size()), "GPU"),
-      what_it_sees(rank), counted(static_cast<std::int64_t>(candidates.size()), "rank"));
-  return *candidates[static_cast<std::size_t>(rank.local_rank)];
+  return candidates;
 }
 
-// By world rank; throws when two ranks would share a GPU.
-std::vector<const GpuDevice*> choose_gpus(const std::vector<RankProbe>& ranks, const std::vector<int>& wanted,
-                                          bool share) {
-  std::vector<const GpuDevice*> chosen;
+// Numbers of ranks that `gpus` GPUs divide into.
+std::string rank_counts_that_work(int gpus) {
+  std::string counts;
+  for (int ranks = 1; ranks <= gpus; ++ranks) {
+    if (gpus % ranks == 0) counts += fmt::format("{}{}", counts.empty() ? "" : ", ", ranks);
+  }
+  return counts;
+}
+
+// GPUs of each of the ranks that choose from the same ones.
+int gpus_per_rank(const RankProbe& rank, int candidates, int wanted) {
+  const int ranks = rank.gpu_size;
+  const std::string there =
+      fmt::format("{} run on {} with {} to choose from", counted(ranks, "rank"), rank.host, counted(candidates, "GPU"));
+  MAGISTER_CHECK(candidates >= ranks, ExitCode::kConfig,
+                 "{} (a rank drives at least one, and no two the same): {}; start {} there or ask the scheduler for "
+                 "more GPUs",
+                 there, what_it_sees(rank), counted(candidates, "rank"));
+  MAGISTER_CHECK(wanted <= candidates / ranks, ExitCode::kConfig,
+                 "{}, and layout.devices_per_rank: {} needs {}: {}; lower it, or start fewer ranks there", there,
+                 wanted, static_cast<std::int64_t>(wanted) * ranks, what_it_sees(rank));
+  if (wanted > 0) return wanted;
+  MAGISTER_CHECK(candidates % ranks == 0, ExitCode::kConfig,
+                 "{}, which do not divide (layout.devices_per_rank: auto gives every rank as many, and leaves none "
+                 "idle): {}; start {} ranks there, or set layout.devices_per_rank to {} and leave {} idle",
+                 there, what_it_sees(rank), rank_counts_that_work(candidates), candidates / ranks,
+                 counted(candidates % ranks, "GPU"));
+  return candidates / ranks;
+}
+
+// Consecutive GPUs of a host for consecutive ranks of it.
+Gpus choose_gpus(const RankProbe& rank, const LayoutConfig& config) {
+  const Gpus candidates = candidates_of(rank, config.devices);
+  if (config.share_gpus) return {candidates[static_cast<std::size_t>(rank.local_rank) % candidates.size()]};
+  if (candidates.size() == 1 && config.devices_per_rank <= 1) return candidates;
+  const int count = gpus_per_rank(rank, static_cast<int>(candidates.size()), config.devices_per_rank);
+  const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(rank.gpu_rank) * count;
+  return {first, first + count};
+}
+
+// By world rank; throws when a GPU would have two users.
+std::vector<Gpus> choose_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
+  std::vector<Gpus> chosen;
   std::map<std::string, const RankProbe*> owner;
   for (const RankProbe& rank : ranks) {
-    const GpuDevice& gpu = choose_gpu(rank, wanted, share);
-    const auto [entry, is_new] = owner.emplace(gpu.uuid, &rank);
-    MAGISTER_CHECK(
-        is_new || share, ExitCode::kConfig,
-        "rank {} on {} and rank {} on {} would both use the GPU {} (each would take the other's memory): {}; {}; "
-        "start one rank a GPU, or give each rank its own by CUDA_VISIBLE_DEVICES or --gpu-bind",
-        entry->second->world_rank, entry->second->host, rank.world_rank, rank.host, gpu.uuid,
-        what_it_sees(*entry->second), what_it_sees(rank));
-    chosen.push_back(&gpu);
+    chosen.push_back(choose_gpus(rank, config));
+    for (const GpuDevice* gpu : chosen.back()) {
+      const auto [entry, is_new] = owner.emplace(gpu->uuid, &rank);
+      MAGISTER_CHECK(is_new || entry->second != &rank, ExitCode::kConfig,
+                     "layout.devices gives rank {} on {} the GPU {} twice (each of its threads would take the other's "
+                     "memory): {}; name every GPU once",
+                     rank.world_rank, rank.host, gpu->uuid, what_it_sees(rank));
+      MAGISTER_CHECK(
+          is_new || config.share_gpus, ExitCode::kConfig,
+          "rank {} on {} and rank {} on {} would both use the GPU {} (each would take the other's memory): {}; {}; "
+          "start one rank a GPU, or give each rank its own by CUDA_VISIBLE_DEVICES or --gpu-bind",
+          entry->second->world_rank, entry->second->host, rank.world_rank, rank.host, gpu->uuid,
+          what_it_sees(*entry->second), what_it_sees(rank));
+    }
   }
   return chosen;
 }
@@ -124,35 +180,74 @@ bool wants_gpus(const std::vector<RankProbe>& ranks, const LayoutConfig& config)
   return std::any_of(ranks.begin(), ranks.end(), [](const RankProbe& rank) { return !rank.gpus.empty(); });
 }
 
+std::string words_of(const GpuDevice& gpu) {
+  return fmt::format("cuda:{} {} {}", gpu.index, printable(gpu.name), gpu.uuid);
+}
+
 }  // namespace
+
+bool group_size_divides(const std::vector<int>& devices, int group_size) {
+  int begun = 0, of_rank = 0;  // devices of a group that is not whole yet, and of each of its ranks
+  for (const int count : devices) {
+    if (begun > 0 ? count != of_rank : count % group_size != 0 && group_size % count != 0) return false;
+    if (begun == 0 && count % group_size == 0) continue;
+    of_rank = count;
+    begun = (begun + count) % group_size;
+  }
+  return begun == 0;
+}
+
+std::vector<RankProbe> invented_ranks(const RankProbe& like, int num_ranks) {
+  const int gpus = static_cast<int>(like.gpus.size());
+  const int on_host = gpus > 0 && num_ranks > gpus && num_ranks % gpus == 0 ? gpus : num_ranks;
+  std::vector<RankProbe> ranks(static_cast<std::size_t>(num_ranks), like);
+  for (int r = 0; r < num_ranks; ++r) {
+    RankProbe& rank = ranks[static_cast<std::size_t>(r)];
+    rank.world_rank = r;
+    rank.local_rank = r % on_host;
+    rank.local_size = on_host;
+    rank.host_index = r / on_host;
+    if (rank.host_index == 0) continue;
+    rank.host += fmt::format(" ({})", rank.host_index + 1);
+    for (GpuDevice& gpu : rank.gpus) gpu.uuid += fmt::format(" ({})", rank.host_index + 1);
+  }
+  find_gpu_sharers(ranks);
+  return ranks;
+}
 
 LayoutSolution solve_layout(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
   check_ranges(ranks.size(), config);
   LayoutSolution solution;
   solution.on_gpu = wants_gpus(ranks, config);
-  MAGISTER_CHECK(
-      !solution.on_gpu || config.shards_per_rank == 1, ExitCode::kConfig,
-      "layout.shards_per_rank: {} on GPUs (one rank drives one GPU; shards in threads are for CPUs); set it to 1 or "
-      "layout.devices: cpu",
-      config.shards_per_rank);
-  const int num_ranks = static_cast<int>(ranks.size()), shards = config.shards_per_rank;
-  solution.shards_per_rank = shards;
-  solution.tp_size = group_size(num_ranks, shards, config.gpus_per_group);
-  solution.num_groups = num_ranks * shards / solution.tp_size;
-  std::vector<const GpuDevice*> gpus;
-  if (solution.on_gpu) gpus = choose_gpus(ranks, config.devices, config.share_gpus);
+  MAGISTER_CHECK(!solution.on_gpu || config.shards_per_rank == 1, ExitCode::kConfig,
+                 "layout.shards_per_rank: {} on GPUs (shards in threads are for CPUs; a rank's GPUs have a thread each "
+                 "by themselves); set it to 1, with layout.devices_per_rank if need be, or layout.devices: cpu",
+                 config.shards_per_rank);
+  std::vector<Gpus> gpus(ranks.size());
+  if (solution.on_gpu) gpus = choose_gpus(ranks, config);
+  std::vector<int> devices(ranks.size(), config.shards_per_rank);
+  for (std::size_t r = 0; r < ranks.size() && solution.on_gpu; ++r) devices[r] = static_cast<int>(gpus[r].size());
+  solution.tp_size = group_size(devices, config.gpus_per_group);
+  solution.num_groups = total(devices) / solution.tp_size;
   const std::vector<int> cores = core_shares(ranks);
-  for (int r = 0; r < num_ranks; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    RankPlace place{r * shards / solution.tp_size, r * shards % solution.tp_size, std::max(1, cores[at] / shards), -1};
-    if (solution.on_gpu) place.device_index = gpus[at]->index;
-    for (int shard = 0; shard < shards; ++shard) {
-      const std::string device =
-          solution.on_gpu ? fmt::format("cuda:{} {} {}", gpus[at]->index, printable(gpus[at]->name), gpus[at]->uuid)
-                          : fmt::format("cpu shard {} ({})", shard, counted(place.threads_per_shard, "thread"));
-      solution.table.push_back({r, ranks[at].host, place.group_index, place.first_tp_rank + shard, device});
+  int before = 0;  // devices of the ranks before
+  for (std::size_t r = 0; r < ranks.size(); before += devices[r++]) {
+    RankPlace place;
+    place.group_index = before / solution.tp_size;
+    place.first_tp_rank = before % solution.tp_size;
+    place.groups = std::max(1, devices[r] / solution.tp_size);
+    place.shards = devices[r];
+    place.threads_per_shard = std::max(1, cores[r] / devices[r]);
+    for (int shard = 0; shard < devices[r]; ++shard) {
+      const GpuDevice* const gpu = solution.on_gpu ? gpus[r][static_cast<std::size_t>(shard)] : nullptr;
+      if (gpu != nullptr) place.devices.push_back(gpu->index);
+      solution.table.push_back(
+          {static_cast<int>(r), ranks[r].host, (before + shard) / solution.tp_size, (before + shard) % solution.tp_size,
+           gpu != nullptr ? words_of(*gpu)
+                          : fmt::format("cpu shard {} ({})", shard, counted(place.threads_per_shard, "thread")),
+           gpu != nullptr ? std::optional(*gpu) : std::nullopt});
     }
-    solution.places.push_back(place);
+    solution.places.push_back(std::move(place));
   }
   return solution;
 }

@@ -126,7 +126,19 @@ std::vector<RankProbe> probe_ranks(const Communicator& world, const Communicator
     ranks.push_back(std::move(probe));
   }
   for (RankProbe& probe : ranks) probe.local_size = seen[probe.host_index];
+  find_gpu_sharers(ranks);
   return ranks;
+}
+
+void find_gpu_sharers(std::vector<RankProbe>& ranks) {
+  const auto sight = [](const RankProbe& rank) {
+    std::vector<std::string> uuids;
+    for (const GpuDevice& gpu : rank.gpus) uuids.push_back(gpu.uuid);
+    return std::pair(rank.host_index, uuids);
+  };
+  std::map<std::pair<int, std::vector<std::string>>, int> seen;
+  for (RankProbe& rank : ranks) rank.gpu_rank = seen[sight(rank)]++;
+  for (RankProbe& rank : ranks) rank.gpu_size = seen[sight(rank)];
 }
 
 std::vector<int> core_shares(const std::vector<RankProbe>& ranks) {

@@ -312,7 +312,7 @@ std::vector<std::unique_ptr<ProcessGroup>> make_cpu_process_groups(const Communi
   MAGISTER_CHECK(
       shards_per_rank == 1 || level >= MPI_THREAD_SERIALIZED, ExitCode::kConfig,
       "{} shards per rank over {} ranks, but this MPI lets only one thread communicate (its shards are threads); set "
-      "layout.shards_per_rank: 1 or use an MPI with thread support",
+      "layout.shards_per_rank, on GPUs layout.devices_per_rank, to 1 or use an MPI with thread support",
       shards_per_rank, members.size());
   return make_groups(members.duplicate(), shards_per_rank);
 }

@@ -1,9 +1,10 @@
-// The GPU group: one GPU a rank, NCCL between them. A fault or a missing peer ends in ncclCommAbort and an exception instead of a hang
+// The GPU group: a thread and a communicator for every GPU of the rank, NCCL between them. A fault or a missing peer ends in ncclCommAbort and an exception instead of a hang
 // (communicator_nccl.h). Source: NCCL 2.28 user guide ("Fault Tolerance", "Environment").
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "magister/device/gpu.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/process_group.h"
+#include "magister/parallel/side_by_side.h"
 #include "parallel/communicator_nccl.h"
 
 namespace magister {
@@ -75,12 +77,14 @@ class CudaEvent {
 
 class NcclProcessGroup final : public ProcessGroup {
  public:
-  // Collective over members.
-  NcclProcessGroup(const Communicator& members, const ncclUniqueId& id, int device, bool fast)
-      : ProcessGroup(members.rank(), members.size()),
-        members_(members.split(0, members.rank())),
+  // host: of the same shards, on the CPUs. fault: of all GPUs of this rank. Collective over the group, each shard on a thread of its own.
+  NcclProcessGroup(std::unique_ptr<ProcessGroup> host, const ncclUniqueId& id, int device, bool fast,
+                   std::shared_ptr<std::atomic<bool>> fault)
+      : ProcessGroup(host->tp_rank(), host->tp_size()),
+        host_(std::move(host)),
         device_(device),
-        fast_(fast) {
+        fast_(fast),
+        fault_(std::move(fault)) {
     MAGISTER_CHECK_CUDA(cudaSetDevice(device_));
     MAGISTER_CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&flag_), sizeof(float)));
     try {
@@ -91,7 +95,10 @@ class NcclProcessGroup final : public ProcessGroup {
       throw;
     }
   }
-  ~NcclProcessGroup() override { release(); }
+  ~NcclProcessGroup() override {
+    if (!closed_) *fault_ = true;
+    release();
+  }
   NcclProcessGroup(const NcclProcessGroup&) = delete;
   NcclProcessGroup& operator=(const NcclProcessGroup&) = delete;
 
@@ -99,7 +106,10 @@ class NcclProcessGroup final : public ProcessGroup {
   at::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
 
   void wait_for(const GpuEvent& event) override {
-    nccl_->wait_until([&] { return event.done(); });
+    nccl_->wait_until([&] {
+      leave_with_the_others();
+      return event.done();
+    });
   }
 
   void all_reduce_sum(at::Tensor& tensor) override {
@@ -148,8 +158,7 @@ class NcclProcessGroup final : public ProcessGroup {
   }
 
   std::int64_t broadcast_number(std::int64_t number, int root) override {
-    members_.broadcast(&number, sizeof number, root);
-    return number;
+    return host_->broadcast_number(number, root);
   }
 
   double exposed_seconds() override {
@@ -204,6 +213,7 @@ class NcclProcessGroup final : public ProcessGroup {
     nccl_->call("ncclAllReduce (barrier)",
                 [&](ncclComm_t comm) { return ncclAllReduce(flag_, flag_, 1, ncclFloat32, ncclSum, comm, kStream); });
     nccl_->wait_until([&] {
+      leave_with_the_others();
       const cudaError_t state = cudaStreamQuery(kStream);
       if (state == cudaErrorNotReady) cudaGetLastError();  // else ATen finds it later and takes it for a failure
       if (state != cudaSuccess && state != cudaErrorNotReady)
@@ -215,6 +225,7 @@ class NcclProcessGroup final : public ProcessGroup {
   void close() override {
     select_device();
     nccl_->close();
+    closed_ = true;
   }
 
  private:
@@ -222,6 +233,11 @@ class NcclProcessGroup final : public ProcessGroup {
   static constexpr cudaStream_t kStream = nullptr;
 
   static std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+  // A sum with a GPU of this rank whose thread has failed never ends; NCCL would say so after its time limit.
+  void leave_with_the_others() const {
+    if (*fault_) throw ShardAbandoned();
+  }
 
   void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // it is a thread's own setting
 
@@ -272,9 +288,10 @@ class NcclProcessGroup final : public ProcessGroup {
     if (sums_stream_ != nullptr) cudaStreamDestroy(std::exchange(sums_stream_, nullptr));
   }
 
-  Communicator members_;  // of this group alone
+  std::unique_ptr<ProcessGroup> host_;
   int device_;
-  bool fast_;
+  bool fast_, closed_ = false;
+  std::shared_ptr<std::atomic<bool>> fault_;
   std::optional<NcclCommunicator> nccl_;
   float* flag_ = nullptr;
   cudaStream_t sums_stream_ = nullptr;  // made when the first sum is begun
@@ -284,22 +301,27 @@ class NcclProcessGroup final : public ProcessGroup {
 };
 
 // "" or what keeps this rank from joining the group.
-std::string obstacle(int device_index) {
+std::string obstacle(const std::vector<int>& devices) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess) {
     cudaGetLastError();
     return fmt::format("the CUDA runtime says: {}", cudaGetErrorString(code));
   }
-  if (device_index < 0 || device_index >= count) return fmt::format("{} GPUs are visible", count);
+  for (const int device : devices) {
+    if (device < 0 || device >= count) return fmt::format("{} GPUs are visible", count);
+  }
   return "";
 }
 
+std::string words_of(const std::vector<int>& devices) { return fmt::format("cuda:{}", fmt::join(devices, ", cuda:")); }
+
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast) {
+std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator& members,
+                                                                    const std::vector<int>& devices, bool fast) {
   // All ranks agree before NCCL is entered: a rank that stays away would keep the others waiting for minutes.
-  std::string problem = obstacle(device_index);
+  std::string problem = obstacle(devices);
   if (!fast) set_reproducible_defaults();  // NCCL reads its environment once
   ncclUniqueId id{};
   if (problem.empty() && members.rank() == 0) {
@@ -310,12 +332,23 @@ std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& member
   for (std::size_t rank = 0; rank < problems.size(); ++rank) {
     MAGISTER_CHECK(
         problems[rank].empty(), ExitCode::kConfig,
-        "shard {} of {} cannot use its GPU (this rank's is cuda:{}): {} (the group is not whole without it); check "
+        "rank {} of {} of a group cannot use its GPUs (this rank's: {}): {} (the group is not whole without it); check "
         "`magister doctor`, or set layout.devices: cpu",
-        rank, problems.size(), device_index, problems[rank]);
+        rank, problems.size(), words_of(devices), problems[rank]);
   }
   members.broadcast(&id, sizeof id, 0);
-  return std::make_unique<NcclProcessGroup>(members, id, device_index, fast);
+  std::vector<std::unique_ptr<ProcessGroup>> hosts = make_cpu_process_groups(members, static_cast<int>(devices.size()));
+  const auto fault = std::make_shared<std::atomic<bool>>(false);
+  std::vector<std::unique_ptr<ProcessGroup>> groups(devices.size());
+  // A communicator waits for those of all its shards: each is made on a thread of its own.
+  run_side_by_side(devices.size(), [&](std::size_t i) {
+    groups[i] = std::make_unique<NcclProcessGroup>(std::move(hosts[i]), id, devices[i], fast, fault);
+  });
+  return groups;
+}
+
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast) {
+  return std::move(make_nccl_process_groups(members, {device_index}, fast).front());
 }
 
 }  // namespace magister

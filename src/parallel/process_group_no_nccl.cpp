@@ -5,11 +5,16 @@
 
 namespace magister {
 
-std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator&, int device_index, bool) {
+std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator&,
+                                                                    const std::vector<int>& devices, bool) {
   fail(ExitCode::kConfig,
        "a GPU group on cuda:{} in a build without NCCL (GPUs cannot talk); configure with MAGISTER_CUDA=ON, or set "
        "layout.devices: cpu",
-       device_index);
+       fmt::join(devices, ", cuda:"));
+}
+
+std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast) {
+  return std::move(make_nccl_process_groups(members, {device_index}, fast).front());
 }
 
 }  // namespace magister

@@ -13,7 +13,7 @@ class StagedProcessGroup final : public ProcessGroup {
   StagedProcessGroup(std::unique_ptr<ProcessGroup> host, at::Device device)
       : ProcessGroup(host->tp_rank(), host->tp_size()), host_(std::move(host)), device_(device) {}
 
-  std::string backend() const override { return "mpi, staged"; }
+  std::string backend() const override { return host_->backend() + ", staged"; }
   at::Device device() const override { return device_; }
 
   void all_reduce_sum(at::Tensor& tensor) override {
@@ -41,8 +41,19 @@ class StagedProcessGroup final : public ProcessGroup {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& members, at::Device device) {
-  return std::make_unique<StagedProcessGroup>(make_mpi_process_group(members), device);
+std::unique_ptr<ProcessGroup> make_single_process_group(at::Device device) {
+  return std::make_unique<StagedProcessGroup>(make_single_process_group(), device);
+}
+
+std::vector<std::unique_ptr<ProcessGroup>> make_staged_process_groups(const Communicator& members,
+                                                                      const std::vector<int>& devices) {
+  std::vector<std::unique_ptr<ProcessGroup>> groups =
+      make_cpu_process_groups(members, static_cast<int>(devices.size()));
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    groups[i] = std::make_unique<StagedProcessGroup>(std::move(groups[i]),
+                                                     at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(devices[i])));
+  }
+  return groups;
 }
 
 }  // namespace magister

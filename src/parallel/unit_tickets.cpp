@@ -27,14 +27,19 @@ struct UnitTickets::Window {
   const Communicator& world;
   UnitSet pending;
   Schedule schedule;
-  int group_index, num_groups;
-  std::atomic<std::uint64_t> next_static;
-  std::uint64_t stride;
+  int group_index, num_groups, groups_here;
+  std::atomic<std::uint64_t> num_static{0};  // claims of this rank so far
+  std::atomic<bool> given_up{false};
   std::unique_ptr<SharedCounters> counters;
   // After free(): what the counters said last.
   Progress last;
   bool last_stop = false;
   std::atomic<std::int64_t> next_beat{0};  // steady clock, nanoseconds
+
+  std::uint64_t static_ticket() {
+    const std::uint64_t n = num_static.fetch_add(1), here = static_cast<std::uint64_t>(groups_here);
+    return n / here * static_cast<std::uint64_t>(num_groups) + static_cast<std::uint64_t>(group_index) + n % here;
+  }
 
   std::uint64_t fetch_add(Counter counter, std::uint64_t add) {
     MAGISTER_CHECK(counters != nullptr, ExitCode::kInternal,
@@ -43,10 +48,11 @@ struct UnitTickets::Window {
   }
 };
 
-UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index,
-                         int num_groups) {
-  MAGISTER_CHECK(num_groups >= 1 && group_index >= 0 && group_index < num_groups, ExitCode::kInternal,
-                 "unit tickets for group {} of {} (there is no such group); report this", group_index, num_groups);
+UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups,
+                         int groups_here) {
+  MAGISTER_CHECK(groups_here >= 1 && group_index >= 0 && group_index + groups_here <= num_groups, ExitCode::kInternal,
+                 "unit tickets for {} groups from {} on, of {} (there are no such groups); report this", groups_here,
+                 group_index, num_groups);
   const std::uint64_t print = fingerprint(pending);
   MAGISTER_CHECK(
       world.min(print) == world.max(print), ExitCode::kInternal,
@@ -57,8 +63,9 @@ UnitTickets::UnitTickets(const Communicator& world, UnitSet pending, Schedule sc
                                                schedule,
                                                group_index,
                                                num_groups,
-                                               static_cast<std::uint64_t>(group_index),
-                                               static_cast<std::uint64_t>(num_groups),
+                                               groups_here,
+                                               {},
+                                               {},
                                                make_shared_counters(world, kNumCounters + num_groups),
                                                {},
                                                false,
@@ -70,14 +77,14 @@ UnitTickets::~UnitTickets() = default;
 std::optional<std::uint64_t> UnitTickets::claim() {
   Window& window = *window_;
   if (stop_requested()) return std::nullopt;
-  const std::uint64_t ticket = window.schedule == Schedule::kStatic ? window.next_static.fetch_add(window.stride)
-                                                                    : window.fetch_add(kNextTicket, 1);
+  const std::uint64_t ticket =
+      window.schedule == Schedule::kStatic ? window.static_ticket() : window.fetch_add(kNextTicket, 1);
   if (ticket >= window.pending.size()) return std::nullopt;
   return window.pending[ticket];
 }
 
-void UnitTickets::report_done(std::uint64_t num_tokens) {
-  window_->fetch_add(static_cast<Counter>(kNumCounters + window_->group_index), num_tokens);
+void UnitTickets::report_done(std::uint64_t num_tokens, int group_here) {
+  window_->fetch_add(static_cast<Counter>(kNumCounters + window_->group_index + group_here), num_tokens);
   window_->fetch_add(kTokensDone, num_tokens);
   window_->fetch_add(kUnitsDone, 1);
 }
@@ -92,9 +99,12 @@ void UnitTickets::beat() {
 
 std::uint64_t UnitTickets::heartbeat() { return window_->counters ? window_->fetch_add(kHeartbeat, 0) : 0; }
 
+void UnitTickets::give_up() { window_->given_up = true; }
+
 void UnitTickets::request_stop() { window_->fetch_add(kStop, 1); }
 
 bool UnitTickets::stop_requested() {
+  if (window_->given_up) return true;
   return window_->counters ? window_->fetch_add(kStop, 0) != 0 : window_->last_stop;
 }
 

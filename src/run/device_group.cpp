@@ -27,25 +27,26 @@ bool gpu_code_on_host() {
   return wanted != nullptr && std::string_view(wanted) == "1";
 }
 
-bool on_gpus(const std::vector<DeviceRow>& devices) {
-  return !devices.empty() && devices.front().device.starts_with("cuda:");
+GpuMemory memory_of(int device) {
+  if (!gpus_on_host()) return gpu_memory(device);
+  const GpuDevice gpu = discover_gpus().at(static_cast<std::size_t>(device));
+  return {gpu.total_bytes, gpu.free_bytes};
 }
 
 bool fits(const MemoryParts& parts, std::uint64_t free) {
   return static_cast<double>(sum_of(parts)) <= kUsableGpuShare * static_cast<double>(free);
 }
 
-void refuse_too_much(int device, const GpuMemory& memory, int tp_size, const MemoryParts& parts) {
+void refuse_too_much(const std::string& device, const GpuMemory& memory, int tp_size, const MemoryParts& parts) {
   if (fits(parts, memory.free_bytes)) return;
   std::string list;
   for (const auto& [name, bytes] : parts)
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
-  fail(
-      ExitCode::kConfig,
-      "cuda:{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
-      "(layout.gpus_per_group), a quantization, or smaller passes",
-      device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)),
-      list);
+  fail(ExitCode::kConfig,
+       "{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
+       "(layout.gpus_per_group), a quantization, or smaller passes",
+       device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)),
+       list);
 }
 
 // Empty when the shards fit.
@@ -64,20 +65,6 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
       format_bytes(sum_of(parts)), list);
 }
 
-// The least free memory of a GPU that a rank would use; 0 when a rank has none.
-std::uint64_t least_free_bytes(const Communicator& world, const LayoutConfig& layout) {
-  std::uint64_t free = ~std::uint64_t{0};
-  bool found = false;
-  for (const GpuDevice& gpu : discover_gpus()) {
-    const bool wanted = layout.devices.empty() ||
-                        std::find(layout.devices.begin(), layout.devices.end(), gpu.index) != layout.devices.end();
-    if (!wanted) continue;
-    free = std::min(free, gpu.free_bytes);
-    found = true;
-  }
-  return world.min(found ? free : 0);
-}
-
 }  // namespace
 
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
@@ -89,14 +76,18 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
     return alone;
   }
   if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
-  const std::uint64_t free = least_free_bytes(world, layout);
-  if (free == 0) return layout;
+  LayoutConfig by_device = layout;
+  by_device.gpus_per_group = 1;
+  const std::vector<DeviceRow> devices = plan_layout(world, num_ranks, by_device);
+  if (!devices.front().gpu) return layout;
+  std::uint64_t free = devices.front().gpu->free_bytes;
+  for (const DeviceRow& row : devices) free = std::min(free, row.gpu->free_bytes);
   const ModelDescription& description = checkpoint.description();
   check_gpu_computes(description.config);
   const QuantScheme scheme = quant_scheme_of(checkpoint.section());
   const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
-  for (const int size : working_tp_sizes(description.config, num_ranks)) {
-    if (num_ranks % size != 0) continue;
+  for (const int size : working_tp_sizes(description.config, static_cast<int>(devices.size()))) {
+    if (!group_size_divides(devices, size)) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
     const auto weights = [&](int shard) {
       return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme);
@@ -109,26 +100,41 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
   return layout;
 }
 
-std::optional<gpu::Queue> queue_of(const GpuGroup& group) {
-  if (group.on_gpu()) {
-    open_gpu(group.device_index());
-    return gpu::Queue{group.device_index(), nullptr};
+std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank) {
+  const bool on_gpus = !devices.empty() && devices.front().gpu;
+  if (on_gpus && !gpus_on_host()) {
+    const int first = gpus_of(devices, world_rank).front();
+    open_gpu(first);
+    return gpu::Queue{first, nullptr};
   }
-  return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
+  return on_gpus || gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
 }
 
-std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices) {
-  if (on_gpus(devices)) return gpu::Queue{0, nullptr};
-  return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
+std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank) {
+  std::vector<int> gpus;
+  for (const DeviceRow& row : devices) {
+    if (row.world_rank == world_rank && row.gpu && !gpus_on_host()) gpus.push_back(row.gpu->index);
+  }
+  // `plan` for fewer ranks than it runs on: the rank is none of them, and stands for the first.
+  if (gpus.empty() && world_rank != 0) return gpus_of(devices, 0);
+  return gpus;
 }
 
-void check_device_memory(const GpuGroup& group, const MemoryParts& parts) {
-  if (group.on_gpu()) refuse_too_much(group.device_index(), gpu_memory(group.device_index()), group.tp_size(), parts);
+std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus) {
+  std::uint64_t free = ~std::uint64_t{0};
+  for (const int gpu : gpus) free = std::min(free, memory_of(gpu).free_bytes);
+  return free;
+}
+
+void check_device_memory(const GpuGroup& group, int shard, const MemoryParts& parts) {
+  if (!group.on_gpu()) return;
+  const int device = group.devices()[static_cast<std::size_t>(shard)];
+  refuse_too_much(fmt::format("cuda:{}", device), memory_of(device), group.tp_size(), parts);
 }
 
 int shards_on_host(const Communicator& world, const GpuGroup& group) {
   const Communicator host = world.split_by_host();
-  return static_cast<int>(world.max(host.sum(static_cast<std::uint64_t>(group.shards_per_rank()))));
+  return static_cast<int>(world.max(host.sum(static_cast<std::uint64_t>(group.shards_here()))));
 }
 
 int shards_on_host(const std::vector<DeviceRow>& devices) {
@@ -151,10 +157,11 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
 }
 
 void check_device_memory(const PlanReport& report) {
-  const std::vector<GpuDevice> gpus = discover_gpus();
-  if (!on_gpus(report.devices) || gpus.empty()) return;
-  refuse_too_much(gpus.front().index, {gpus.front().total_bytes, gpus.front().free_bytes}, report.tp_size,
-                  report.device_parts);
+  for (const DeviceRow& row : report.devices) {
+    if (!row.gpu) continue;
+    refuse_too_much(fmt::format("cuda:{} of rank {} on {}", row.gpu->index, row.world_rank, printable(row.host)),
+                    {row.gpu->total_bytes, row.gpu->free_bytes}, report.tp_size, report.device_parts);
+  }
 }
 
 }  // namespace magister

@@ -37,7 +37,16 @@ std::vector<std::string> split(const std::string& text, char separator) {
 LayoutConfig read_layout(ConfigNode& root) {
   ConfigNode node = root.section("layout");
   LayoutConfig layout;
-  layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
+  if (node.is_list("gpus_per_group")) {
+    node.integers("gpus_per_group", 1, 4096);
+    node.reject(
+        "gpus_per_group",
+        "groups of unlike size in one job (the last bits of a row depend on the size of the group that computes "
+        "it, and who computes what on how fast each is: no two runs would write the same file); write one size, "
+        "for groups of unlike GPUs and speed may be mixed, or give each size a job of its own, with a slice");
+  } else {
+    layout.gpus_per_group = static_cast<int>(node.integer_or_auto("gpus_per_group", 1, 4096).value_or(0));
+  }
   std::vector<std::int64_t> devices;
   layout.cpu_only = node.choice_or_integers("devices", {"auto", "cpu"}, "auto", "a list of GPUs such as [0, 1]",
                                             devices, 0, 1023) == "cpu";
@@ -46,6 +55,12 @@ LayoutConfig read_layout(ConfigNode& root) {
   }
   layout.devices.assign(devices.begin(), devices.end());
   layout.fast_collectives = node.choice("collectives", {"reproducible", "fast"}, "reproducible") == "fast";
+  layout.devices_per_rank = static_cast<int>(node.integer_or_auto("devices_per_rank", 1, 256).value_or(0));
+  if (layout.devices_per_rank > 1 && layout.cpu_only) {
+    node.reject("devices_per_rank",
+                "more than one GPU a rank together with devices: cpu (there are none then); remove it, or set "
+                "shards_per_rank");
+  }
   layout.shards_per_rank = static_cast<int>(node.integer("shards_per_rank", 1, 1, 256));
   if (layout.shards_per_rank > 1 && !layout.devices.empty()) {
     node.reject("shards_per_rank",

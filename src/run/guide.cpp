@@ -54,7 +54,7 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
       tp_size_(inputs.tp_size),
       checkpoint_(opened_section(config.model, inputs.context, stands_in_)) {
   check(inputs);
-  model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu);
+  model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu, inputs.model.gpus);
   model_.shards_on_host = inputs.model.shards_on_host;
   divide_cache(inputs.model);
 }

@@ -172,8 +172,7 @@ MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_byt
   return largest;
 }
 
-void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout, const PlannedModel& model) {
-  report.devices = plan_layout(num_ranks, layout);
+void plan_devices(PlanReport& report, const PlannedModel& model) {
   for (const DeviceRow& row : report.devices) {
     report.num_groups = std::max(report.num_groups, row.group_index + 1);
     report.tp_size = std::max(report.tp_size, row.tp_rank + 1);

@@ -37,6 +37,16 @@ void check_encoder(const Checkpoint& checkpoint) {
                  section.quantization, printable(checkpoint.path()));
 }
 
+void check_fp8(const std::vector<int>& gpus) {
+  for (const int gpu : gpus) {
+    const int capability = gpu_compute_capability(gpu);
+    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,
+                   "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
+                   "products come with 8.9); choose bf16, or quantization: int8",
+                   gpu, capability / 10, capability % 10);
+  }
+}
+
 // AVX512-BF16 and AMX add in different orders, and f32 products in a third: ranks that differ all multiply bf16 weights in f32.
 void agree_on_products(const Communicator& world) {
   const CpuKernels& mine = cpu_kernels();
@@ -55,11 +65,13 @@ QuantScheme quant_scheme_of(const ModelSection& section) {
   return scheme;
 }
 
-OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu) {
+OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu,
+                     const std::vector<int>& gpus) {
   const ModelSection& section = checkpoint.section();
   OpenModel model;
   if (section.none) return model;
   model.gpu = gpu;
+  model.gpus = gpus;
   model.file = &checkpoint.file();
   model.description = checkpoint.description();
   if (gpu) check_gpu_computes(model.description.config);
@@ -67,13 +79,7 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   model.plain_dtype = gpu                                ? resolve_gpu_dtype(section.dtype)
                       : model.description.config.encoder ? at::kFloat
                                                          : resolve_cpu_dtype(section.dtype);
-  if (gpu && !gpu->on_host() && model.plain_dtype == at::kFloat8_e4m3fn) {
-    const int capability = gpu_compute_capability(gpu->device);
-    MAGISTER_CHECK(capability >= 89, ExitCode::kConfig,
-                   "model.dtype: fp8 on cuda:{} of compute capability {}.{} (8-bit "
-                   "products come with 8.9); choose bf16, or quantization: int8",
-                   gpu->device, capability / 10, capability % 10);
-  }
+  if (model.plain_dtype == at::kFloat8_e4m3fn) check_fp8(gpus);
   // `auto` follows the CPU: one rank without fast bf16 decides for all, or the rows would depend on who computed them.
   const auto type = static_cast<std::uint64_t>(model.plain_dtype);
   if (world.min(type) != world.max(type)) model.plain_dtype = at::kFloat;
@@ -88,7 +94,10 @@ namespace {
 
 Transformer load_model(const OpenModel& model, at::ScalarType dtype, const QuantScheme& quantization,
                        ProcessGroup& group, ThreadPool& pool, const LoadHook& hook, const KeptWeights& kept) {
-  if (model.gpu) return {model.description, *model.file, group, pool, dtype, quantization, *model.gpu, hook};
+  if (model.gpu) {
+    const gpu::Queue queue = model.gpu->on_host() ? *model.gpu : gpu::Queue{group.device().index(), nullptr};
+    return {model.description, *model.file, group, pool, dtype, quantization, queue, hook};
+  }
   return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};
 }
 
@@ -122,7 +131,7 @@ std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) 
   if (!gpu || gpu->on_host()) return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
   // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
   const auto usable =
-      static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(gpu_memory(gpu->device).free_bytes));
+      static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(least_free_gpu_bytes(gpus)));
   return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + beside_bytes);
 }
 

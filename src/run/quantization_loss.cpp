@@ -13,11 +13,11 @@
 #include "magister/core/log.h"
 #include "magister/core/log_sum_exp.h"
 #include "magister/core/units_of_measure.h"
-#include "magister/device/gpu.h"
 #include "magister/engine/generator.h"
 #include "magister/io/whole_file.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/host_memory.h"
+#include "magister/run/device_group.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/progress.h"
 #include "magister/run/results_on_disk.h"
@@ -116,9 +116,9 @@ std::vector<std::vector<TokenId>> first_sequences(const ResultsFile& file, std::
 // What this rank needs while the first group holds its model without quantisation and the others load theirs.
 std::uint64_t needed_bytes(const GpuGroup& group, const OpenModel& model) {
   std::uint64_t bytes = 0;
-  for (int shard = 0; shard < group.shards_per_rank(); ++shard) {
-    const int tp_rank = group.first_tp_rank() + shard;
-    const bool first = group.group_index() == 0;
+  for (int shard = 0; shard < group.shards_here(); ++shard) {
+    const int tp_rank = (group.first_tp_rank() + shard) % group.tp_size();
+    const bool first = group.group_index() == 0 && shard < group.tp_size();
     bytes += weight_bytes(model.description, *model.file, first ? model.plain_dtype : model.dtype, tp_rank,
                           group.tp_size(), first ? QuantScheme{} : model.quantization);
     bytes +=
@@ -143,7 +143,7 @@ bool memory_suffices(const Communicator& world, const GpuGroup& group, const Ope
   const Communicator host = world.split_by_host();
   const std::uint64_t needed = group.on_gpu() ? needed_gpu_bytes(group, model) : host.sum(needed_bytes(group, model));
   const std::uint64_t free =
-      group.on_gpu() ? gpu_memory(group.device_index()).free_bytes : host.min(host_memory().free_bytes);
+      group.on_gpu() ? least_free_gpu_bytes(group.devices()) : host.min(host_memory().free_bytes);
   const bool enough = world.min(static_cast<std::uint64_t>(needed + needed / 8 <= free)) != 0;
   if (!enough) {
     log_info(

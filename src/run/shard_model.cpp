@@ -5,31 +5,34 @@
 
 namespace magister {
 
-ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first)
+ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
     : base_(run),
-      speaks_(first),
+      place_(place),
+      speaks_(place.first && place.group == 0),
       instance_(run.model, std::move(group), run.group.threads_per_shard(),
                 {[this](const char* phase) { watch(phase); }, run.stop_wanted}),
-      times_(first ? run.times : own_times_),
+      times_(speaks_ ? run.times : own_times_),
       group_(instance_.group()),
       pool_(instance_.pool()),
       model_(load()) {
-  if (group_.tp_rank() == 0) writer_.emplace(base_.file, base_.work.tickets);
+  if (group_.tp_rank() == 0) writer_.emplace(base_.file, base_.work.tickets, place_.group);
 }
 
 Transformer& ShardModel::load() {
   if (base_.model.gpu) {
-    check_device_memory(base_.group, base_.model.device_memory(group_.tp_size(), base_.pass,
-                                                               static_cast<std::uint64_t>(base_.cache_pages)));
+    const int shard = place_.group * base_.group.tp_size() + group_.tp_rank() - base_.group.first_tp_rank();
+    check_device_memory(
+        base_.group, shard,
+        base_.model.device_memory(group_.tp_size(), base_.pass, static_cast<std::uint64_t>(base_.cache_pages)));
   }
-  if (base_.loss) return load_and_measure_loss(*base_.loss, instance_, times_);
+  if (base_.loss && place_.group == 0) return load_and_measure_loss(*base_.loss, instance_, times_);
   const PhaseTimes::Span span(times_, "load");
   return instance_.load();
 }
 
 void ShardModel::watch(const char* phase, std::int64_t unit) const {
-  if (!speaks_) return;
-  base_.work.watchdog.enter(phase, unit);
+  if (!place_.first) return;
+  base_.work.watchdogs[static_cast<std::size_t>(place_.group)].enter(phase, unit);
   base_.work.tickets.beat();
 }
 
@@ -42,7 +45,7 @@ void ShardModel::drain() {
     times_.add("write", writer_->write_seconds());
     times_.add("wait for write", writer_->wait_seconds());
   }
-  if (speaks_) base_.work.watchdog.leave();
+  if (place_.first) base_.work.watchdogs[static_cast<std::size_t>(place_.group)].leave();
   group_.close();
 }
 

@@ -6,13 +6,12 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "magister/device/gpu.h"
+#include "magister/parallel/side_by_side.h"
 
 namespace magister {
 namespace {
@@ -27,42 +26,48 @@ bool nccl_shares_gpus() {
   return true;
 }
 
-// One rank, one GPU. MAGISTER_SHARE_GPUS=1, a test-only override, lets several ranks have one.
-std::vector<std::unique_ptr<ProcessGroup>> gpu_process_groups(const GpuGroup& group) {
-  open_gpu(group.device_index());
-  std::vector<std::unique_ptr<ProcessGroup>> groups;
-  if (group.tp_size() == 1) {
-    groups.push_back(make_single_process_group());
-  } else if (shares_gpus() && !nccl_shares_gpus()) {
-    groups.push_back(
-        make_staged_process_group(group.members(), {at::kCUDA, static_cast<c10::DeviceIndex>(group.device_index())}));
-  } else {
-    groups.push_back(make_nccl_process_group(group.members(), group.device_index(), group.fast_collectives()));
+using Groups = std::vector<std::unique_ptr<ProcessGroup>>;
+
+// A thread a GPU. MAGISTER_SHARE_GPUS=1, a test-only override, lets several ranks have one.
+Groups gpu_process_groups(const GpuGroup& group, const std::vector<int>& devices) {
+  open_gpu(devices.front());
+  if (group.tp_size() > 1) {
+    return shares_gpus() && !nccl_shares_gpus()
+               ? make_staged_process_groups(group.members(), devices)
+               : make_nccl_process_groups(group.members(), devices, group.fast_collectives());
   }
-  return groups;
+  Groups one;
+  one.push_back(make_single_process_group({at::kCUDA, static_cast<c10::DeviceIndex>(devices.front())}));
+  return one;
+}
+
+// Of this rank's shards in one group, the first of which is `first` of the rank.
+Groups process_groups(const GpuGroup& group, int first, int shards) {
+  if (!group.on_gpu() || gpus_on_host()) return make_cpu_process_groups(group.members(), shards);
+  const auto begin = group.devices().begin() + first;
+  return gpu_process_groups(group, {begin, begin + shards});
 }
 
 }  // namespace
 
-void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<ProcessGroup>, bool first)>& body) {
-  auto groups =
-      group.on_gpu() ? gpu_process_groups(group) : make_cpu_process_groups(group.members(), group.shards_per_rank());
-  std::mutex mutex;
-  std::exception_ptr first_error;
-  const auto live = [&](std::size_t i) {
+void run_shards(const GpuGroup& group, UnitTickets& tickets,
+                const std::function<void(std::unique_ptr<ProcessGroup>, ShardPlace place)>& body) {
+  const int shards = group.shards_here() / group.groups_here();  // of a group
+  Groups all;
+  for (int g = 0; g < group.groups_here(); ++g) {
+    for (auto& one : process_groups(group, g * shards, shards)) all.push_back(std::move(one));
+  }
+  run_side_by_side(all.size(), [&](std::size_t i) {
     try {
       const c10::InferenceMode no_gradients;
-      body(std::move(groups[i]), i == 0);
+      if (group.on_gpu() && !gpus_on_host()) open_gpu(group.devices()[i]);
+      const auto place = static_cast<int>(i);
+      body(std::move(all[i]), {place / shards, place % shards == 0});
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!first_error) first_error = std::current_exception();
+      tickets.give_up();
+      throw;
     }
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < groups.size(); ++i) threads.emplace_back(live, i);
-  live(0);
-  for (std::thread& thread : threads) thread.join();
-  if (first_error) std::rethrow_exception(first_error);
+  });
 }
 
 std::optional<std::uint64_t> claim_for_group(ProcessGroup& group, UnitTickets& tickets,

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "magister/core/error.h"
@@ -77,11 +78,6 @@ StopPoll shared_stop(const StopSign& stop, UnitTickets& tickets) {
   };
 }
 
-std::optional<gpu::Queue> queue_for(const std::optional<GpuGroup>& group, int num_ranks, const LayoutConfig& layout) {
-  if (!layout.gpus_usable) return std::nullopt;
-  return group ? queue_of(*group) : queue_of(plan_layout(num_ranks, layout));
-}
-
 // Of the experiment, as far as the task can use it.
 LayoutConfig layout_of(const Task& task, const RunContext& context) {
   LayoutConfig layout = context.experiment.layout;
@@ -123,17 +119,15 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
                            plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
-      model_(open_model(context_.world, checkpoint_, queue_for(group_, num_ranks_, layout_))),
+      devices_(group_ ? group_->table() : plan_layout(context_.world, num_ranks_, layout_)),
+      model_(open_model(context_.world, checkpoint_,
+                        layout_.gpus_usable ? queue_of(devices_, context_.world.rank()) : std::nullopt,
+                        gpus_of(devices_, context_.world.rank()))),
       data_(task.data(context_)),
       dataset_(Dataset::open(context_.world, data_.config, context_.stop_poll())) {
   check_head(task_, checkpoint_);
-  if (group_) {
-    tp_size_ = group_->tp_size();
-  } else {
-    for (const DeviceRow& row : plan_layout(num_ranks_, layout_)) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
-  }
-  model_.shards_on_host =
-      group_ ? shards_on_host(context_.world, *group_) : shards_on_host(plan_layout(num_ranks_, layout_));
+  for (const DeviceRow& row : devices_) tp_size_ = std::max(tp_size_, row.tp_rank + 1);
+  model_.shards_on_host = group_ ? shards_on_host(context_.world, *group_) : shards_on_host(devices_);
   if (context_.part) model_.shards_on_host = context_.part->shards_on_host;
   model_.kept.store = context_.weights;
   if (!checkpoint_.section().none) {
@@ -157,6 +151,16 @@ int TaskRunner::most_groups() const {
   constexpr std::uint64_t kMost = 1'000'000;
   return static_cast<int>(
       std::clamp<std::uint64_t>(task_.divides_records() ? dataset_.records().size() : kMost, 1, kMost));
+}
+
+int TaskRunner::ranks_a_group() const {
+  std::map<int, std::set<int>> ranks;  // by group
+  for (const DeviceRow& row : devices_) ranks[row.group_index].insert(row.world_rank);
+  const std::size_t size = ranks.begin()->second.size();
+  // Some groups are one rank of many devices, others several of few: the world cannot be cut into parts of so many ranks.
+  const bool all =
+      std::all_of(ranks.begin(), ranks.end(), [&](const auto& group) { return group.second.size() == size; });
+  return all ? static_cast<int>(size) : num_ranks_;
 }
 
 // Nothing where the lengths are not known, or no model computes.
@@ -322,6 +326,10 @@ MemoryParts TaskRunner::memory(const PlanNumbers& numbers, std::uint64_t pages) 
 }
 
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
+  MAGISTER_CHECK(file.any_thread() || context_.world.max(static_cast<std::uint64_t>(group_->groups_here())) == 1,
+                 ExitCode::kConfig,
+                 "output.driver: mpio with ranks that hold several groups (each group writes by itself, and one thread "
+                 "of a rank may use MPI-IO); use another driver, or start a rank for every group");
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
   check_host_memory(context_.world, model_, memory(numbers, pages));
@@ -378,7 +386,8 @@ ExitCode TaskRunner::finish(ResultsFile& file, const PlanNumbers& numbers, const
 
 PlanReport TaskRunner::plan() {
   PlanReport report;
-  plan_devices(report, num_ranks_, layout_, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
+  report.devices = devices_;
+  plan_devices(report, {checkpoint_.config(), model_.dtype, model_.quantization, model_.layers()});
   report.free_bytes = free_bytes_for(context_.results_path);
   std::uint64_t longest = task_.pass_shape(model_.pass_limits()).sequence_tokens;
   if (!job_->inputs_exist()) {

@@ -16,10 +16,11 @@ namespace {
 
 constexpr const char* kWaiting = "waiting for the other ranks";
 
-Watchdog make_watchdog(const RunContext& context) {
+// One for each group of this rank: while one of them works another may be stuck.
+void make_watchdogs(std::deque<Watchdog>& watchdogs, const RunContext& context, int groups_here) {
   const double seconds = context.experiment.run.watchdog_seconds;
-  return Watchdog(std::chrono::milliseconds(static_cast<std::int64_t>((seconds > 0 ? seconds : 1e8) * 1000)),
-                  context.world.rank() == 0);
+  const std::chrono::milliseconds deadline(static_cast<std::int64_t>((seconds > 0 ? seconds : 1e8) * 1000));
+  for (int i = 0; i < groups_here; ++i) watchdogs.emplace_back(deadline, i == 0 && context.world.rank() == 0);
 }
 
 // Waits until every rank has ended its work. As long as one of them shows a sign of life nobody is stuck, however long its unit
@@ -55,9 +56,11 @@ std::vector<std::uint64_t> leaders_of(const Communicator& world, const GpuGroup&
   constexpr auto kNone = static_cast<std::uint64_t>(-1);
   const std::vector<std::uint64_t> groups =
       world.all_gather(group.is_leader() ? static_cast<std::uint64_t>(group.group_index()) : kNone);
+  const std::vector<std::uint64_t> counts = world.all_gather(static_cast<std::uint64_t>(group.groups_here()));
   std::vector<std::uint64_t> leaders(static_cast<std::size_t>(group.num_groups()));
   for (std::size_t rank = 0; rank < groups.size(); ++rank) {
-    if (groups[rank] != kNone) leaders.at(groups[rank]) = rank;
+    if (groups[rank] == kNone) continue;
+    for (std::uint64_t i = 0; i < counts[rank]; ++i) leaders.at(groups[rank] + i) = rank;
   }
   return leaders;
 }
@@ -79,29 +82,37 @@ ExitCode run_unit_loop(UnitLoop loop, const std::function<void(const UnitWork&)>
                                    {"cpu", cpu_features()}};
   fields.update(loop.fields);
   context.log.event("start", fields);
-  Watchdog watchdog = make_watchdog(context);
+  std::deque<Watchdog> watchdogs;
+  make_watchdogs(watchdogs, context, loop.group.groups_here());
+  Watchdog& watchdog = watchdogs.front();
   UnitTickets tickets(context.world, loop.file.pending_units(), context.experiment.run.schedule,
-                      loop.group.group_index(), loop.group.num_groups());
+                      loop.group.group_index(), loop.group.num_groups(), loop.group.groups_here());
   Progress progress(loop.task, {num_pending, tokens_left}, {}, context.log, speaks, stderr_is_terminal());
   const std::vector<std::uint64_t> leaders = leaders_of(context.world, loop.group);
   InFlight in_flight;
+  std::mutex telling, one_group;
   const std::function<void()> tell = [&] {
     if (!speaks) return;
-    if (!progress.is_due()) return;
+    const std::unique_lock lock(telling, std::try_to_lock);
+    if (!lock || !progress.is_due()) return;
     const UnitTickets::Progress done = tickets.progress();
     progress.update({done.units_done, done.tokens_done}, in_flight, slowest_rank(tickets, done.units_done, leaders));
   };
   const std::function<void(const InFlight&)> tell_in_flight = [&](const InFlight& now) {
-    in_flight = now;
-    in_flight.groups = static_cast<std::uint64_t>(loop.group.num_groups());
+    {
+      const std::lock_guard lock(telling);
+      in_flight = now;
+      in_flight.groups = static_cast<std::uint64_t>(loop.group.num_groups());
+    }
     tell();
   };
   try {
-    work({tickets, watchdog, tell, tell_in_flight});
+    work({tickets, watchdog, tell, tell_in_flight, watchdogs, one_group});
   } catch (const Error& error) {
     if (error.code() != ExitCode::kStopped) throw;
     tickets.request_stop();
   }
+  for (Watchdog& one : watchdogs) one.leave();
   wait_for_the_others(loop, tickets, watchdog, tell);
   const UnitTickets::Progress done = tickets.progress();
   Computed computed{done.tokens_done, 0, leaders, speaks ? tickets.tokens_by_group() : std::vector<std::uint64_t>()};

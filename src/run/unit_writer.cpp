@@ -35,7 +35,7 @@ void UnitWriter::submit(const Unit& unit, std::vector<ColumnBytes> columns) {
   if (!file_.any_thread()) {  // MPI-IO: this thread is the one that talks to MPI, and HDF5 knows no threads
     write(unit, columns);
     wait_seconds_ = write_seconds_;
-    tickets_.report_done(unit.rows.size());
+    tickets_.report_done(unit.rows.size(), group_);
     return;
   }
   in_flight_ = std::async(std::launch::async, [this, unit, columns = std::move(columns)] { write(unit, columns); });
@@ -47,7 +47,7 @@ void UnitWriter::drain() {
   const auto start = std::chrono::steady_clock::now();
   in_flight_.get();
   wait_seconds_ += seconds_since(start);
-  tickets_.report_done(pending_tokens_);  // from the thread that draws: one thread talks to MPI
+  tickets_.report_done(pending_tokens_, group_);  // from the thread that draws: one thread of a group talks to MPI
 }
 
 }  // namespace magister

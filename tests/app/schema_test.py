@@ -30,7 +30,7 @@ for tag, pattern, first in (("bool", "true|false", "tf"), ("null", "null|~", "n~
 GOOD = {
     "name": "a", "seed": 1, "output": {"directory": "runs", "driver": "mpio", "hints": {"striping_factor": 8, "cb_nodes": "2"}},
     "model": {"path": "m", "dtype": "f32", "quantization": "int8", "quantization_group": 64, "quantization_loss": 5, "chat_template": "x", "adapter": "a"},
-    "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "shards_per_rank": 1},
+    "layout": {"gpus_per_group": 2, "devices": [0, 1], "collectives": "fast", "devices_per_rank": 2, "shards_per_rank": 1},
     "run": {"max_wall": "01:30:00", "schedule": "static", "at_once": 0, "watchdog_seconds": 0.5}, "plan": {"device_memory": "79.2GiB"},
     "tasks": [
         {"task": "teacher_logits", "name": "t", "model": {"path": "other"}, "dataset": {"path": ["a.jsonl", "b.txt"], "tokens": "ids", "lengths": "n", "key": "id", "limit": 0},
@@ -81,7 +81,7 @@ BAD = [
     ("output", "runs"), ("output.dir", "runs"), ("output.driver", "mpi"), ("output.hints", ["a"]), ("output.hints.a", [1]), ("model.path", REMOVED), ("model.path", []), ("model.adapter", ["a"]), ("model.lora", "a"), ("model.dtype", "fp32"), ("model.quantization", "int5"),
     ("model.quantization_grup", 32), ("model.quantization_group", 48), ("model.quantization_group", "all"), ("model.quantization_loss", -1), ("layout.gpus_per_group", 0),
     ("layout.gpus_per_group", 4097), ("layout.gpus_per_group", "all"), ("layout.devices", "gpu"), ("layout.devices", []), ("layout.devices", [-1]), ("layout.devices", 0),
-    ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),
+    ("layout.collectives", "slow"), ("layout.shards_per_rank", 257), ("layout.devices_per_rank", 0), ("run.max_wall", "90"), ("run.max_wall", "01:60:00"), ("run.schedule", "dynamc"),
     ("run.watchdog_seconds", -1), ("run.watchdog_seconds", "long"), ("plan.device_memory", "80"), ("plan.memory", "80GB"), ("tasks.0.task", REMOVED), ("tasks.0.task", "exam"),
     ("tasks.0.task", "generate"), ("tasks.0.name", "a/b"), ("tasks.0.model", {"dtype": "f32"}), ("tasks.0.dataset", REMOVED), ("tasks.0.dataset.path", REMOVED),
     ("tasks.0.dataset.path", []), ("tasks.0.dataset.mesages", "x"), ("tasks.0.dataset.limit", -1), ("tasks.0.slice", "1"), ("tasks.0.slice", "-1/4"), ("tasks.0.max_length", 0),

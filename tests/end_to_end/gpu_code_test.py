@@ -11,7 +11,7 @@ import unittest
 import h5py
 import numpy
 
-from tiny_world import CHAIN, PROGRAM, World
+from tiny_world import CHAIN, PROGRAM, World, make_model
 
 ON_HOST = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
 VALUES = ("top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass")
@@ -144,6 +144,86 @@ class GpuCode(unittest.TestCase):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)
         self.assertEqual(result.returncode, 78, result.stderr)
         self.assertIn("choose auto, bf16 or f32", result.stderr)
+
+
+class GpusOfARank(unittest.TestCase):
+    """GPUs that the host plays, in layouts of GPUs: which of them a rank drives decides no byte, nor does a kill on the way."""
+    PLAYED = {"MAGISTER_GPUS_ON_HOST": ",".join(["4096"] * 4)}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        model = make_model(f"{cls.scratch.name}/model", hidden_size=64, num_attention_heads=8, num_key_value_heads=4)
+        cls.teacher = World(cls.scratch.name + "/teacher", records=16, model=model)
+        cls.chain = World(cls.scratch.name + "/chain", records=24, model=model, text=CHAIN, results=("answers.h5", "verdicts.h5"))
+
+    def table(self, world, *arguments, **environment):
+        done = subprocess.run([PROGRAM, "plan", str(world.experiment("plan")), "layout.devices=auto", *arguments], cwd=world.folder, text=True, check=False,
+                              timeout=600, capture_output=True, env={**world.environment, **self.PLAYED, "MAGISTER_ALLOW_SINGLETON": "1", **environment})
+        return done.returncode, done.stdout + done.stderr
+
+    def test_ranks_with_one_two_and_four(self):
+        for world, point, layouts in ((self.teacher, "teacher.unit.begin@3:kill", ((2, 2, (1,)), (4, 2, (2,)))), (self.chain, "generate.pass@9:kill", ((4, 4, (1,)),))):
+            for devices, size, others in layouts:
+                name, played = f"of-{devices}-by-{size}", {"MAGISTER_GPUS_ON_HOST": ",".join(["4096"] * devices)}
+                layout = ["layout.devices=auto", f"layout.gpus_per_group={size}"]
+                expected = world.complete(name, devices, *layout, **played)
+                for ranks in others:
+                    world.forget(name)
+                    self.assertEqual(world.complete(name, ranks, *layout, **played), expected, f"{ranks} ranks with {devices // ranks} devices each, groups of {size}")
+                # Killed on one rank that drives them all, and gone on with on ranks of one each.
+                world.forget(name)
+                killed = world.run(name, 1, *layout, **played, MAGISTER_FAIL_POINT=point)
+                self.assertNotEqual(killed.returncode, 0)
+                self.assertFalse(world.results(name).exists())
+                self.assertEqual(world.complete(name, devices, *layout, **played), expected, f"resumed, groups of {size}")
+
+    def test_groups_of_a_rank_are_those_of_ranks(self):
+        """A rank without mpirun drives four GPUs; the model fits on each, so there are four groups, and another schedule changes nothing."""
+        expected = self.teacher.complete("auto", 4, "layout.devices=auto", **self.PLAYED)
+        self.teacher.forget("auto")
+        self.assertEqual(self.teacher.complete("auto", 0, "layout.devices=auto", **self.PLAYED), expected)
+        self.teacher.forget("auto")
+        self.assertEqual(self.teacher.complete("auto", 2, "layout.devices=auto", "run.schedule=static", **self.PLAYED), expected)
+        log = (self.teacher.folder / "runs/auto/run.jsonl").read_text()
+        self.assertIn('"groups":4,"tp_size":1', log)
+
+    def test_an_error_of_one_group_ends_its_rank(self):
+        """The others of the rank do not go on for hours before it is told."""
+        result = self.teacher.run("fails", 1, "layout.devices=auto", **self.PLAYED, MAGISTER_FAIL_POINT="results.commit.synced@2:throw")
+        self.assertNotIn(result.returncode, (0, 75), result.stderr)
+        self.assertIn("results.commit.synced", result.stderr)
+        self.assertFalse(self.teacher.results("fails").exists())
+
+    def test_a_plan_looks_at_every_gpu(self):
+        code, text = self.table(self.teacher)
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"groups +4, each of 1 device\n")
+        self.assertRegex(text, r"0 +\S+ +3 +0 +cuda:3 emulated on the host")
+        code, text = self.table(self.teacher, "--ranks", "8", "layout.gpus_per_group=2")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"7 +\S+ \(2\) +3 +1 +cuda:3 emulated")
+        for memories, device in (("4096,4096,1,4096", "cuda:2"), ("1,4096,4096,4096", "cuda:0")):
+            code, text = self.table(self.teacher, "layout.gpus_per_group=1", MAGISTER_GPUS_ON_HOST=memories)
+            self.assertEqual(code, 78, text)
+            self.assertIn(f"{device} of rank 0 on ", text)
+            self.assertIn("has 1.0 MiB free of 1.0 MiB", text)
+        for memories, device in (("4096,4096,1,4096", "cuda:2"),):
+            result = self.teacher.run("small", 2, "layout.devices=auto", "layout.gpus_per_group=1", MAGISTER_GPUS_ON_HOST=memories)
+            self.assertEqual(result.returncode, 78, result.stderr)
+            self.assertIn(f"{device} has 1.0 MiB free of 1.0 MiB", result.stderr)
+        code, text = self.table(self.teacher, "layout.devices=[0,1,3]", "layout.gpus_per_group=1", MAGISTER_GPUS_ON_HOST="4096,4096,1,4096")
+        self.assertEqual(code, 0, text)
+
+    def test_layouts_that_are_refused(self):
+        for ranks, arguments, words in ((3, (), "3 ranks run on"), (1, ("layout.gpus_per_group=3",), "layout.gpus_per_group may be 1, 2, 4 here"), (1, ("layout.gpus_per_group=[4,2]",), "groups of unlike size in one job"),
+                                        (2, ("layout.devices_per_rank=3",), "layout.devices_per_rank: 3 needs 6"), (1, ("layout.shards_per_rank=2",), "shards in threads are for CPUs"),
+                                        (1, ("output.driver=mpio", "layout.gpus_per_group=1"), "output.driver: mpio with ranks that hold several groups")):
+            result = self.teacher.run("refused", ranks, "layout.devices=auto", *arguments, **self.PLAYED)
+            self.assertEqual(result.returncode, 78, result.stderr)
+            self.assertIn(words, result.stderr)
+            self.teacher.forget("refused")
 
 
 class GpuCodeWrites(unittest.TestCase):

@@ -26,8 +26,18 @@ std::vector<RankProbe> cluster(const std::vector<int>& ranks_of_host, int cores,
       ranks.push_back(rank);
     }
   }
+  find_gpu_sharers(ranks);
   return ranks;
 }
+
+// A host for each entry, with so many GPUs and one rank.
+std::vector<RankProbe> hosts_of(const std::vector<int>& gpus) {
+  std::vector<RankProbe> ranks = cluster(std::vector<int>(gpus.size(), 1), 16, 8);
+  for (std::size_t i = 0; i < gpus.size(); ++i) ranks[i].gpus.resize(static_cast<std::size_t>(gpus[i]));
+  return ranks;
+}
+
+using Indices = std::vector<int>;
 
 std::string refusal(const std::vector<RankProbe>& ranks, const LayoutConfig& config) {
   try {
@@ -58,7 +68,7 @@ TEST(LayoutSolver, CpuGroupsOfRanksAndShards) {
   EXPECT_EQ(solution.places[5].group_index, 2);
   EXPECT_EQ(solution.places[5].first_tp_rank, 2);
   EXPECT_EQ(solution.places[5].threads_per_shard, 2);  // 16 cores, 4 ranks, 2 shards each
-  EXPECT_EQ(solution.places[5].device_index, -1);
+  EXPECT_TRUE(solution.places[5].devices.empty());
   EXPECT_EQ(solution.table[11].world_rank, 5);
   EXPECT_EQ(solution.table[11].host, "node1");
   EXPECT_EQ(solution.table[11].tp_rank, 3);
@@ -73,8 +83,8 @@ TEST(LayoutSolver, APartOfAJobKeepsItsGpus) {
   LayoutConfig config = on_gpus();
   config.gpus_per_group = 1;
   const LayoutSolution solution = solve_layout(part, config);
-  EXPECT_EQ(solution.places[0].device_index, 1);
-  EXPECT_EQ(solution.places[1].device_index, 3);
+  EXPECT_EQ(solution.places[0].devices, Indices{1});
+  EXPECT_EQ(solution.places[1].devices, Indices{3});
 }
 
 TEST(LayoutSolver, CoresAreSharedFairly) {
@@ -106,8 +116,8 @@ TEST(LayoutSolver, WhatDoesNotDivideIsRefusedWithTheSizesThatDo) {
   config.gpus_per_group = 3;
   config.shards_per_rank = 2;
   text = refusal(cluster({3}, 8, 0), config);
-  EXPECT_SAYS(text, "layout.shards_per_rank: 2");
-  EXPECT_SAYS(text, "may be 2, 6 here");
+  EXPECT_SAYS(text, "3 ranks of 2 devices each (6 devices in all)");
+  EXPECT_SAYS(text, "may be 1, 2, 6 here");
   config.gpus_per_group = 2'000'000'000;
   EXPECT_SAYS(refusal(cluster({3}, 8, 0), config), "2000000000");
   config.gpus_per_group = -1;
@@ -126,7 +136,7 @@ TEST(LayoutSolver, OneGpuARank) {
   EXPECT_TRUE(solution.on_gpu);
   EXPECT_EQ(solution.num_groups, 2);
   for (int rank = 0; rank < 8; ++rank)
-    EXPECT_EQ(solution.places[static_cast<std::size_t>(rank)].device_index, rank % 4);
+    EXPECT_EQ(solution.places[static_cast<std::size_t>(rank)].devices, Indices{rank % 4});
   EXPECT_EQ(solution.table[6].device, "cuda:2 Test GPU GPU-1-2");
   EXPECT_EQ(solution.table[6].group_index, 1);
   EXPECT_EQ(solution.table[6].tp_rank, 2);
@@ -137,16 +147,129 @@ TEST(LayoutSolver, GpusIsolatedByTheScheduler) {
   EXPECT_SAYS(refusal(ranks, on_gpus()), "rank 0 on node0 and rank 1 on node0 would both use the GPU GPU-0-0");
   ranks[1].gpus[0].uuid = "GPU-0-1";  // each rank sees its own as cuda:0
   const LayoutSolution solution = solve_layout(ranks, on_gpus());
-  EXPECT_EQ(solution.places[1].device_index, 0);
+  EXPECT_EQ(solution.places[1].devices, Indices{0});
   EXPECT_EQ(solution.num_groups, 2);
+}
+
+TEST(LayoutSolver, ARankDrivesItsPartOfTheHostsGpus) {
+  LayoutConfig config = on_gpus();
+  LayoutSolution solution = solve_layout(cluster({1}, 16, 8), config);
+  EXPECT_EQ(solution.tp_size, 8) << "auto, where nobody asked for memory";
+  EXPECT_EQ(solution.places[0].devices, (Indices{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(solution.places[0].threads_per_shard, 2);
+  config.gpus_per_group = 2;  // several groups in a rank
+  solution = solve_layout(cluster({2}, 16, 8), config);
+  EXPECT_EQ(solution.num_groups, 4);
+  EXPECT_EQ(solution.places[1].devices, (Indices{4, 5, 6, 7}));
+  EXPECT_EQ(solution.places[1].groups, 2);
+  EXPECT_EQ(solution.places[1].group_index, 2);
+  EXPECT_EQ(solution.places[1].first_tp_rank, 0);
+  EXPECT_EQ(solution.table[7].device, "cuda:7 Test GPU GPU-0-7");
+  EXPECT_EQ(solution.table[7].group_index, 3);
+  EXPECT_EQ(solution.table[7].tp_rank, 1);
+  config.gpus_per_group = 8;  // and groups of several ranks, evenly
+  solution = solve_layout(cluster({2, 2}, 16, 8), config);
+  EXPECT_EQ(solution.num_groups, 2);
+  EXPECT_EQ(solution.places[3].groups, 1);
+  EXPECT_EQ(solution.places[3].group_index, 1);
+  EXPECT_EQ(solution.places[3].first_tp_rank, 4);
+  EXPECT_EQ(solution.table[15].gpu->uuid, "GPU-1-7");
+}
+
+TEST(LayoutSolver, GpusThatDoNotDivideOverTheRanks) {
+  LayoutConfig config = on_gpus();
+  config.gpus_per_group = 1;
+  const auto ranks = cluster({3}, 16, 8);
+  const std::string text = refusal(ranks, config);
+  EXPECT_SAYS(text, "3 ranks run on node0 with 8 GPUs to choose from, which do not divide");
+  EXPECT_SAYS(text, "start 1, 2, 4, 8 ranks there, or set layout.devices_per_rank to 2 and leave 2 GPUs idle");
+  config.devices_per_rank = 2;
+  EXPECT_EQ(solve_layout(ranks, config).places[2].devices, (Indices{4, 5}));
+  config.devices_per_rank = 3;
+  EXPECT_SAYS(refusal(ranks, config), "layout.devices_per_rank: 3 needs 9");
+  config.devices_per_rank = -1;
+  EXPECT_SAYS(refusal(ranks, config), "devices_per_rank: -1");
+  config.devices_per_rank = 0;
+  EXPECT_SAYS(refusal(cluster({9}, 16, 8), config), "9 ranks run on node0 with 8 GPUs to choose from (a rank drives");
+}
+
+TEST(LayoutSolver, SeveralGpusIsolatedByTheScheduler) {
+  auto ranks = cluster({2}, 8, 4);
+  ranks[0].gpus.resize(2);
+  ranks[1].gpus.erase(ranks[1].gpus.begin(), ranks[1].gpus.begin() + 2);
+  for (int gpu = 0; gpu < 2; ++gpu) ranks[1].gpus[static_cast<std::size_t>(gpu)].index = gpu;
+  find_gpu_sharers(ranks);
+  LayoutConfig config = on_gpus();
+  config.gpus_per_group = 4;
+  const LayoutSolution solution = solve_layout(ranks, config);
+  EXPECT_EQ(solution.places[1].devices, (Indices{0, 1}));
+  EXPECT_EQ(solution.table[3].device, "cuda:1 Test GPU GPU-0-3");
+  ranks[1].gpus[0].uuid = "GPU-0-1";  // by CUDA_VISIBLE_DEVICES=0,1 and 1,3
+  EXPECT_SAYS(refusal(ranks, config), "would both use the GPU GPU-0-1");
+}
+
+// CUDA shows a process one instance of a divided GPU, each with a UUID of its own.
+TEST(LayoutSolver, InstancesOfADividedGpu) {
+  auto ranks = cluster({2}, 8, 1);
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].gpus[0].uuid = "GPU-0-0-instance-" + std::to_string(i);
+  find_gpu_sharers(ranks);
+  EXPECT_EQ(solve_layout(ranks, on_gpus()).num_groups, 2);
+  LayoutConfig two = on_gpus();
+  two.devices_per_rank = 2;
+  EXPECT_SAYS(refusal(ranks, two), "1 rank run on node0 with 1 GPU to choose from, and layout.devices_per_rank: 2");
+}
+
+TEST(LayoutSolver, HostsOfUnlikeNumbersOfGpus) {
+  LayoutConfig config = on_gpus();
+  LayoutSolution solution = solve_layout(hosts_of({8, 4}), config);
+  EXPECT_EQ(solution.tp_size, 4) << "auto: the largest that divides both";
+  EXPECT_EQ(solution.num_groups, 3);
+  EXPECT_EQ(solution.places[0].groups, 2);
+  EXPECT_EQ(solution.places[1].group_index, 2);
+  config.gpus_per_group = 8;
+  const std::string text = refusal(hosts_of({8, 4}), config);
+  EXPECT_SAYS(text, "layout.gpus_per_group: 8 with 2 ranks of 8, 4 devices (12 devices in all)");
+  EXPECT_SAYS(text, "may be 1, 2, 4 here");
+  solution = solve_layout(hosts_of({4, 4, 8}), config);
+  EXPECT_EQ(solution.num_groups, 2);
+  EXPECT_EQ(solution.places[2].group_index, 1);
+  EXPECT_SAYS(refusal(hosts_of({4, 8, 4}), config), "may be 1, 2, 4 here");
+  config.gpus_per_group = 6;  // 4 + 2: shards of a group would be divided unevenly over its ranks
+  EXPECT_SAYS(refusal(hosts_of({4, 2}), config), "may be 1, 2 here");
+}
+
+TEST(LayoutSolver, SeveralCpuGroupsInARank) {
+  LayoutConfig config;
+  config.shards_per_rank = 6;
+  config.gpus_per_group = 2;
+  const LayoutSolution solution = solve_layout(cluster({2}, 12, 0), config);
+  EXPECT_EQ(solution.num_groups, 6);
+  EXPECT_EQ(solution.places[1].groups, 3);
+  EXPECT_EQ(solution.places[1].group_index, 3);
+  EXPECT_EQ(solution.table[9].device, "cpu shard 3 (1 thread)");
+  EXPECT_EQ(solution.table[9].group_index, 4);
+}
+
+TEST(LayoutSolver, RanksThatAreNotThereAreLikeTheOneThatIs) {
+  const RankProbe like = cluster({1}, 16, 8)[0];
+  LayoutConfig config = on_gpus();
+  config.gpus_per_group = 8;
+  LayoutSolution solution = solve_layout(invented_ranks(like, 2), config);
+  EXPECT_EQ(solution.places[1].devices, (Indices{4, 5, 6, 7})) << "both have room on one host";
+  solution = solve_layout(invented_ranks(like, 16), config);
+  EXPECT_EQ(solution.num_groups, 2) << "16 are a GPU each of two hosts";
+  EXPECT_EQ(solution.table[8].host, "node0 (2)");
+  EXPECT_EQ(solution.places[15].devices, Indices{7});
+  EXPECT_SAYS(refusal(invented_ranks(like, 12), config), "12 ranks run on node0 with 8 GPUs");
 }
 
 TEST(LayoutSolver, AListOfDevices) {
   LayoutConfig config = on_gpus();
   config.devices = {3, 1};
   const LayoutSolution solution = solve_layout(cluster({2}, 8, 4), config);
-  EXPECT_EQ(solution.places[0].device_index, 3);
-  EXPECT_EQ(solution.places[1].device_index, 1);
+  EXPECT_EQ(solution.places[0].devices, Indices{3});
+  EXPECT_EQ(solution.places[1].devices, Indices{1});
+  EXPECT_EQ(solve_layout(cluster({1}, 8, 4), config).places[0].devices, (Indices{3, 1}));
   EXPECT_SAYS(refusal(cluster({3}, 8, 4), config), "3 ranks run on node0 with 2 GPUs to choose from");
   config.devices = {0, 7};
   const std::string text = refusal(cluster({2}, 8, 2), config);
@@ -154,6 +277,7 @@ TEST(LayoutSolver, AListOfDevices) {
   EXPECT_SAYS(text, "cuda:0 GPU-0-0, cuda:1 GPU-0-1");
   config.devices = {1, 1};
   EXPECT_SAYS(refusal(cluster({2}, 8, 2), config), "would both use the GPU GPU-0-1");
+  EXPECT_SAYS(refusal(cluster({1}, 8, 2), config), "gives rank 0 on node0 the GPU GPU-0-1 twice");
   config.devices = {0};
   EXPECT_SAYS(refusal(cluster({1}, 8, 0), config), "sees no GPU");
 }

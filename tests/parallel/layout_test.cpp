@@ -68,6 +68,38 @@ TEST(Layout, SeveralGroups) {
   EXPECT_EQ(rows.front(), rows.back());
 }
 
+TEST(Layout, SeveralGroupsOfARank) {
+  const auto world = Communicator::world();
+  LayoutConfig config;
+  config.shards_per_rank = 4;
+  config.gpus_per_group = 2;
+  const GpuGroup group = GpuGroup::resolve(world, config);
+  EXPECT_EQ(group.num_groups(), 2 * world.size());
+  EXPECT_EQ(group.group_index(), 2 * world.rank());
+  EXPECT_EQ(group.groups_here(), 2);
+  EXPECT_EQ(group.shards_here(), 4);
+  EXPECT_EQ(group.tp_size(), 2);
+  EXPECT_EQ(group.members().size(), 1);
+  EXPECT_TRUE(group.is_leader());
+}
+
+// The memories that MAGISTER_GPUS_ON_HOST lists, divided over the ranks.
+TEST(Layout, GpusThatTheHostPlays) {
+  const auto world = Communicator::world();
+  const Environment played("MAGISTER_GPUS_ON_HOST", "100,90,80,70");
+  EXPECT_TRUE(gpus_on_host());
+  LayoutConfig config;
+  config.gpus_usable = true;
+  const GpuGroup group = GpuGroup::resolve(world, config);
+  EXPECT_TRUE(group.on_gpu());
+  ASSERT_EQ(static_cast<int>(group.devices().size()), 4 / world.size());
+  EXPECT_EQ(group.devices().front(), 4 / world.size() * world.rank());
+  EXPECT_EQ(group.table()[2].gpu->free_bytes, std::uint64_t{80} << 20);
+  const HostPlace place = host_place(world);
+  EXPECT_EQ(place.gpu_size, world.size());
+  EXPECT_EQ(place.gpu_rank, world.rank());
+}
+
 TEST(Layout, ARefusalIsTheSameOnEveryRank) {
   const auto world = Communicator::world();
   LayoutConfig config;
@@ -86,13 +118,16 @@ TEST(Layout, ARefusalIsTheSameOnEveryRank) {
 TEST(Layout, PlansWithoutTheRanks) {
   LayoutConfig config;
   config.gpus_per_group = 2;
-  const auto rows = plan_layout(6, config);
+  const auto world = Communicator::world();
+  const auto rows = plan_layout(world, 6, config);
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows[5].group_index, 2);
   EXPECT_EQ(rows[5].tp_rank, 1);
   EXPECT_EQ(rows[5].host, host_name());
-  EXPECT_THROW(plan_layout(5, config), Error);
-  EXPECT_THROW(plan_layout(0, config), Error);
+  EXPECT_TRUE(group_size_divides(rows, 3));
+  EXPECT_FALSE(group_size_divides(rows, 4));
+  EXPECT_THROW(plan_layout(world, 5, config), Error);
+  EXPECT_THROW(plan_layout(world, 0, config), Error);
 }
 
 TEST(Layout, RefusesALonelyRankInsideALargerLaunch) {

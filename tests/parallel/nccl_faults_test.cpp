@@ -10,6 +10,7 @@
 #include "magister/core/host_name.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/process_group.h"
+#include "magister/parallel/side_by_side.h"
 #include "parallel/pretended_gpu.h"
 
 namespace magister {
@@ -142,6 +143,43 @@ TEST_F(NcclFaults, APeerThatDoesNotComeIsWaitedForOnlySoLong) {
   setenv("MAGISTER_NCCL_TIMEOUT_SECONDS", "0.1", 1);
   pretended_gpu.questions_until_done = 1 << 30;  // a start that never gets under way
   EXPECT_THROW(make_nccl_process_group(world_, world_.rank()), Error);
+}
+
+TEST_F(NcclFaults, TwoGpusOfARankAreShardsOfOneGroup) {
+  auto groups = make_nccl_process_groups(world_, {0, 1});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(pretended_gpu.communicators, 2);
+  std::vector<std::int64_t> heard(2);
+  run_side_by_side(2, [&](std::size_t i) {
+    const int shard = 2 * world_.rank() + static_cast<int>(i);
+    EXPECT_EQ(groups[i]->tp_rank(), shard);
+    EXPECT_EQ(groups[i]->tp_size(), 4);
+    EXPECT_EQ(groups[i]->device().index(), static_cast<int>(i));
+    heard[i] = groups[i]->broadcast_number(10 + shard, 3);
+    groups[i]->barrier();
+    groups[i]->close();
+  });
+  EXPECT_EQ(heard, (std::vector<std::int64_t>{13, 13}));
+  EXPECT_EQ(pretended_gpu.aborts, 0);
+  EXPECT_THROW(make_nccl_process_groups(world_, {0, 2}), Error);
+}
+
+// Its part of the sum never comes: who waits for the device leaves at once, and the error is that of the one that failed.
+TEST_F(NcclFaults, AGpuWhoseThreadFailsReleasesTheOthersOfItsRank) {
+  auto groups = make_nccl_process_groups(world_.split(world_.rank(), 0), {0, 1});
+  pretended_gpu.stream_busy = 1 << 30;
+  std::string text;
+  try {
+    run_side_by_side(2, [&](std::size_t i) {
+      const auto mine = std::move(groups[i]);
+      if (i == 1) fail(ExitCode::kData, "a bad record");
+      mine->barrier();
+    });
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  EXPECT_EQ(text, "a bad record");
+  EXPECT_EQ(pretended_gpu.aborts, 2);
 }
 
 TEST_F(NcclFaults, FailuresOfCallsAndStreamsAreSaid) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace magister {
@@ -25,20 +26,28 @@ struct ncclComm {
 
 namespace {
 
-// A communicator that is split off: there when its parent says that it is done.
-ncclComm** awaited = nullptr;
-ncclComm* split_off = nullptr;
+// A communicator that is split off: there when its parent says that it is done, to the thread that made it.
+thread_local ncclComm** awaited = nullptr;
+thread_local ncclComm* split_off = nullptr;
+thread_local int questions_left = 0;
+
+// Threads of several devices count in one record.
+std::recursive_mutex counting;
 
 // A call under way: "in progress" for a few questions, then its result. Of a blocking communicator it is done when it returns.
 ncclResult_t begin_call(const ncclComm* comm) {
-  ++pretended_gpu.collectives;
+  {
+    const std::lock_guard lock(counting);
+    ++pretended_gpu.collectives;
+  }
   while (comm->blocking && pretended_gpu.call_hangs) {
     if (__atomic_load_n(&pretended_gpu.aborts, __ATOMIC_ACQUIRE) > 0) return ncclInternalError;
   }
+  questions_left = 0;
   if (comm->blocking) return pretended_gpu.fail_at_once ? ncclInvalidUsage : ncclSuccess;
-  pretended_gpu.questions_left = pretended_gpu.questions_until_done;
+  questions_left = pretended_gpu.questions_until_done;
   if (pretended_gpu.fail_at_once) return ncclInvalidUsage;
-  return pretended_gpu.questions_left == 0 ? ncclSuccess : ncclInProgress;
+  return questions_left == 0 ? ncclSuccess : ncclInProgress;
 }
 
 std::size_t width(ncclDataType_t type) {
@@ -56,11 +65,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  const std::lock_guard lock(counting);
   ++pretended_gpu.allocations;
   *pointer = std::malloc(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* pointer) {
+  const std::lock_guard lock(counting);
   --pretended_gpu.allocations;
   std::free(pointer);
   return cudaSuccess;
@@ -113,6 +124,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return pretended_gpu.no_unique_id ? ncclSystemError : ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int, ncclConfig_t* config) {
+  const std::lock_guard lock(counting);
   pretended_gpu.id_arrived = id.internal[100] == 7;
   pretended_gpu.non_blocking = config->blocking == 0;
   pretended_gpu.algorithm = std::getenv("NCCL_ALGO");
@@ -121,6 +133,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueI
   return begin_call(*comm);
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* split, ncclConfig_t* config) {
+  const std::lock_guard lock(counting);
   split_off = new ncclComm{comm->num_ranks, config->blocking != 0};
   ++pretended_gpu.communicators;
   *split = nullptr;
@@ -128,26 +141,32 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* split, ncclCon
   return begin_call(comm);
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  ++pretended_gpu.finalized;
-  return begin_call(comm);
+  {
+    const std::lock_guard lock(counting);
+    ++pretended_gpu.finalized;
+  }
+  return begin_call(comm);  // which may hang until another thread aborts
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const std::lock_guard lock(counting);
   ++pretended_gpu.destroyed;
   --pretended_gpu.communicators;
   delete comm;
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
+  const std::lock_guard lock(counting);
   ++pretended_gpu.questions;
   *result = ncclSuccess;
   if (pretended_gpu.peer_lost)
     *result = ncclRemoteError;
-  else if (pretended_gpu.questions_left > 0 && --pretended_gpu.questions_left > 0)
+  else if (questions_left > 0 && --questions_left > 0)
     *result = ncclInProgress;
   if (*result == ncclSuccess && awaited != nullptr) *std::exchange(awaited, nullptr) = split_off;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  const std::lock_guard lock(counting);
   --pretended_gpu.communicators;
   if (std::exchange(awaited, nullptr) != nullptr) {
     --pretended_gpu.communicators;

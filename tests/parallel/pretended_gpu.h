@@ -14,7 +14,7 @@ struct PretendedGpu {
   bool call_hangs = false;     // a blocking call returns only when its communicator is aborted
   std::size_t free_bytes = 0;  // as the driver says
   // Records.
-  int questions = 0, questions_left = 0, collectives = 0, aborts = 0, communicators = 0, allocations = 0;
+  int questions = 0, collectives = 0, aborts = 0, communicators = 0, allocations = 0;
   int finalized = 0, destroyed = 0;
   int calls_without_blocking = 0;  // collectives that would start a thread each
   int stream_priority = 0;         // of the stream made last

@@ -136,6 +136,31 @@ TEST(StaticTickets, GiveEachGroupEveryNthUnit) {
   tickets.free();
 }
 
+// Rank r holds groups 2r and 2r + 1: they share the entries of both, and each has its own tokens.
+TEST(StaticTickets, GroupsOfARankShareTheirUnits) {
+  const auto world = Communicator::world();
+  UnitTickets tickets(world, UnitSet::all(50), Schedule::kStatic, 2 * world.rank(), 2 * world.size(), 2);
+  const auto stride = 2 * static_cast<std::uint64_t>(world.size()),
+             first = 2 * static_cast<std::uint64_t>(world.rank());
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    if (i % stride / 2 * 2 != first) continue;
+    EXPECT_EQ(tickets.claim(), i);
+  }
+  EXPECT_EQ(tickets.claim(), std::nullopt);
+  tickets.report_done(3);
+  tickets.report_done(5, 1);
+  world.wait_for_all();
+  const std::vector<std::uint64_t> by_group = tickets.tokens_by_group();
+  ASSERT_EQ(by_group.size(), stride);
+  EXPECT_EQ(by_group[first], 3u);
+  EXPECT_EQ(by_group[first + 1], 5u);
+  world.wait_for_all();
+  EXPECT_FALSE(tickets.stop_requested());
+  if (world.rank() == 0) tickets.give_up();
+  EXPECT_EQ(tickets.stop_requested(), world.rank() == 0);
+  tickets.free();
+}
+
 TEST(UnitTickets, DifferentListsAreRefused) {
   const auto world = Communicator::world();
   if (world.size() == 1) return;  // one rank has one list; NP 2, 4 and 8 run what follows

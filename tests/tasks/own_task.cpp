@@ -58,8 +58,8 @@ class NormJob final : public TaskJob {
     return results;
   }
   void work(const ModelRun& run, const PlanNumbers&) override {
-    run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-      NormShard(run, std::move(group), first).run_units();
+    run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+      NormShard(run, std::move(group), place).run_units();
     });
   }
 

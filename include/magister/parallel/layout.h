@@ -1,5 +1,6 @@
 // Layout: who holds which shard of which copy of the model. World ranks x devices per rank give the list of devices;
-// consecutive gpus_per_group devices form a GPU group. A device on a CPU-only machine is "one CPU shard".
+// consecutive gpus_per_group devices form a GPU group: whole ranks, or a part of one rank. A device on a CPU-only
+// machine is "one CPU shard".
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,10 @@
 
 namespace magister {
 
-// A rank's place among those of its host.
+// A rank's place among those of its host, and among those of them that see the same GPUs.
 struct HostPlace {
   int rank = 0, size = 1;
+  int gpu_rank = 0, gpu_size = 1;
 };
 // Collective over world.
 HostPlace host_place(const Communicator& world);
@@ -24,6 +26,7 @@ struct LayoutConfig {
   std::vector<int> devices;  // empty = auto
   bool cpu_only = false;     // devices: cpu
   int shards_per_rank = 1;   // CPU only
+  int devices_per_rank = 0;  // GPUs of a rank; 0 = auto: its even part of those that it sees
   // Said by the task (Task::uses_gpus), not by the experiment: whether it can compute on GPUs. Without it `auto` means CPU.
   bool gpus_usable = false;
   bool share_gpus = false;  // see shares_gpus()
@@ -44,6 +47,9 @@ struct GpuDevice {
 
 // GPUs visible to this process, honouring CUDA_VISIBLE_DEVICES. Empty without a driver or in a CPU-only build.
 std::vector<GpuDevice> discover_gpus();
+// Whether those are the host's, whose kernels it runs: MAGISTER_GPUS_ON_HOST in the environment, a list of their memories in MiB such as
+// "81920,40960". For tests of layouts.
+bool gpus_on_host();
 // Versions of CUDA runtime, driver, NCCL, or "none" (for --version and doctor).
 std::string cuda_runtime_version();
 std::string cuda_driver_version();
@@ -56,10 +62,11 @@ struct DeviceRow {
   int group_index = 0;
   int tp_rank = 0;
   std::string device;  // "cpu shard 0 (1 thread)" or "cuda:0 NVIDIA H200 UUID"
+  std::optional<GpuDevice> gpu{};
 };
 
-// This rank's place. members(): the ranks of its group; leaders(): the tp_rank-0 ranks of all groups ("alone"
-// elsewhere).
+// This rank's place: a group of which it holds a part or all, or several whole groups. members(): the ranks of its
+// group; leaders(): the ranks that hold tp_rank 0 of a group ("alone" elsewhere).
 class GpuGroup {
  public:
   // Decides and checks everything; throws Error(kConfig), the same on every rank, with every value it saw when the
@@ -68,31 +75,36 @@ class GpuGroup {
   // its rank may use, shared fairly with the other ranks of the host. Collective over world.
   static GpuGroup resolve(const Communicator& world, const LayoutConfig& config);
 
-  int group_index() const { return group_index_; }
+  int group_index() const { return group_index_; }  // of this rank's first group
+  int groups_here() const { return groups_here_; }  // whole groups of this rank; 1 also where it holds a part of one
   int num_groups() const { return num_groups_; }
   int tp_size() const { return tp_size_; }
-  int shards_per_rank() const { return shards_per_rank_; }
+  int shards_here() const { return shards_here_; }  // of this rank, over all its groups: group by group, by tp_rank
   // tp_rank of this rank's first shard.
   int first_tp_rank() const { return first_tp_rank_; }
   bool is_leader() const { return first_tp_rank_ == 0; }
   int threads_per_shard() const { return threads_per_shard_; }
   bool on_gpu() const { return on_gpu_; }
-  int device_index() const { return device_index_; }  // -1 on CPUs
+  const std::vector<int>& devices() const { return devices_; }  // CUDA indices, [shards_here]; empty on CPUs
   bool fast_collectives() const { return fast_collectives_; }
   const Communicator& members() const { return members_; }
   const Communicator& leaders() const { return leaders_; }
   const std::vector<DeviceRow>& table() const { return table_; }  // whole world, on every rank
 
  private:
-  int group_index_ = 0, num_groups_ = 1, tp_size_ = 1, shards_per_rank_ = 1, first_tp_rank_ = 0;
-  int threads_per_shard_ = 1, device_index_ = -1;
+  int group_index_ = 0, groups_here_ = 1, num_groups_ = 1, tp_size_ = 1, shards_here_ = 1, first_tp_rank_ = 0;
+  int threads_per_shard_ = 1;
+  std::vector<int> devices_;
   bool on_gpu_ = false, fast_collectives_ = false;
   Communicator members_, leaders_;
   std::vector<DeviceRow> table_;
 };
 
-// The table of `plan --ranks N` without N ranks: what resolve() would give on one host. Throws as resolve() would.
-std::vector<DeviceRow> plan_layout(int num_ranks, const LayoutConfig& config);
+// The table of `plan`: what resolve() would give these ranks, or, where num_ranks is another number than theirs, so many like this one, on
+// as many hosts like this one as they need for a GPU each. Throws as resolve() would. Collective over world.
+std::vector<DeviceRow> plan_layout(const Communicator& world, int num_ranks, const LayoutConfig& config);
+// Whether groups of so many devices are whole ranks of this table, or parts of one, and none is left over. Local.
+bool group_size_divides(const std::vector<DeviceRow>& table, int group_size);
 
 // Whether several ranks may have one GPU: MAGISTER_SHARE_GPUS=1 in the environment, for tests of groups on one GPU.
 bool shares_gpus();

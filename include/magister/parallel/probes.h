@@ -22,7 +22,11 @@ struct RankProbe {
   int quota_cores = 0;      // of its cgroup, 0: no limit
   std::string quota_group;  // ranks of one host with equal groups share the quota
   std::vector<GpuDevice> gpus;
+  int gpu_rank = 0, gpu_size = 1;  // its place among the ranks of its node that see the same GPUs, by world rank
 };
+
+// Fills gpu_rank and gpu_size of all ranks from what they see.
+void find_gpu_sharers(std::vector<RankProbe>& ranks);
 
 // This process as rank 0 of 1.
 RankProbe probe_self();

@@ -68,6 +68,8 @@ class ProcessGroup {
 
 // A group of one: every call returns at once.
 std::unique_ptr<ProcessGroup> make_single_process_group();
+// Of one on `device`: where there is nothing to add, a call is a copy to the host and back.
+std::unique_ptr<ProcessGroup> make_single_process_group(at::Device device);
 
 // CPU groups of this rank's shards: tp_rank = members.rank() * shards_per_rank + i. Collective over members (they talk
 // through a duplicate of it). A group that is destroyed while others of its rank wait (its shard threw) releases them
@@ -78,16 +80,21 @@ std::vector<std::unique_ptr<ProcessGroup>> make_thread_process_groups(int num_sh
 // One shard a rank. Collective over members.
 std::unique_ptr<ProcessGroup> make_mpi_process_group(const Communicator& members);
 
-// One shard a rank, tensors on `device`, sums on the host through MPI: for several ranks on one GPU, in tests. Collective over members.
-std::unique_ptr<ProcessGroup> make_staged_process_group(const Communicator& members, at::Device device);
+// A shard a device of this rank, sums on the host as in CPU groups: for several ranks on one GPU, in tests. Collective over members.
+std::vector<std::unique_ptr<ProcessGroup>> make_staged_process_groups(const Communicator& members,
+                                                                      const std::vector<int>& devices);
 
-// One GPU per rank; the unique id travels over MPI. Calls are enqueued on the device's default stream, as ATen's are,
-// and return at once; barrier() waits for them. A fault, or a peer that does not come for 10 minutes
-// (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws; close() ends it in order. bf16 and f16 sums travel as fp32. For a
+// A shard a GPU of this rank, which threads of their own use; members have equally many. The unique id travels over MPI. Calls are enqueued
+// on the device's default stream, as ATen's are, and return at once; barrier() waits for them. A fault, or a peer that does not come for 10
+// minutes (MAGISTER_NCCL_TIMEOUT_SECONDS), aborts the NCCL communicator and throws; a group that is destroyed without close() releases the
+// others of its rank that wait with ShardAbandoned. bf16 and f16 sums travel as fp32. For a
 // given machine the bits are reproducible: NCCL_ALGO=Ring, NCCL_PROTO=Simple, NCCL_NVLS_ENABLE=0 and 8 channels
 // (NCCL_MIN_CTAS, NCCL_MAX_CTAS), each unless the environment says otherwise; `fast` leaves all that to NCCL, and
 // narrow sums travel as they are: half the bytes, rounded at every GPU. Throws
-// Error(kConfig) in a build without NCCL or without that device. Collective over members.
+// Error(kConfig) in a build without NCCL or without those devices. Collective over members.
+std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator& members,
+                                                                    const std::vector<int>& devices, bool fast = false);
+// Of one GPU a rank.
 std::unique_ptr<ProcessGroup> make_nccl_process_group(const Communicator& members, int device_index, bool fast = false);
 
 }  // namespace magister

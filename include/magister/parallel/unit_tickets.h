@@ -21,8 +21,10 @@ enum class Schedule { kDynamic, kStatic };
 class UnitTickets {
  public:
   // Collective over world. `pending`: the units still to do, equal on all ranks.
-  // kStatic gives group g the entries g, g + num_groups, ... and needs no communication.
-  UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups);
+  // kStatic gives group g the entries g, g + num_groups, ... and needs no communication; groups of one rank (groups_here, from group_index
+  // on) share theirs.
+  UnitTickets(const Communicator& world, UnitSet pending, Schedule schedule, int group_index, int num_groups,
+              int groups_here = 1);
   ~UnitTickets();  // local; free() must have been called unless the job is being aborted
   UnitTickets(const UnitTickets&) = delete;
   UnitTickets& operator=(const UnitTickets&) = delete;
@@ -31,12 +33,14 @@ class UnitTickets {
 
   // The next unit for this group, or nothing when all are claimed or the job was asked to stop. Called by leaders only.
   std::optional<std::uint64_t> claim();
-  // One more unit is committed; adds its tokens to the shared progress.
-  void report_done(std::uint64_t num_tokens);
+  // One more unit is committed, by this group of those of the rank; adds its tokens to the shared progress.
+  void report_done(std::uint64_t num_tokens, int group_here = 0);
   // This rank still makes progress; cheap, so often called: at most 10 times a second it reaches the others. A rank that waits for
   // them sees heartbeat() move and knows that nobody is stuck.
   void beat();
   std::uint64_t heartbeat();
+  // One of this rank's groups has failed: on this rank nothing more is claimed, and stop_requested() says so. Local.
+  void give_up();
   // From any rank: no further unit is claimed by anyone.
   void request_stop();
   bool stop_requested();

@@ -19,11 +19,14 @@ struct OpenModel;
 LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
                           const PassShape& pass, int num_ranks);
 
-// Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override
-// of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.
-std::optional<gpu::Queue> queue_of(const GpuGroup& group);
-// The same before there is a group, for `plan`: whether its devices are GPUs.
-std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices);
+// Where the kernels of the rank's first device go, for which this thread opens it; nothing where the model runs on the CPU. devices: the
+// layout's table. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override, makes CPU ranks run the GPU's code on the host, and
+// MAGISTER_GPUS_ON_HOST (gpus_on_host()) gives them GPUs to lay out, too. Local.
+std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank);
+// CUDA indices of a rank's devices; empty on CPUs and where the host plays the GPUs.
+std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank);
+// The least that is free on any of these GPUs now. Local.
+std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus);
 
 // Shards that share a host's memory, of the host that has most. Collective over world.
 int shards_on_host(const Communicator& world, const GpuGroup& group);
@@ -34,9 +37,9 @@ int shards_on_host(const std::vector<DeviceRow>& devices);
 // the system would end the job in its middle, without a word. Collective over world.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts);
 
-// Throws Error(kConfig) with every part when the model does not fit into what is free on this rank's GPU. Local.
-void check_device_memory(const GpuGroup& group, const MemoryParts& parts);
-// The same for `plan`, on the first GPU that this process sees.
+// Throws Error(kConfig) with every part when the model does not fit into what is free on the GPU of this rank's shard. Local.
+void check_device_memory(const GpuGroup& group, int shard, const MemoryParts& parts);
+// The same for `plan`, on every GPU of the layout, as each was found; the same on every rank.
 void check_device_memory(const PlanReport& report);
 
 }  // namespace magister

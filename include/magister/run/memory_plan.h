@@ -40,14 +40,14 @@ MemoryParts device_memory(const ModelConfig& config, const ShardBytes& shard_byt
                           std::uint64_t cache_pages, const std::optional<GpuDemand>& gpu = {});
 std::uint64_t sum_of(const MemoryParts& parts);
 
-// Fills devices, groups, memory and the model's line of a report. Throws as plan_layout and partition_for do.
+// Fills groups and the model's line of a report whose devices are there.
 struct PlannedModel {
   const ModelConfig& config;
   at::ScalarType dtype;
   QuantScheme quantization;
   std::string layers{};  // words for quantised layers where a file tells more than the scheme
 };
-void plan_devices(PlanReport& report, int num_ranks, const LayoutConfig& layout, const PlannedModel& model);
+void plan_devices(PlanReport& report, const PlannedModel& model);
 
 // `plan --config-only`: the text for people. section.path: a folder with config.json, or a config.json. dtype auto counts as
 // bf16 here, what checkpoints of that size are stored in. pass_shape: of a task, on a device of these limits. Counted as a run counts it on GPUs,

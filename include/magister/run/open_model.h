@@ -39,7 +39,8 @@ struct OpenModel {
   int shards_on_host = 1;          // that share a host's memory, this one among them
   std::uint64_t beside_bytes = 0;  // on a GPU: of what else stands there, which the cache must leave
   KeptWeights kept;                // of load()
-  std::optional<gpu::Queue> gpu;   // where this rank's shard computes; nothing: on the CPU
+  std::optional<gpu::Queue> gpu;   // where this rank's first shard computes; nothing: on the CPU
+  std::vector<int> gpus;           // of all its shards; empty where the host computes
 
   // "cpu" or "gpu": results of the two agree within rounding, not to the bit, so a run does not go on as the other kind.
   std::string device_kind() const { return gpu ? "gpu" : "cpu"; }
@@ -66,8 +67,9 @@ struct OpenModel {
   nlohmann::ordered_json log_fields() const;
 };
 
-// gpu: see queue_of (device_group.h). The checkpoint is kept by reference. Collective over world.
-OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu);
+// gpu, gpus: see queue_of and gpus_of (device_group.h). The checkpoint is kept by reference. Collective over world.
+OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, const std::optional<gpu::Queue>& gpu,
+                     const std::vector<int>& gpus);
 
 // The scheme that model.quantization and model.quantization_group ask for: one place, so that sizing and loading agree.
 QuantScheme quant_scheme_of(const ModelSection& section);

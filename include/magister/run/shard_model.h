@@ -15,6 +15,7 @@
 #include "magister/run/open_model.h"
 #include "magister/run/progress.h"
 #include "magister/run/quantization_loss.h"
+#include "magister/run/shard_threads.h"
 #include "magister/run/unit_loop.h"
 #include "magister/run/unit_writer.h"
 
@@ -40,9 +41,9 @@ void run_units_of_one_thread(const ModelRun& run,
 
 class ShardModel {
  public:
-  // Loads the model, and before that measures the quantisation's loss where it is asked for. `first`: this shard
-  // speaks for its rank (times, watchdog). run is kept by reference. Collective over the group.
-  ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first);
+  // Loads the model, and before that measures the quantisation's loss where it is asked for. The first shard of a group in its rank speaks
+  // for it (watchdog), and for the rank where the group is its first (times, progress). run is kept by reference. Collective over the group.
+  ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place);
   ShardModel(const ShardModel&) = delete;
   ShardModel& operator=(const ShardModel&) = delete;
   ~ShardModel() = default;
@@ -56,7 +57,12 @@ class ShardModel {
   void drain();
 
   const ModelRun& base_;
-  bool speaks_;
+
+ private:
+  ShardPlace place_;
+
+ protected:
+  bool speaks_;  // for its rank
 
  private:
   Transformer& load();

@@ -12,10 +12,17 @@
 
 namespace magister {
 
-// Calls body(process group of the shard, first) once a shard, each on a thread of its own (the first on this one), with
-// gradients off. An error on one shard destroys its process group, which releases the others; the first error is
-// rethrown. Collective over the group.
-void run_shards(const GpuGroup& group, const std::function<void(std::unique_ptr<ProcessGroup>, bool first)>& body);
+// A shard's place in its rank.
+struct ShardPlace {
+  int group = 0;      // of those inside the rank
+  bool first = true;  // of its group's shards in the rank
+};
+
+// Calls body(process group of the shard, its place) once a shard of this rank, each on a thread of its own (the first on this one) with its
+// GPU as the thread's own, and with gradients off. An error on one shard destroys its process group, which releases the others of its
+// group; other groups of the rank end as if they were asked to stop; the first error is rethrown. Collective over the group.
+void run_shards(const GpuGroup& group, UnitTickets& tickets,
+                const std::function<void(std::unique_ptr<ProcessGroup>, ShardPlace place)>& body);
 
 // The group's next unit, the same on every shard; nothing when none is left or the job is asked to stop, which this does
 // itself when stop_wanted() says so. Collective over the group.

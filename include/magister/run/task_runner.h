@@ -30,7 +30,8 @@ class TaskRunner {
 
   // Something stands in for what an earlier task makes: when that has run, another TaskRunner is to be made and run.
   bool awaits_earlier() const { return model_stands_in_ || data_.stands_in || job_->awaits_earlier(); }
-  int ranks_a_group() const { return group_ ? group_->members().size() : 1; }
+  // The same on every rank; all of them where groups have unlike numbers.
+  int ranks_a_group() const;
   int threads_per_shard() const { return group_ ? group_->threads_per_shard() : 0; }
   int host_shards() const { return model_.shards_on_host; }
   // FLOPs, as far as they can be guessed before the lengths are known: what it computes beside others of the experiment. Without a model: records.
@@ -64,7 +65,8 @@ class TaskRunner {
   Checkpoint checkpoint_;
   LayoutConfig layout_;
   int num_ranks_;
-  std::optional<GpuGroup> group_;  // of a run
+  std::optional<GpuGroup> group_;   // of a run
+  std::vector<DeviceRow> devices_;  // of all ranks
   OpenModel model_;
   TaskData data_;
   Dataset dataset_;

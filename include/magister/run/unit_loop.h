@@ -1,7 +1,9 @@
 // What every task does around its units: tickets, progress, watchdog, the wait for the others and the report.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -23,12 +25,14 @@ struct UnitLoop {
   nlohmann::ordered_json fields;  // more of the event "start"
 };
 
-// What the work may use. tell(): progress, from the thread that draws.
+// What the work may use. tell(): progress, from a thread that draws.
 struct UnitWork {
   UnitTickets& tickets;
-  Watchdog& watchdog;
+  Watchdog& watchdog;  // of the rank's first group
   const std::function<void()>& tell;
-  const std::function<void(const InFlight&)>& tell_in_flight;  // likewise, between passes
+  const std::function<void(const InFlight&)>& tell_in_flight;  // of the rank's first group, between passes
+  std::deque<Watchdog>& watchdogs;                             // by group of this rank
+  std::mutex& one_group;  // held while a group uses what the rank has once: a data set, the rewards
 };
 
 // Runs `work` on every rank until it returns or throws Error(kStopped), then waits for all. kDone: every unit is committed;

@@ -32,8 +32,8 @@ ColumnBytes samples_column(const char* path, const std::vector<T>& values) {
 
 class UnitWriter {
  public:
-  // `file` and `tickets` are kept by reference.
-  UnitWriter(ResultsFile& file, UnitTickets& tickets) : file_(file), tickets_(tickets) {}
+  // `file` and `tickets` are kept by reference. group: which of this rank's.
+  UnitWriter(ResultsFile& file, UnitTickets& tickets, int group = 0) : file_(file), tickets_(tickets), group_(group) {}
   ~UnitWriter();  // waits for the write in flight and drops its error: the job is being aborted then
 
   // Waits for the unit before (its error is thrown here), then starts writing this one.
@@ -49,6 +49,7 @@ class UnitWriter {
 
   ResultsFile& file_;
   UnitTickets& tickets_;
+  int group_;
   std::future<void> in_flight_;
   std::uint64_t pending_tokens_ = 0;
   double wait_seconds_ = 0;

@@ -33,8 +33,8 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, std::size_t co
 
 class Writer final : public GeneratorShard {
  public:
-  Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-      : GeneratorShard(run.base, std::move(group), first), run_(run) {
+  Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+      : GeneratorShard(run.base, std::move(group), place), run_(run) {
     const GenerateConfig& config = run_.config;
     const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences),
                                  static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes,
@@ -95,8 +95,8 @@ std::int64_t num_cache_pages(const OpenModel& model, int tp_size, const Generate
 }
 
 void run_generate_units(const GenerateRun& run) {
-  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-    Writer(run, std::move(group), first).run_units();
+  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+    Writer(run, std::move(group), place).run_units();
   });
 }
 

@@ -84,8 +84,8 @@ constexpr const char* kCue = "Verdict:";
 
 class JudgeShard final : public GeneratorShard {
  public:
-  JudgeShard(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-      : GeneratorShard(run.base, std::move(group), first), run_(run), verdict_ids_(run.tokens.all()) {
+  JudgeShard(const JudgeRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+      : GeneratorShard(run.base, std::move(group), place), run_(run), verdict_ids_(run.tokens.all()) {
     if (run_.tokens.zero) zero_ = {*run_.tokens.zero};
     const GeneratorLimits limits{static_cast<std::int64_t>(run_.config.max_sequences),
                                  static_cast<std::int64_t>(run_.config.token_budget), run_.num_pages,
@@ -202,7 +202,10 @@ class JudgeShard final : public GeneratorShard {
         const Verdict& verdict = open.prompts[i].verdict;
         votes.push_back(vote_of(verdict.verdict, verdict.class_logprobs, verdict.parse, i % run_.orders == 1));
       }
-      if (run_.panel != nullptr) run_.panel->add_votes((open.unit.samples.begin + first) / samples, votes);
+      if (run_.panel != nullptr) {
+        const std::lock_guard lock(base_.work.one_group);
+        run_.panel->add_votes((open.unit.samples.begin + first) / samples, votes);
+      }
       all.push_back(combine(votes, run_.classes.size(), run_.config.combine));
     }
     return all;
@@ -283,8 +286,8 @@ std::vector<ColumnSpec> judge_columns(const JudgeShape& shape) {
 }
 
 void run_judge_units(const JudgeRun& run) {
-  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-    JudgeShard(run, std::move(group), first).run_units();
+  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+    JudgeShard(run, std::move(group), place).run_units();
   });
 }
 

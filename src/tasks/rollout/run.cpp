@@ -26,8 +26,8 @@ std::uint64_t stream(std::uint64_t seed, std::uint64_t name) { return splitmix64
 
 class Roller final : public GeneratorShard {
  public:
-  Roller(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-      : GeneratorShard(run.base, std::move(group), first), run_(run) {
+  Roller(const RolloutRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+      : GeneratorShard(run.base, std::move(group), place), run_(run) {
     const RolloutConfig& config = run_.config;
     const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences),
                                  static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes};
@@ -113,6 +113,7 @@ class Roller final : public GeneratorShard {
 
   void add_rewards(std::uint64_t source, Record& record) {
     const PhaseTimes::Span span(times_, "reward");
+    const std::lock_guard lock(base_.work.one_group);
     const std::vector<std::string> needed = needed_of(source);
     const std::string where = record_words(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
@@ -158,8 +159,8 @@ class Roller final : public GeneratorShard {
 }  // namespace
 
 void run_rollout_units(const RolloutRun& run) {
-  run_shards(run.base.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-    Roller(run, std::move(group), first).run_units();
+  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+    Roller(run, std::move(group), place).run_units();
   });
 }
 

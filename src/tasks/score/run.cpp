@@ -34,9 +34,9 @@ at::Tensor applied(ScoreFunction function, const at::Tensor& logits_SL) {
 
 class ScoreShard final : public ShardModel {
  public:
-  ScoreShard(const ModelRun& run, std::unique_ptr<ProcessGroup> group, bool first, const ScoreConfig& config,
+  ScoreShard(const ModelRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place, const ScoreConfig& config,
              const MoreColumns& more)
-      : ShardModel(run, std::move(group), first),
+      : ShardModel(run, std::move(group), place),
         config_(config),
         more_(more),
         passes_(model_, [] { return fail_point("score.pass.memory"); }, 0) {}
@@ -104,7 +104,10 @@ class ScoreShard final : public ShardModel {
     const at::Tensor value_SL = applied(config_.function, logits_SL).contiguous();
     const auto* bytes = static_cast<const std::byte*>(value_SL.const_data_ptr());
     std::vector<ColumnBytes> columns = {{"/score/value", {bytes, bytes + value_SL.nbytes()}, true}};
-    for (ColumnBytes& column : more_(unit)) columns.push_back(std::move(column));
+    {
+      const std::lock_guard lock(base_.work.one_group);
+      for (ColumnBytes& column : more_(unit)) columns.push_back(std::move(column));
+    }
     writer_->submit(unit, std::move(columns));
     base_.work.tell();
   }
@@ -118,8 +121,8 @@ class ScoreShard final : public ShardModel {
 }  // namespace
 
 void run_score_units(const ModelRun& run, const ScoreConfig& config, const MoreColumns& more) {
-  run_shards(run.group, [&](std::unique_ptr<ProcessGroup> group, bool first) {
-    ScoreShard(run, std::move(group), first, config, more).run_units();
+  run_shards(run.group, run.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+    ScoreShard(run, std::move(group), place, config, more).run_units();
   });
 }
 

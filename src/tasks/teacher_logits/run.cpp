@@ -135,8 +135,8 @@ struct Started {
 
 class Shard final : public ShardModel {
  public:
-  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, bool first)
-      : ShardModel(run.base, std::move(group), first),
+  Shard(const TeacherRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
+      : ShardModel(run.base, std::move(group), place),
         run_(run),
         passes_(model_, [] { return fail_point("teacher.pass.memory"); }, LogitReducer::kGpuTileRows) {
     const TeacherEncoding& encoding = run_.encoding;
@@ -298,8 +298,9 @@ class Shard final : public ShardModel {
 }  // namespace
 
 void run_teacher_units(const TeacherRun& run) {
-  run_shards(run.base.group,
-             [&](std::unique_ptr<ProcessGroup> group, bool first) { Shard(run, std::move(group), first).run_units(); });
+  run_shards(run.base.group, run.base.work.tickets, [&](std::unique_ptr<ProcessGroup> group, ShardPlace place) {
+    Shard(run, std::move(group), place).run_units();
+  });
 }
 
 }  // namespace magister
