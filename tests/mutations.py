@@ -166,7 +166,7 @@ MUTATIONS = [
              "tests/model/families_test.py granite"),
     Mutation("expert-sum-in-any-weight", "src/model/cpu/experts.cpp", "sum_D[d] += weight * row[d];", "sum_D[d] += row[d] * (weight > 0.5f ? weight : 0.5f);",
              "tests/model/families_test.py mixtral"),
-    Mutation("experts-of-the-whole-softmax", "src/model/cpu/experts.cpp", "if (!normed || std::binary_search", "if (true || std::binary_search", "tests/model/families_test.py qwen3_moe"),
+    Mutation("experts-of-the-whole-softmax", "src/model/routes.cpp", "if (!normed || std::binary_search", "if (true || std::binary_search", "tests/model/families_test.py qwen3_moe"),
     Mutation("clip-left-out", "src/model/layer_shape.cpp", "  shape.clip_qkv = static_cast<float>(config.clip_qkv);\n", "", "tests/model/families_test.py olmoe"),
     Mutation("norm-bias-left-out", "src/model/cpu/block_norms.cpp", "if (norms.input_bias_D.defined())", "if (false)", "tests/model/families_test.py gpt_neox"),
     Mutation("positions-shifted", "src/model/cpu/cpu_model.cpp", "batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D", "0 * batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D",
