@@ -75,6 +75,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;  // standard deviation of first weights, where there are none yet
+  bool narrow_residuals = false;    // and those of products onto the residual stream over sqrt(2 layers) (GPT-2)
   bool qkv_bias = false;            // biases of q, k, v
   bool o_bias = false;
   bool mlp_bias = false;               // biases of gate, up, down
