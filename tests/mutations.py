@@ -169,7 +169,7 @@ MUTATIONS = [
              "tests/model/families_test.py granite"),
     Mutation("expert-sum-in-any-weight", "src/model/cpu/experts.cpp", "sum_D[d] += weight * row[d];", "sum_D[d] += row[d] * (weight > 0.5f ? weight : 0.5f);",
              "tests/model/families_test.py mixtral"),
-    Mutation("experts-of-the-whole-softmax", "src/model/cpu/experts.cpp", "if (!normed || std::binary_search", "if (true || std::binary_search", "tests/model/families_test.py qwen3_moe"),
+    Mutation("experts-of-the-whole-softmax", "src/model/routes.cpp", "if (!normed || std::binary_search", "if (true || std::binary_search", "tests/model/families_test.py qwen3_moe"),
     Mutation("clip-left-out", "src/model/layer_shape.cpp", "  shape.clip_qkv = static_cast<float>(config.clip_qkv);\n", "", "tests/model/families_test.py olmoe"),
     Mutation("norm-bias-left-out", "src/model/cpu/block_norms.cpp", "if (norms.input_bias_D.defined())", "if (false)", "tests/model/families_test.py gpt_neox"),
     Mutation("positions-shifted", "src/model/cpu/cpu_model.cpp", "batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D", "0 * batch.positions_T.const_data_ptr<std::int32_t>()[t], row_D",
@@ -184,7 +184,7 @@ MUTATIONS = [
     Mutation("adapter-of-the-first-columns", ADAPTER, "'A'), 0, R, column_begin, column_end,", "'A'), 0, R, 0, column_end - column_begin,", MERGING + "test_log_probs_are_peft_s"),
     Mutation("adapter-not-in-the-identity", ADAPTER, "paths_.push_back(std::move(path))", "(void)path", MERGING + "test_another_adapter_is_another_experiment"),
     Mutation("layers-without-a-part-taken", ADAPTER, "!targets.contains(layer.substr(begin))", "true || !targets.contains(layer.substr(begin))", MERGING + "test_weights_that_are_refused"),
-    Mutation("lora-scale-left-out", "src/train/trunk.cpp", "if (lora != nullptr) scale_ = lora->scale();", "", LORA + "test_steps_are_peft_s"),
+    Mutation("lora-scale-left-out", "src/train/layer_weights.cpp", "if (lora != nullptr) scale_ = lora->scale();", "", LORA + "test_steps_are_peft_s"),
     Mutation("lora-begins-with-b", "src/train/lora.cpp", "at::Tensor a_RK = view(flat, pair.a);", "at::Tensor a_RK = view(flat, pair.b);", LORA + "test_steps_are_peft_s"),
     Mutation("lora-draws-alike", "src/train/lora.cpp", "^ 0x4c6f5241) + pair.a)", "^ 0x4c6f5241))", LORA + "test_steps_are_peft_s"),
     Mutation("base-counted-as-trained", "src/train/trainer.cpp", "learnt = factors > 0 ? factors : weights;", "learnt = weights;", LORA + "test_plan_counts_the_adapter_s_memory"),
@@ -192,7 +192,13 @@ MUTATIONS = [
     # Training.
     Mutation("trunk-window-off-by-one", "src/train/trunk.cpp", "(distance < window)", "(distance <= window)", "tests/train/oracle_test.py mistral_window"),
     Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, batch_.token_ids_T,", ".index_copy_(0, batch_.token_ids_T,", "tests/train/oracle_test.py llama_tied"),
-    Mutation("norms-decay", "include/magister/train/parameters.h", "return shape.size() > 1;", "return shape.size() > 0;", "tests/train/oracle_test.py llama"),
+    Mutation("norms-decay", "src/train/parameters.cpp", "decays.value_or(shape.size() > 1)", "decays.value_or(shape.size() > 0)", "tests/train/oracle_test.py llama_biases"),
+    Mutation("sinks-do-not-decay", "src/train/parameters.cpp", "is_sink ? std::optional(true)", "is_sink ? std::optional(false)", "tests/train/oracle_test.py gpt_oss"),
+    Mutation("router-without-gradient", "src/train/trained_experts.cpp", "at::softmax(logits_TX, 1).gather(", "at::softmax(logits_TX.detach(), 1).gather(", "tests/train/oracle_test.py olmoe"),
+    Mutation("positions-of-the-batch", "src/train/trunk.cpp", "at::arange(batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], at::kLong)", "at::arange(batch.cu_seqlens[s], batch.cu_seqlens[s + 1], at::kLong)",
+             "tests/train/oracle_test.py gpt2"),
+    Mutation("qkv-of-heads-as-rows", "src/train/layer_weights.cpp", "config_.fused_qkv_by_head && ", "false && ", "tests/train/oracle_test.py gpt_neox"),
+    Mutation("adapter-of-inputs-first-not-turned", "src/train/weights_file.cpp", "adapter_->layout.inputs_first()", "false", "tests/end_to_end/student_families_test.py StudentFamilies.test_texts_by_an_adapter"),
     Mutation("gradients-summed-by-arrival", "src/train/gradient_tree.cpp", "sibling{node.first, node.second ^ 1}", "sibling{node.first, node.second > 0 ? node.second - 1 : 1}",
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     Mutation("weights-not-gathered", "src/train/trainer.cpp", "  gather_pieces(sharing(), shards_, weights_);\n", "", "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
@@ -372,7 +378,8 @@ def targets_of(test):
     words = test.split()
     if not words[0].endswith(".py"):
         return [words[0]]
-    probes = {"model": ["families_probe", "own_family_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"]}
+    probes = {"model": ["families_probe", "own_family_probe", "model_probe"], "io": ["io_probe", "results_probe", "nfs_client"], "text": ["text_probe", "chat_probe"], "tasks": ["judge_summary_probe"],
+              "train": ["train_probe", "teacher_rows_probe"]}
     return ["magister", *probes.get(pathlib.PurePath(words[0]).parts[1], [])]
 
 

@@ -9,6 +9,12 @@
 
 namespace magister {
 
+std::vector<std::int64_t> LayerParameter::shape_in(const TensorNames& names) const {
+  std::vector<std::int64_t> all = stored.empty() ? shape : stored;
+  if (names.transposed_products && product != FusedProduct::kNone) std::swap(all[0], all[1]);
+  return all;
+}
+
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert) {
   using Expert = TensorNames::Layer::Expert;
   const std::int64_t D = config.hidden_size, F = config.moe_intermediate_size, X = config.num_experts;
@@ -162,6 +168,17 @@ std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerPara
     products.back().push_back(row);
   }
   return products;
+}
+
+std::set<std::string> tensors_with_inputs_first(const ModelDescription& description) {
+  std::set<std::string> names;
+  if (!description.names.transposed_products) return names;
+  for (std::size_t i = 0; i < description.names.layers.size(); ++i) {
+    for (const LayerParameter& row : layer_parameters(description.config, static_cast<std::int64_t>(i))) {
+      if (row.product != FusedProduct::kNone) names.insert(row.name_in(description.names.layers[i]));
+    }
+  }
+  return names;
 }
 
 std::vector<ModelParameter> model_parameters(const ModelConfig& config) {

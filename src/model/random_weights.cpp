@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
@@ -14,15 +16,27 @@ namespace {
 
 class RandomWeights final : public TensorFile {
  public:
-  RandomWeights(const ModelDescription& description, std::uint64_t seed)
-      : seed_(seed), range_(description.config.initializer_range) {
+  RandomWeights(const ModelDescription& description, std::uint64_t seed) : seed_(seed) {
     const ModelConfig& config = description.config;
-    norm_ = config.norm_weights_plus_one ? 0.0f : 1.0f;
-    for (const ModelParameter& row : model_parameters(config)) add(description.names.*row.name, row.shape);
+    const double range = config.initializer_range, norm = config.norm_weights_plus_one ? 0.0 : 1.0;
+    // Biases are the only vectors that are not norms' weights.
+    const auto first = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+      return shape.size() > 1 ? First{range, 0} : First{0, name.ends_with("bias") ? 0 : norm};
+    };
+    for (const ModelParameter& row : model_parameters(config)) {
+      const std::string& name = description.names.*row.name;
+      add(name, row.shape, first(name, row.shape));
+    }
     for (std::size_t layer = 0; layer < description.names.layers.size(); ++layer) {
       for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(layer))) {
         if (row.first_row > 0) continue;  // stands in the tensor of another row
-        add(row.name_in(description.names.layers[layer]), row.stored.empty() ? row.shape : row.stored);
+        const std::string& name = row.name_in(description.names.layers[layer]);
+        First values = first(name, row.shape);
+        const bool adds = row.product == FusedProduct::kOutput || row.product == FusedProduct::kDown;
+        if (adds && config.narrow_residuals)
+          values.deviation /= std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+        if (row.name == &TensorNames::Layer::sinks || row.name == &TensorNames::Layer::router_bias) values = {range, 0};
+        add(name, row.shape_in(description.names), values);
       }
     }
     std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -36,10 +50,9 @@ class RandomWeights final : public TensorFile {
             std::int64_t column_end, at::Tensor out) const override {
     const TensorInfo* const info = find(name);
     MAGISTER_ASSERT(info != nullptr);
-    const bool is_vector = info->shape.size() == 1;
-    // Biases are the only vectors that are not norms' weights.
-    if (is_vector) {
-      out.fill_(name.ends_with("bias") ? 0.0 : static_cast<double>(norm_));
+    const First& first = first_.at(name);
+    if (first.deviation == 0) {
+      out.fill_(first.value);
       return;
     }
     const std::uint64_t key = splitmix64(seed_ ^ hash_of(name));
@@ -48,15 +61,20 @@ class RandomWeights final : public TensorFile {
     float* value = values.data_ptr<float>();
     for (std::int64_t row = row_begin; row < row_end; ++row) {
       for (std::int64_t column = column_begin; column < column_end; ++column)
-        *value++ = static_cast<float>(
-            range_ * normal_number(key + static_cast<std::uint64_t>(row) * width + static_cast<std::uint64_t>(column)));
+        *value++ = static_cast<float>(first.deviation * normal_number(key + static_cast<std::uint64_t>(row) * width +
+                                                                      static_cast<std::uint64_t>(column)));
     }
     out.copy_(values);
   }
 
  private:
-  void add(const std::string& name, const std::vector<std::int64_t>& shape) {
+  // Of a tensor: normal numbers, or with deviation 0 all alike.
+  struct First {
+    double deviation, value;
+  };
+  void add(const std::string& name, const std::vector<std::int64_t>& shape, const First& first) {
     if (name.empty()) return;
+    first_.emplace(name, first);
     tensors_.push_back({name, shape, StorageType::kF32, 4 * num_elements(shape)});
   }
   // FNV-1a.
@@ -67,8 +85,7 @@ class RandomWeights final : public TensorFile {
   }
 
   std::uint64_t seed_;
-  double range_;
-  float norm_ = 1;
+  std::map<std::string, First> first_;
   std::vector<TensorInfo> tensors_;
   Metadata metadata_;
   std::vector<std::string> paths_;

@@ -11,6 +11,7 @@
 #include "magister/io/checkpoint/lora_adapter.h"
 #include "magister/io/checkpoint/model_path.h"
 #include "magister/io/whole_file.h"
+#include "magister/model/parameter_table.h"
 #include "magister/model/random_weights.h"
 #include "magister/run/model_hash.h"
 #include "magister/run/model_source.h"
@@ -171,7 +172,8 @@ std::unique_ptr<TensorFile> open_tensors(const ModelSection& section) {
                  "model.adapter: {} holds codes, and model.quantization is {} (merged weights need codes of their own, "
                  "rounded a second time); set quantization to none, or name the model in 16 bits",
                  printable(section.path), section.quantization);
-  return open_merged(std::move(file), section.adapter);
+  std::set<std::string> inputs_first = tensors_with_inputs_first(describe_model(section.path, *file));
+  return open_merged(std::move(file), section.adapter, std::move(inputs_first));
 }
 
 }  // namespace

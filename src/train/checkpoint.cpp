@@ -108,9 +108,8 @@ class StateFile {
     const TensorInfo* info = file_->find(into.name);
     require(info != nullptr && info->type == StorageType::kF32 && at::IntArrayRef(info->shape) == into.tensor.sizes(),
             "does not hold what the model asks for");
-    const std::int64_t rows = into.tensor.dim() == 1 ? 1 : into.tensor.size(0);
-    const at::Tensor out = into.tensor.view({rows, into.tensor.numel() / rows});
-    file_->read(into.name, 0, rows, 0, out.size(1), out);
+    const at::Tensor out = as_rows(into.tensor);
+    file_->read(into.name, 0, out.size(0), 0, out.size(1), out);
   }
   // That there are as many numbers as the metadata says, before memory is taken for them.
   void require_shape(const char* name, const std::vector<std::int64_t>& shape) const {

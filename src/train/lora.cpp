@@ -17,10 +17,12 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 constexpr const char* kAllLinear = "all-linear";
 
-// transformers' name of the module that holds this tensor: files of a bare trunk leave `model.` out.
+// transformers' name of the module that holds this tensor: files of a bare trunk leave `model.` or GPT-2's `transformer.` out.
 std::string module_of(const std::string& tensor) {
   const std::string module = tensor.substr(0, tensor.size() - kWeight.size());
-  return module.starts_with("layers.") ? "model." + module : module;
+  return module.starts_with("layers.") ? "model." + module
+         : module.starts_with("h.")    ? "transformer." + module
+                                       : module;
 }
 
 // As PEFT has it: the module's whole name, or its end from a dot on.
@@ -31,30 +33,59 @@ bool matches(const std::string& module, const std::string& target) {
 std::string last_name(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 // Positions in the layer's parameters that are linear layers, each once though the table may name parts of it.
-std::vector<std::size_t> linear_layers(const ParameterLayout& model, const ParameterLayout::Layer& layer) {
+std::vector<std::size_t> linear_layers(const ParameterLayout::Layer& layer) {
   std::set<std::size_t> found;
-  for (std::size_t row = 0; row < model.table().size(); ++row) {
-    if (model.table()[row].product != FusedProduct::kNone) found.insert(layer.slices[row].parameter);
+  for (std::size_t row = 0; row < layer.table.size(); ++row) {
+    if (layer.table[row].product != FusedProduct::kNone && layer.table[row].expert < 0) found.insert(layer.holder[row]);
   }
   return {found.begin(), found.end()};
+}
+
+// Of a mixture of experts: all layers at once, experts or their router, or a name that experts share with other layers' MLPs. PEFT takes each of
+// them for what transformers 4 had there, a linear layer an expert.
+bool names_experts(const ParameterLayout& model, const std::string& target) {
+  if (target == kAllLinear) return model.description().config.num_experts > 0;
+  for (const ParameterLayout::Layer& layer : model.layers()) {
+    for (std::size_t row = 0; row < layer.table.size(); ++row) {
+      if (layer.table[row].expert < 0 && layer.table[row].name != &TensorNames::Layer::router) continue;
+      const std::string& tensor = model.all()[layer.parameters[layer.holder[row]]].name;
+      if (fmt::format(".{}.", tensor).find(fmt::format(".{}.", last_name(target))) != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
+// Last names of the layers that may have an adapter.
+std::set<std::string> names_of_linear_layers(const ParameterLayout& model) {
+  std::set<std::string> names;
+  for (const ParameterLayout::Layer& layer : model.layers()) {
+    for (const std::size_t position : linear_layers(layer))
+      names.insert(last_name(module_of(model.all()[layer.parameters[position]].name)));
+  }
+  std::erase_if(names, [&](const std::string& name) { return names_experts(model, name); });
+  return names;
+}
+
+// PEFT's own.
+std::vector<std::string> default_targets(const std::set<std::string>& names) {
+  for (const char* const fused : {"qkv_proj", "c_attn", "query_key_value"}) {
+    if (names.contains(fused)) return {fused};
+  }
+  return {"q_proj", "v_proj"};
 }
 
 }  // namespace
 
 LoraLayout::LoraLayout(const ParameterLayout& model, const LoraOptions& options)
-    : config_(options.config), seed_(options.seed) {
+    : config_(options.config), seed_(options.seed), inputs_first_(model.description().names.transposed_products) {
+  config_.fan_in_fan_out = inputs_first_;
   std::vector<std::string> wanted = config_.targets;
-  std::set<std::string> names, matched, adapted;
-  for (const ParameterLayout::Layer& layer : model.layers()) {
-    for (const std::size_t position : linear_layers(model, layer))
-      names.insert(last_name(module_of(model.all()[layer.parameters[position]].name)));
-  }
-  if (wanted.empty())
-    wanted = names.contains("qkv_proj") ? std::vector<std::string>{"qkv_proj"}
-                                        : std::vector<std::string>{"q_proj", "v_proj"};
+  const std::set<std::string> names = names_of_linear_layers(model);
+  std::set<std::string> matched, adapted;
+  if (wanted.empty()) wanted = default_targets(names);
   for (const ParameterLayout::Layer& layer : model.layers()) {
     std::vector<Pair>& pairs = layers_.emplace_back();
-    for (const std::size_t position : linear_layers(model, layer)) {
+    for (const std::size_t position : linear_layers(layer)) {
       const TrainParameter& weight = model.all()[layer.parameters[position]];
       const std::string module = module_of(weight.name);
       bool is_target = false;
@@ -65,12 +96,17 @@ LoraLayout::LoraLayout(const ParameterLayout& model, const LoraOptions& options)
       }
       if (!is_target) continue;
       adapted.insert(last_name(module));
-      const std::int64_t out = weight.shape[0], in = weight.shape[1];
+      const std::int64_t out = weight.shape[inputs_first_ ? 1 : 0], in = weight.shape[inputs_first_ ? 0 : 1];
       const std::size_t a = add(lora_tensor_name(module, 'A'), {config_.rank, in});
       pairs.push_back({position, a, add(lora_tensor_name(module, 'B'), {out, config_.rank})});
     }
   }
   for (const std::string& target : wanted) {
+    MAGISTER_CHECK(
+        !names_experts(model, target), ExitCode::kConfig,
+        "train.adapter.targets: \"{}\" names experts or their router (they get no adapter: transformers holds "
+        "all experts of a layer as one tensor, and an adapter is of linear layers); choose among {}",
+        printable(target, 80), fmt::join(names, ", "));
     MAGISTER_CHECK(matched.contains(target), ExitCode::kConfig,
                    "train.adapter.targets: \"{}\" is no linear layer of the model's layers (it would get no adapter); "
                    "choose among {}, or all-linear",

@@ -134,7 +134,7 @@ std::vector<Block> blocks_of(const FlatLayout& layout, const FlatShards& shards,
                          end = std::min(piece.end, all[i].offset + all[i].count);
       for (std::int64_t at = begin; at < end; at += kAtOnce) {
         blocks.push_back(
-            {at, shards.offset(bucket, rank) + at - piece.begin, std::min(kAtOnce, end - at), all[i].decays()});
+            {at, shards.offset(bucket, rank) + at - piece.begin, std::min(kAtOnce, end - at), all[i].decays});
       }
     }
   }

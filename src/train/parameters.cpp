@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+
 #include "magister/core/error.h"
 #include "magister/core/splitmix64.h"
 
@@ -14,39 +16,54 @@ constexpr std::int64_t kAlignment = 16;  // numbers
 
 }  // namespace
 
-std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int64_t>& shape) {
+at::Tensor as_rows(const at::Tensor& tensor) { return tensor.dim() == 1 ? tensor.unsqueeze(0) : tensor.flatten(0, -2); }
+
+std::size_t FlatLayout::add(const std::string& name, const std::vector<std::int64_t>& shape,
+                            std::optional<bool> decays) {
   const auto count = static_cast<std::int64_t>(num_elements(shape));
-  all_.push_back({name, shape, flat_size_, count});
+  all_.push_back({name, shape, flat_size_, count, decays.value_or(shape.size() > 1)});
   flat_size_ += (count + kAlignment - 1) / kAlignment * kAlignment;
   return all_.size() - 1;
 }
 
-ParameterLayout::ParameterLayout(const ModelDescription& description)
-    : description_(description), table_(layer_parameters(description.config, 0)) {
+ParameterLayout::ParameterLayout(const ModelDescription& description) : description_(description) {
   const ModelConfig& config = description.config;
   const TensorNames& names = description.names;
   // What the trunk does not compute.
-  const bool has_other_blocks = config.num_experts > 0 || !config.gated_mlp || config.norm_bias ||
-                                config.learned_positions || config.parallel_norms || config.fused_qkv_by_head ||
-                                config.clip_qkv > 0 || names.transposed_products ||
-                                config.activation == Activation::kGelu;
+  const bool has_other_blocks = config.encoder || config.stacked_experts;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, README lists them",
                  config.family);
+  MAGISTER_CHECK(config.untrained_key.empty(), ExitCode::kConfig,
+                 "the model's config.json sets {} (in training transformers then {}, which is not computed here: the "
+                 "student would be another); remove the key from config.json, or set it to {}",
+                 config.untrained_key,
+                 config.untrained_key == "router_jitter_noise" ? "multiplies what experts read with random numbers"
+                                                               : "adds a loss by which experts are used evenly",
+                 config.untrained_key == "router_jitter_noise" ? "0" : "false");
   for (const ModelParameter& row : model_parameters(config)) {
     if (row.name == &TensorNames::embed_tokens) embeddings_ = head_ = add(names.*row.name, row.shape);
+    if (row.name == &TensorNames::embed_positions) positions_ = add(names.*row.name, row.shape);
   }
-  for (const TensorNames::Layer& layer_names : names.layers) {
+  for (std::size_t i = 0; i < names.layers.size(); ++i) {
     Layer& layer = layers_.emplace_back();
-    for (const LayerParameter& row : table_) {
-      const bool whole = row.stored.empty();
-      if (row.first_row == 0) layer.parameters.push_back(add(layer_names.*row.name, whole ? row.shape : row.stored));
-      layer.slices.push_back({layer.parameters.size() - 1, row.first_row, row.shape.front(), whole});
+    layer.table = layer_parameters(config, static_cast<std::int64_t>(i));
+    std::map<std::string, std::size_t> holders;
+    for (const LayerParameter& row : layer.table) {
+      const std::string& name = row.name_in(names.layers[i]);
+      const auto [holder, is_new] = holders.emplace(name, layer.parameters.size());
+      // By the Trainer's rule a sink is no bias, and a table of all experts' biases is one.
+      const bool is_sink = row.name == &TensorNames::Layer::sinks;
+      const bool is_bias = row.expert >= 0 && row.product == FusedProduct::kNone;
+      const auto decays = is_sink ? std::optional(true) : is_bias ? std::optional(false) : std::nullopt;
+      if (is_new) layer.parameters.push_back(add(name, row.shape_in(names), decays));
+      layer.holder.push_back(holder->second);
     }
   }
   for (const ModelParameter& row : model_parameters(config)) {
-    if (row.name == &TensorNames::norm) norm_ = add(names.*row.name, row.shape);
+    if (row.name == &TensorNames::norm || row.name == &TensorNames::norm_bias)
+      norm_.push_back(add(names.*row.name, row.shape));
     if (row.name == &TensorNames::lm_head) head_ = add(names.*row.name, row.shape);
   }
 }
@@ -77,13 +94,12 @@ void ParameterLayout::read(const TensorFile& file, at::Tensor& flat, const NewHe
   for (std::size_t i = 0; i < all().size(); ++i) {
     const TrainParameter& parameter = all()[i];
     at::Tensor out = view(flat, i);
-    const std::int64_t rows = parameter.shape.size() == 1 ? 1 : parameter.shape.front();
-    out = out.view({rows, parameter.count / rows});
+    out = as_rows(out);
     if (i == head_ && description_.config.is_classifier() && file.find(parameter.name) == nullptr) {
       draw_normal(out, new_head);
       continue;
     }
-    file.read(parameter.name, 0, rows, 0, out.size(1), out);
+    file.read(parameter.name, 0, out.size(0), 0, out.size(1), out);
     MAGISTER_CHECK(at::isfinite(out.sum(at::kDouble)).item<bool>(), ExitCode::kData,
                    "tensor {} holds a number that is not finite (every loss would be NaN); start from other weights",
                    printable(parameter.name));

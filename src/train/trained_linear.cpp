@@ -33,30 +33,39 @@ struct Precision {
   static at::Tensor rounded(const at::Tensor& x) { return cpu_prefers_bf16() ? x : x.to(at::kBFloat16).to(at::kFloat); }
 };
 
+// inputs_first: the weight stands as [K, N].
 class TrainedLinear : public torch::autograd::Function<TrainedLinear> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TK, const at::Tensor& weight_NK, bool bf16) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_TK, const at::Tensor& weight,
+                            bool inputs_first, bool bf16) {
     const at::Tensor x = x_TK.contiguous();
-    context->save_for_backward({bf16 ? x.to(at::kBFloat16) : x, weight_NK});
+    context->save_for_backward({bf16 ? x.to(at::kBFloat16) : x, weight});
+    context->saved_data["inputs_first"] = inputs_first;
     context->saved_data["bf16"] = bf16;
-    return Precision{bf16}.by_weight(x, weight_NK);
+    return inputs_first ? Precision{bf16}.by_rows(x, weight) : Precision{bf16}.by_weight(x, weight);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor gradient_TN = gradients[0].contiguous();
     const Precision precision{context->saved_data["bf16"].toBool()};
-    variable_list out(3);
-    if (context->needs_input_grad(0)) out[0] = precision.by_rows(gradient_TN, saved[1]);
-    if (context->needs_input_grad(1)) out[1] = precision.by_rows(transposed(gradient_TN), saved[0]);
+    const bool inputs_first = context->saved_data["inputs_first"].toBool();
+    const at::Tensor &x_TK = saved[0], &weight = saved[1];
+    variable_list out(4);
+    if (context->needs_input_grad(0))
+      out[0] = inputs_first ? precision.by_weight(gradient_TN, weight) : precision.by_rows(gradient_TN, weight);
+    if (context->needs_input_grad(1))
+      out[1] = inputs_first ? precision.by_rows(transposed(x_TK.to(at::kFloat)), gradient_TN)
+                            : precision.by_rows(transposed(gradient_TN), x_TK);
     return out;
   }
 };
 
 }  // namespace
 
-at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight_NK, const at::Tensor& bias_N, bool bf16) {
-  const at::Tensor out_TN = TrainedLinear::apply(x_TK, weight_NK, bf16);
+at::Tensor trained_linear(const at::Tensor& x_TK, const at::Tensor& weight, const at::Tensor& bias_N, bool inputs_first,
+                          bool bf16) {
+  const at::Tensor out_TN = TrainedLinear::apply(x_TK, weight, inputs_first, bf16);
   return bias_N.defined() ? out_TN + bias_N : out_TN;
 }
 

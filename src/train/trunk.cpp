@@ -12,7 +12,8 @@
 #include "magister/core/fail_point.h"
 #include "magister/model/layer_shape.h"
 #include "train/fused_ops.h"
-#include "train/trained_linear.h"
+#include "train/layer_weights.h"
+#include "train/trained_experts.h"
 
 namespace magister {
 namespace {
@@ -22,10 +23,11 @@ struct Norm {
   at::Tensor weight;  // undefined: none
   double eps;
   bool centred = false;
+  at::Tensor bias{};  // of a centred one; undefined: none
 
   at::Tensor operator()(const at::Tensor& x) const {
     if (!weight.defined()) return x;
-    return centred ? at::layer_norm(x, weight.sizes(), weight, {}, eps) : fused_rms_norm(x, weight, eps);
+    return centred ? at::layer_norm(x, weight.sizes(), weight, bias, eps) : fused_rms_norm(x, weight, eps);
   }
 };
 
@@ -35,11 +37,13 @@ at::Tensor visible_keys(std::int64_t length, std::int64_t window) {
 }
 
 // One sequence; q, k, v: [L, H, E].
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const LayerShape& shape) {
+// sinks_H: scores of one key more, which every query sees and which has no value; undefined: none.
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sinks_H,
+                  const LayerShape& shape) {
   const std::int64_t length = q.size(0), window = shape.sliding_window;
   const auto heads_first = [](const at::Tensor& x_LHE) { return x_LHE.transpose(0, 1).unsqueeze(0); };
   const bool windowed = window > 0 && length > window;
-  if (shape.attention_softcap == 0) {
+  if (shape.attention_softcap == 0 && !sinks_H.defined()) {
     const std::optional<at::Tensor> mask = windowed ? std::optional(visible_keys(length, window)) : std::nullopt;
     return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, !windowed,
                                             static_cast<double>(shape.attention_scale))
@@ -48,102 +52,59 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   }
   const double cap = shape.attention_softcap;
   at::Tensor scores = at::matmul(heads_first(q), heads_first(k).transpose(-1, -2)) * shape.attention_scale;
-  scores = at::tanh(scores / cap) * cap;
+  if (cap > 0) scores = at::tanh(scores / cap) * cap;
   scores = scores.masked_fill(visible_keys(length, windowed ? window : length).logical_not(),
                               -std::numeric_limits<double>::infinity());
-  return at::matmul(at::softmax(scores, -1), heads_first(v)).squeeze(0).transpose(0, 1);
+  if (sinks_H.defined())
+    scores = at::cat({scores, sinks_H.view({1, -1, 1, 1}).expand({1, scores.size(1), length, 1})}, -1);
+  const at::Tensor shares = at::softmax(scores, -1).narrow(-1, 0, length);
+  return at::matmul(shares, heads_first(v)).squeeze(0).transpose(0, 1);
 }
-
-// The weights of a layer by their names in the table.
-class LayerWeights {
- public:
-  // lora: nullptr, or the adapter whose leaves the factors are.
-  LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves,
-               const LoraLayout* lora, const std::vector<at::Tensor>& factors, bool bf16)
-      : config_(layout.description().config), table_(layout.table()), bf16_(bf16) {
-    for (const ParameterLayout::Slice& slice : layout.layers()[layer].slices) {
-      const auto part = [&](const at::Tensor& whole) {
-        return slice.whole ? whole : whole.narrow(0, slice.first_row, slice.rows);
-      };
-      weights_.push_back(part(leaves[slice.parameter]));
-      factors_.emplace_back();
-      for (std::size_t i = 0; i < factors.size() / 2; ++i) {
-        if (lora->pairs(layer)[i].parameter == slice.parameter)
-          factors_.back() = {factors[2 * i], part(factors[2 * i + 1])};
-      }
-    }
-    if (lora != nullptr) scale_ = lora->scale();
-  }
-
-  // Undefined: the model has none.
-  at::Tensor operator()(std::string TensorNames::Layer::* name) const {
-    const std::size_t row = row_of(name);
-    return row < table_.size() ? weights_[row] : at::Tensor();
-  }
-  at::Tensor norm(std::string TensorNames::Layer::* name) const {
-    const at::Tensor weight = (*this)(name);
-    return weight.defined() && config_.norm_weights_plus_one ? weight + 1.0 : weight;
-  }
-  at::Tensor linear(const at::Tensor& x, std::string TensorNames::Layer::* weight,
-                    std::string TensorNames::Layer::* bias) const {
-    const std::size_t row = row_of(weight);
-    const at::Tensor out = trained_linear(x, weights_[row], (*this)(bias), bf16_);
-    const auto& [a_RK, b_NR] = factors_[row];
-    return a_RK.defined() ? out + at::linear(at::linear(x, a_RK), b_NR) * scale_ : out;
-  }
-
- private:
-  std::size_t row_of(std::string TensorNames::Layer::* name) const {
-    std::size_t row = 0;
-    while (row < table_.size() && table_[row].name != name) ++row;
-    return row;
-  }
-
-  const ModelConfig& config_;
-  const std::vector<LayerParameter>& table_;
-  std::vector<at::Tensor> weights_;                         // by row of the table
-  std::vector<std::pair<at::Tensor, at::Tensor>> factors_;  // likewise: A [R, K], B [N, R]; undefined: none
-  float scale_ = 1;
-  bool bf16_;
-};
 
 using Names = TensorNames::Layer;
 
 at::Tensor attention(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape,
                      const RopeTable& rope, const TrainBatch& batch, bool interleaved) {
   const std::int64_t T = input_TD.size(0), H = shape.heads, K = shape.kv_heads, E = shape.head_dim;
-  const auto project = [&](std::string Names::* weight, std::string Names::* bias, std::string Names::* norm,
-                           std::int64_t heads) {
-    at::Tensor x = weights.linear(input_TD, weight, bias);
+  const std::vector<at::Tensor> qkv = weights.linear(
+      input_TD, {{&Names::q_proj, &Names::q_bias}, {&Names::k_proj, &Names::k_bias}, {&Names::v_proj, &Names::v_bias}});
+  const auto clipped = [&](const at::Tensor& x) {
+    return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
+  };
+  const auto turned = [&](at::Tensor x, std::string Names::* norm, std::int64_t heads) {
     const at::Tensor norm_weight = weights.norm(norm);
     // Over each head, or over all heads at once where the weight is as wide.
     if (norm_weight.defined())
       x = fused_rms_norm(x.view({T, -1, norm_weight.numel()}), norm_weight, shape.rms_norm_eps);
-    x = x.view({T, heads, E});
+    x = clipped(x).view({T, heads, E});
     return shape.rotary_dim == 0 ? x : fused_rotation(x, rope, shape.rotary_dim, interleaved);
   };
-  const at::Tensor q_THE = project(&Names::q_proj, &Names::q_bias, &Names::q_norm, H);
+  const at::Tensor q_THE = turned(qkv[0], &Names::q_norm, H);
   const auto for_all_heads = [&](const at::Tensor& x_TKE) {
     return H == K ? x_TKE : x_TKE.unsqueeze(2).expand({T, K, H / K, E}).reshape({T, H, E});
   };
-  const at::Tensor k_THE = for_all_heads(project(&Names::k_proj, &Names::k_bias, &Names::k_norm, K));
-  const at::Tensor v_THE = for_all_heads(weights.linear(input_TD, &Names::v_proj, &Names::v_bias).view({T, K, E}));
+  const at::Tensor k_THE = for_all_heads(turned(qkv[1], &Names::k_norm, K));
+  const at::Tensor v_THE = for_all_heads(clipped(qkv[2]).view({T, K, E}));
+  const at::Tensor sinks_H = weights(&Names::sinks);
   std::vector<at::Tensor> outputs;
   for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
-    outputs.push_back(
-        attend(q_THE.narrow(0, begin, length), k_THE.narrow(0, begin, length), v_THE.narrow(0, begin, length), shape));
+    outputs.push_back(attend(q_THE.narrow(0, begin, length), k_THE.narrow(0, begin, length),
+                             v_THE.narrow(0, begin, length), sinks_H, shape));
   }
   const at::Tensor joined_TD = (outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0)).reshape({T, H * E});
   return weights.linear(joined_TD, &Names::o_proj, &Names::o_bias);
 }
 
-at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, Activation activation) {
-  const at::Tensor gate_TF = weights.linear(input_TD, &Names::gate_proj, &Names::gate_bias);
-  const at::Tensor up_TF = weights.linear(input_TD, &Names::up_proj, &Names::up_bias);
-  const at::Tensor active_TF =
-      activation == Activation::kSilu ? fused_silu_product(gate_TF, up_TF) : at::gelu(gate_TF, "tanh") * up_TF;
-  return weights.linear(active_TF, &Names::down_proj, &Names::down_bias);
+at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape) {
+  const auto down = [&](const at::Tensor& active_TF) {
+    return weights.linear(active_TF, &Names::down_proj, &Names::down_bias);
+  };
+  if (!shape.gated_mlp)
+    return down(activated(weights.linear(input_TD, &Names::up_proj, &Names::up_bias), shape.activation));
+  const std::vector<at::Tensor> gate_up =
+      weights.linear(input_TD, {{&Names::gate_proj, &Names::gate_bias}, {&Names::up_proj, &Names::up_bias}});
+  return down(gated(gate_up[0], gate_up[1], shape));
 }
 
 // A leaf of its own for this pass: several threads differentiate by the same weights.
@@ -164,6 +125,14 @@ RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::siz
   return {at::cat(cos, 0), at::cat(sin, 0)};
 }
 
+// Of every packed token in its sequence.
+at::Tensor positions_of(const TrainBatch& batch) {
+  std::vector<at::Tensor> all;
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
+    all.push_back(at::arange(batch.cu_seqlens[s + 1] - batch.cu_seqlens[s], at::kLong));
+  return at::cat(all, 0);
+}
+
 }  // namespace
 
 TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch,
@@ -174,6 +143,10 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
   const c10::NoGradGuard no_graph;
   at::Tensor hidden_TD = at::embedding(layout.view(flat, layout.embeddings()), batch.token_ids_T) *
                          embedding_multiplier(config, at::kFloat);
+  if (layout.positions()) {
+    positions_T_ = positions_of(batch);
+    hidden_TD += at::embedding(layout.view(flat, *layout.positions()), positions_T_);
+  }
   for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {
     kept_.push_back(run_layer(layer, hidden_TD, !options.recompute));
     hidden_TD = kept_.back().output_TD.detach();
@@ -187,8 +160,7 @@ TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_
   Kept kept;
   kept.input_TD = leaf_of(input_TD);
   const bool is_norm = layer == layout_.layers().size();
-  const std::vector<std::size_t> norm = {layout_.norm()};
-  for (const std::size_t parameter : is_norm ? norm : layout_.layers()[layer].parameters)
+  for (const std::size_t parameter : parameters_of(layer))
     kept.parameters.push_back(leaf_of(layout_.view(flat_, parameter)).requires_grad_(!lora_));
   if (lora_ && !is_norm) {
     for (const LoraLayout::Pair& pair : lora_->layout.pairs(layer)) {
@@ -201,6 +173,10 @@ TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_
 }
 
 // Number layers().size() is the last norm.
+const std::vector<std::size_t>& TrunkPass::parameters_of(std::size_t layer) const {
+  return layer == layout_.layers().size() ? layout_.norm() : layout_.layers()[layer].parameters;
+}
+
 at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   const at::Tensor& input_TD = kept.input_TD;
   const std::vector<at::Tensor>& leaves = kept.parameters;
@@ -208,18 +184,25 @@ at::Tensor TrunkPass::layer_output(std::size_t layer, const Kept& kept) const {
   const bool centred = config.norm_kind == NormKind::kLayer;
   const double eps = static_cast<float>(config.rms_norm_eps);
   if (layer == layout_.layers().size())
-    return Norm{config.norm_weights_plus_one ? leaves[0] + 1.0 : leaves[0], eps, centred}(input_TD);
+    return Norm{config.norm_weights_plus_one ? leaves[0] + 1.0 : leaves[0], eps, centred,
+                leaves.size() > 1 ? leaves[1] : at::Tensor()}(input_TD);
   const LayerWeights weights(layout_, layer, leaves, lora_ ? &lora_->layout : nullptr, kept.factors, options_.bf16);
   const LayerShape shape = shape_of(config, partition_for(config, 0, 1), static_cast<std::int64_t>(layer));
   const Norm attention_output{weights.norm(&Names::attention_output_norm), eps},
       mlp_output{weights.norm(&Names::mlp_output_norm), eps};
-  const at::Tensor normed_TD = Norm{weights.norm(&Names::attention_input_norm), eps, centred}(input_TD);
+  const Norm attention_input{weights.norm(&Names::attention_input_norm), eps, centred,
+                             weights(&Names::attention_input_norm_bias)},
+      mlp_input{weights.norm(&Names::mlp_input_norm), eps, centred, weights(&Names::mlp_input_norm_bias)};
+  const at::Tensor normed_TD = attention_input(input_TD);
   const at::Tensor hidden_TD =
       input_TD + attention_output(attention(normed_TD, weights, shape, rope_[shape.rope_table], batch_,
                                             layout_.description().names.interleaved_rope_rows));
-  const at::Tensor mlp_input_TD =
-      config.parallel_residual ? normed_TD : Norm{weights.norm(&Names::mlp_input_norm), eps, centred}(hidden_TD);
-  return hidden_TD + mlp_output(feed_forward(mlp_input_TD, weights, shape.activation));
+  const at::Tensor mlp_input_TD = config.parallel_norms      ? mlp_input(input_TD)
+                                  : config.parallel_residual ? normed_TD
+                                                             : mlp_input(hidden_TD);
+  return hidden_TD + mlp_output(config.is_sparse(static_cast<std::int64_t>(layer))
+                                    ? mixture_of_experts(mlp_input_TD, weights, shape)
+                                    : feed_forward(mlp_input_TD, weights, shape));
 }
 
 void TrunkPass::put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const {
@@ -228,8 +211,9 @@ void TrunkPass::put_gradients(std::size_t layer, std::span<const at::Tensor> gra
       const LoraLayout::Pair& pair = lora_->layout.pairs(layer)[i / 2];
       gradient.put(i % 2 == 0 ? pair.a : pair.b, gradients[i]);
     } else {
-      const bool is_norm = layer == layout_.layers().size();
-      gradient.put(is_norm ? layout_.norm() : layout_.layers()[layer].parameters[i], gradients[i]);
+      const std::size_t parameter = parameters_of(layer)[i];
+      gradient.put(parameter,
+                   gradients[i].defined() ? gradients[i] : at::zeros(layout_.all()[parameter].shape, at::kFloat));
     }
   }
 }
@@ -245,13 +229,19 @@ void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embed
     const std::size_t num_trained = inputs.size();
     if (embedding_gradient_VD.defined() || layer > 0) inputs.push_back(kept.input_TD);
     if (inputs.empty()) return;
-    const std::vector<at::Tensor> gradients = torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD});
+    // Of an expert without a token there is none.
+    const std::vector<at::Tensor> gradients =
+        torch::autograd::grad({kept.output_TD}, inputs, {gradient_TD}, std::nullopt, false, true);
     gradient_TD = gradients.back();
     const c10::NoGradGuard no_graph;
     put_gradients(layer, std::span(gradients).first(num_trained), gradient);
   }
   if (!embedding_gradient_VD.defined()) return;
   const c10::NoGradGuard no_graph;
+  if (layout_.positions()) {
+    at::Tensor of_positions = at::zeros(layout_.all()[*layout_.positions()].shape, at::kFloat);
+    gradient.put(*layout_.positions(), of_positions.index_add_(0, positions_T_, gradient_TD));
+  }
   embedding_gradient_VD.index_add_(0, batch_.token_ids_T,
                                    gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));
 }
@@ -262,9 +252,15 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
                F = static_cast<double>(config.intermediate_size), L = static_cast<double>(config.num_hidden_layers);
   // What autograd keeps of a layer, counted from its operations: stream and norms, q, k, v and their turned copies, MLP.
   double layer = T * (12 * D + 10 * H + 5 * F);
-  if (config.attn_logit_softcapping > 0)
+  if (config.attn_logit_softcapping > 0 || config.attention_sinks)
     layer += 4 * T * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
-  const double kept = recompute ? T * D * L + layer : layer * L;
+  double sparse = 0;  // layers with experts keep of every chosen one its input and output, in the place of an MLP
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.is_sparse(i) ? 1 : 0;
+  const double k = static_cast<double>(config.num_experts_per_tok),
+               mixture = T * (k * (4 * D + 6 * static_cast<double>(config.moe_intermediate_size)) +
+                              4 * static_cast<double>(config.num_experts));
+  const double all = (layer - (sparse == L ? 5 * T * F : 0)) * L + mixture * sparse;
+  const double kept = recompute ? T * D * L + layer + (sparse > 0 ? mixture : 0) : all;
   return static_cast<std::uint64_t>(4 * (kept + 4 * T * D));
 }
 

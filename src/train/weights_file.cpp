@@ -42,9 +42,7 @@ class WeightsInMemory final : public TensorFile {
                    "{}: is no parameter of this training (its model was asked for another's); report this", name);
     const at::Tensor whole = layout_.view(flat_, found->second);
     const std::int64_t rows = row_end - row_begin, columns = column_end - column_begin;
-    const at::Tensor weight_NK = (whole.dim() == 1 ? whole.unsqueeze(0) : whole.flatten(1))
-                                     .narrow(0, row_begin, rows)
-                                     .narrow(1, column_begin, columns);
+    const at::Tensor weight_NK = as_rows(whole).narrow(0, row_begin, rows).narrow(1, column_begin, columns);
     const auto pair = pairs_.find(found->second);
     if (pair == pairs_.end()) {
       out.copy_(weight_NK);
@@ -52,8 +50,11 @@ class WeightsInMemory final : public TensorFile {
     }
     const auto factor = [&](std::size_t index) { return adapter_->layout.view(adapter_->flat, index); };
     at::Tensor merged_NK = weight_NK.clone(at::MemoryFormat::Contiguous);
-    add_lora_product(merged_NK, factor(pair->second.b).narrow(0, row_begin, rows).contiguous(),
-                     factor(pair->second.a).narrow(1, column_begin, columns).contiguous(), adapter_->layout.scale());
+    const bool inputs_first = adapter_->layout.inputs_first();
+    const at::Tensor b_NR = inputs_first ? factor(pair->second.a).t() : factor(pair->second.b),
+                     a_RK = inputs_first ? factor(pair->second.b).t() : factor(pair->second.a);
+    add_lora_product(merged_NK, b_NR.narrow(0, row_begin, rows).contiguous(),
+                     a_RK.narrow(1, column_begin, columns).contiguous(), adapter_->layout.scale());
     out.copy_(merged_NK);
   }
 

@@ -131,7 +131,11 @@ class Lora(unittest.TestCase):
         (state, *_) = self.states("plain").glob("*.safetensors")
         tensors = load_file(state)
         self.assertTrue(all(".lora_" in key or key.startswith("train.") for key in tensors))
-        first, student = self.sequences()[0], self.student("plain")
+        self.check_folder("plain", model)
+
+    def check_folder(self, name, model):
+        """An adapter for PEFT, transformers and this program."""
+        first, student = self.sequences()[0], self.student(name)
         ids = torch.tensor([first])
         with torch.no_grad():
             want = model(ids).logits.log_softmax(-1)
@@ -140,13 +144,13 @@ class Lora(unittest.TestCase):
             for loaded in (peft.PeftModel.from_pretrained(base, student), transformers.AutoModelForCausalLM.from_pretrained(student)):
                 torch.testing.assert_close(loaded(ids).logits.log_softmax(-1), want, atol=1e-4, rtol=0)
         self.assertTrue((student / "tokenizer.json").is_file())
-        subprocess.run([tiny_world.PROGRAM, "check", self.world.results("plain")], check=True, capture_output=True)
+        subprocess.run([tiny_world.PROGRAM, "check", self.world.results(name)], check=True, capture_output=True)
         # This program merges it: beside the model, or in the place of one.
         text, self.world.text, self.world.names = self.world.text, tiny_world.EXPERIMENT, ("teacher.h5",)
         try:
-            for name, *arguments in (("use", f"model.adapter={student}"), ("alone", f"model.path={student}")):
-                self.world.complete(name, 0, "tasks.0.dataset.limit=1", *arguments)
-                with h5py.File(self.world.results(name)) as file:
+            for use, *arguments in (("use", f"model.adapter={student}"), ("alone", f"model.path={student}")):
+                self.world.complete(f"{name}-{use}", 0, "tasks.0.dataset.limit=1", "tasks.0.max_length=128", *arguments)
+                with h5py.File(self.world.results(f"{name}-{use}")) as file:
                     logprob = file["teacher/target_logprob"][:len(first) - 2]
                     self.assertIn("adapter_sha256", file.attrs)
                 expected = want[0, range(len(logprob)), first[1:len(logprob) + 1]].numpy()
@@ -162,6 +166,31 @@ class Lora(unittest.TestCase):
         shutil.copy(tokenizer, self.world.model)
         self.train("fused", 0, A + "targets=[qkv_proj, o_proj, gate_up_proj, down_proj]", "tasks.0.train.append_eos=true")
         self.compare("fused", {"r": 4, "lora_alpha": 8, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]})
+
+    def use(self, variant):
+        tokenizer = self.world.model / "tokenizer.json"
+        self.world.model = tiny_models.make(self.folder, variant)
+        shutil.copy(tokenizer, self.world.model)
+
+    def test_gpt2_and_gpt_neox(self):
+        """Weights that stand as [in, out], and q, k and v by head."""
+        for variant, targets, layers in (("gpt2", "all-linear", "all-linear"), ("gpt2_uneven", "[mlp.c_proj, c_attn]", ["mlp.c_proj", "c_attn"]), ("gpt_neox", "all-linear", "all-linear")):
+            with self.subTest(variant=variant):
+                self.use(variant)
+                self.train(variant, 2, A + f"targets={targets}", "tasks.0.train.gradient_checkpointing=true")
+                model = self.compare(variant, {"r": 4, "lora_alpha": 8, "target_modules": layers, "fan_in_fan_out": variant.startswith("gpt2")})
+                self.check_folder(variant, model)
+                self.assertEqual(json.loads((self.student(variant) / "adapter_config.json").read_text())["fan_in_fan_out"], variant.startswith("gpt2"))
+                self.world.model = self.model
+
+    def test_mixtures_of_experts(self):
+        """Experts and routers stay as they are, as in PEFT without their names."""
+        for variant, targets in (("qwen3_moe", ["q_proj", "k_proj", "v_proj", "o_proj"]), ("gpt_oss", ["q_proj", "o_proj"])):
+            with self.subTest(variant=variant):
+                self.use(variant)
+                self.train(variant, 2, A + f"targets={json.dumps(targets)}")
+                self.check_folder(variant, self.compare(variant, {"r": 4, "lora_alpha": 8, "target_modules": targets}))
+                self.world.model = self.model
 
     def test_ranks_threads_and_kills_change_nothing(self):
         each = "tasks.0.train.micro_batch=1"

@@ -16,6 +16,9 @@ from safetensors.torch import load_file
 import tiny_world
 import train_test
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+import tiny_models  # noqa: E402
+
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 320, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "initializer_range": 0.05, "rms_norm_eps": 1e-5,
           "rope_theta": 1e4, "tie_word_embeddings": False, "hidden_act": "silu", "eos_token_id": 0}
@@ -65,6 +68,22 @@ class RandomStart(unittest.TestCase):
         self.assertLess(abs((numbers[1:] * numbers[:-1]).mean()), 4 / len(numbers) ** 0.5)
         layers = [drawn[f"model.layers.{layer}.mlp.up_proj.weight"].flatten() / 0.05 for layer in (0, 1)]
         self.assertLess(abs((layers[0] * layers[1]).mean()), 4 / len(layers[0]) ** 0.5)
+
+    def test_families_with_rules_of_their_own(self):
+        """GPT-2's products onto the residual stream, gpt-oss's sinks and biases, experts one by one: the deviations of transformers' first weights."""
+        for variant in ("gpt2", "gpt_oss", "mixtral"):
+            model = tiny_models.make(self.folder, variant)
+            drawn = self.weights(variant, FROZEN, "tasks.0.train.steps=1", model={"config": str(model), "seed": 7, "tokenizer": str(self.world.model)})
+            torch.manual_seed(0)
+            transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(model)).save_pretrained(self.folder / "theirs")
+            theirs = load_file(self.folder / "theirs/model.safetensors")
+            self.assertEqual({name: value.shape for name, value in drawn.items()}, {name: value.shape for name, value in theirs.items()})
+            for name, value in theirs.items():
+                if value.std() == 0:
+                    torch.testing.assert_close(drawn[name], value, rtol=0, atol=1e-9)
+                    continue
+                spread = 1 / (2 * value.numel()) ** 0.5
+                self.assertLess(abs(drawn[name].std() / value.std() - 1), 8 * spread, name)
 
     def test_seeds_ranks_and_restarts(self):
         one = self.weights("one", "tasks.0.train.steps=4", ranks=1)

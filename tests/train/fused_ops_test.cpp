@@ -94,25 +94,28 @@ TEST(TrainedLinear, ProductsOfAllShapes) {
   };
   for (const std::int64_t T : {1, 5, 37, 300}) {
     for (const auto& [N, K] : {std::pair{7, 3}, {48, 64}, {50, 193}, {130, 48}}) {
-      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], {}, false); }, plain,
+      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], {}, false, false); }, plain,
                    {at::randn({T, K}), at::randn({N, K})}, 3e-6);
-      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], in[2], false); }, plain,
+      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], in[2], false, false); }, plain,
                    {at::randn({T, K}), at::randn({N, K}), at::randn({N})}, 3e-6);
+      expect_equal([](const auto& in) { return trained_linear(in[0], in[1], in[2], true, false); },
+                   [](const auto& in) { return at::addmm(in[2], in[0], in[1]); },
+                   {at::randn({T, K}), at::randn({K, N}), at::randn({N})}, 3e-6);
     }
   }
-  // Rows of a larger weight, as fused ones hold them.
-  expect_equal([](const auto& in) { return trained_linear(in[0], in[1].narrow(0, 5, 20), {}, false); },
-               [](const auto& in) { return at::linear(in[0], in[1].narrow(0, 5, 20)); },
-               {at::randn({9, 16}), at::randn({40, 16})}, 3e-6);
+  // One of a tensor of several, as gpt-oss's experts stand.
+  expect_equal([](const auto& in) { return trained_linear(in[0], in[1].select(0, 2), {}, true, false); },
+               [](const auto& in) { return at::mm(in[0], in[1].select(0, 2)); },
+               {at::randn({9, 16}), at::randn({4, 16, 20})}, 3e-6);
 }
 
 TEST(TrainedLinear, WhatNeedsNoGradientHasNone) {
   const at::Tensor x = at::randn({4, 8}), frozen = at::randn({6, 8});
   const at::Tensor leaf = x.clone().requires_grad_(true);
-  const at::Tensor out = trained_linear(leaf, frozen, {}, false);
+  const at::Tensor out = trained_linear(leaf, frozen, {}, false, false);
   EXPECT_TRUE(at::allclose(torch::autograd::grad({out}, {leaf}, {at::ones({4, 6})})[0], at::ones({4, 6}).matmul(frozen),
                            1e-5, 1e-6));
-  EXPECT_FALSE(trained_linear(x, frozen, {}, false).requires_grad());
+  EXPECT_FALSE(trained_linear(x, frozen, {}, false, false).requires_grad());
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;  // standard deviation of first weights, where there are none yet
+  bool narrow_residuals = false;    // and those of products onto the residual stream over sqrt(2 layers) (GPT-2)
   bool qkv_bias = false;            // biases of q, k, v
   bool o_bias = false;
   bool mlp_bias = false;               // biases of gate, up, down
@@ -110,6 +111,8 @@ struct ModelConfig {
   bool expert_bias = false;                   // biases of the router and of experts' gate, up and down
   double swiglu_alpha = 0, swiglu_limit = 0;  // gate * sigmoid(alpha * gate) * (up + 1), of gate up to the limit and up
                                               // within +-limit; 0: as `activation` says
+  // What config.json asks of training alone and is not computed: transformers' key; empty: nothing. Inference does not look at it.
+  std::string untrained_key{};
   bool attention_sinks = false;  // a learned score a head joins the softmax of a row's scores, with no value (gpt-oss)
   std::int64_t bos_token_id = -1, eos_token_id = -1;
   // Of a sequence classifier or reward model: names of the numbers that its head gives, in order; empty: a language model.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct LayerParameter {
   const std::string& name_in(const TensorNames::Layer& names) const {
     return expert < 0 ? names.*name : names.experts[static_cast<std::size_t>(expert)].*expert_name;
   }
+  // Of the file's tensor that holds it.
+  std::vector<std::int64_t> shape_in(const TensorNames& names) const;
 };
 // Those that this layer of a model of this config has.
 std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int64_t layer);
@@ -58,6 +61,9 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert);
 // Rows of each product of a layer: four, or with experts two and two an expert.
 std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table);
+
+// Names of the file's tensors that stand as [in, out], as its linear layers otherwise do not.
+std::set<std::string> tensors_with_inputs_first(const ModelDescription& description);
 
 // A weight outside the layers: the embeddings, the last norm, an untied head.
 struct ModelParameter {

@@ -22,7 +22,7 @@ struct LoraOptions {
 
 class LoraLayout : public FlatLayout {
  public:
-  // Without targets: q_proj and v_proj, or qkv_proj where the model's file fuses them. Throws Error(kConfig) naming a target that is no
+  // Without targets: q_proj and v_proj, or what holds them where the model's file fuses them. Throws Error(kConfig) naming a target that is no
   // linear layer of the model's layers. Local.
   LoraLayout(const ParameterLayout& model, const LoraOptions& options);
 
@@ -31,6 +31,8 @@ class LoraLayout : public FlatLayout {
     std::size_t a = 0, b = 0;   // of all()
   };
   const std::vector<Pair>& pairs(std::size_t layer) const { return layers_[layer]; }
+  // The model's weights stand as [in, out], so a change of one is the transpose of B A.
+  bool inputs_first() const { return inputs_first_; }
   float scale() const { return static_cast<float>(config_.scale()); }
   // As PEFT writes it: names of the layers that have factors.
   const LoraConfig& config() const { return config_; }
@@ -41,6 +43,7 @@ class LoraLayout : public FlatLayout {
  private:
   LoraConfig config_;
   std::uint64_t seed_;
+  bool inputs_first_;  // the model's weights stand as [in, out]
   std::vector<std::vector<Pair>> layers_;
 };
 

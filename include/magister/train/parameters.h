@@ -1,11 +1,12 @@
 // The parameters of a model in training: all of them in one flat f32 tensor, so that gradients, moments, sums over ranks and checkpoints
 // are flat tensors of the same layout. A parameter is a tensor of the model's file, under its name; what the file fuses (Phi-3's q, k and
-// v) stays fused. With LoRA the trained parameters are an adapter's (train/lora.h), in a flat tensor of their own.
+// v) stays fused, and what it holds as [in, out] (GPT-2's weights) stays so. With LoRA the trained parameters are an adapter's (train/lora.h), in a flat tensor of their own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,11 @@ struct TrainParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0, count = 0;  // in the flat tensor
-  // Weight decay: matrices and embeddings; norms and biases have none, as in Hugging Face's Trainer.
-  bool decays() const { return shape.size() > 1; }
+  bool decays = true;                  // weight decay
 };
+
+// A contiguous tensor as TensorFile sees one: [rows, columns]. A view.
+at::Tensor as_rows(const at::Tensor& tensor);
 
 // Named tensors in one flat tensor. Each begins at a multiple of 16 numbers (64 bytes): a product's bits may depend on how its operands are
 // aligned.
@@ -34,7 +37,8 @@ class FlatLayout {
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
  protected:
-  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape);
+  // Norms and biases do not decay, as in Hugging Face's Trainer: what has one dimension, unless `decays` says otherwise.
+  std::size_t add(const std::string& name, const std::vector<std::int64_t>& shape, std::optional<bool> decays = {});
 
  private:
   std::vector<TrainParameter> all_;
@@ -54,20 +58,17 @@ class ParameterLayout : public FlatLayout {
 
   const ModelDescription& description() const { return description_; }
   std::size_t embeddings() const { return embeddings_; }
-  std::size_t norm() const { return norm_; }
+  std::optional<std::size_t> positions() const { return positions_; }  // the table of learned ones
+  // Of the last norm: its weight, and its bias where it has one.
+  const std::vector<std::size_t>& norm() const { return norm_; }
   std::size_t head() const { return head_; }  // the embeddings when tied
-  // The parameters of a layer, each once, and where its table's weights stand in them.
-  struct Slice {
-    std::size_t parameter = 0;  // of Layer::parameters
-    std::int64_t first_row = 0, rows = 0;
-    bool whole = true;
-  };
+  // The parameters of a layer, each once, and which of them holds each of its table's weights.
   struct Layer {
+    std::vector<LayerParameter> table;
     std::vector<std::size_t> parameters;
-    std::vector<Slice> slices;  // by row of table()
+    std::vector<std::size_t> holder;  // by row of the table: of parameters
   };
   const std::vector<Layer>& layers() const { return layers_; }
-  const std::vector<LayerParameter>& table() const { return table_; }
 
   // Reads the file into flat, f32 [flat_size()], every number once; what lies between parameters stays. A head of labels that the file has not
   // is drawn. Throws as TensorFile, and Error(kData) for weights that are no numbers. Local.
@@ -75,9 +76,10 @@ class ParameterLayout : public FlatLayout {
 
  private:
   ModelDescription description_;
-  std::vector<LayerParameter> table_;
   std::vector<Layer> layers_;
-  std::size_t embeddings_ = 0, norm_ = 0, head_ = 0;
+  std::size_t embeddings_ = 0, head_ = 0;
+  std::optional<std::size_t> positions_;
+  std::vector<std::size_t> norm_;
 };
 
 }  // namespace magister

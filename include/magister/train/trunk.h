@@ -51,6 +51,7 @@ class TrunkPass {
     std::vector<at::Tensor> factors;     // leaves, of the adapter: A and B of each pair in turn
   };
   Kept run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const;
+  const std::vector<std::size_t>& parameters_of(std::size_t layer) const;
   at::Tensor layer_output(std::size_t layer, const Kept& kept) const;
   // Of the trained leaves of a layer, in their order.
   void put_gradients(std::size_t layer, std::span<const at::Tensor> gradients, MicroGradient& gradient) const;
@@ -60,6 +61,7 @@ class TrunkPass {
   const TrainBatch& batch_;
   TrunkOptions options_;
   std::optional<LoraWeights> lora_;
+  at::Tensor positions_T_;       // i64, where the model has a table of them
   std::vector<RopeTable> rope_;  // [T, R/2] rows for every packed token, by number of the rotary table
   std::vector<Kept> kept_;       // by layer, and the last norm
   at::Tensor hidden_TD_;

@@ -83,13 +83,19 @@ namespace {
 
 class MergedFile final : public TensorFile {
  public:
-  MergedFile(std::unique_ptr<TensorFile> model, const std::string& folder)
+  MergedFile(std::unique_ptr<TensorFile> model, const std::string& folder, std::set<std::string> inputs_first)
       : model_(std::move(model)),
+        inputs_first_(std::move(inputs_first)),
         config_(read_lora_config(folder)),
         factors_(open_factors(folder)),
         paths_(model_->paths()) {
     for (std::string& path : lora_paths(folder)) paths_.push_back(std::move(path));
     for (const TensorInfo& info : factors_->tensors()) take(info);
+    MAGISTER_CHECK(
+        !config_.fan_in_fan_out || !inputs_first_.empty(), ExitCode::kData,
+        "{}: fan_in_fan_out is true (the model's weights do not stand as [in, out]: the adapter is of another "
+        "model{}); name the model that it was trained on",
+        printable(config_.path), config_.base_model.empty() ? "" : ": " + printable(config_.base_model, 200));
     MAGISTER_CHECK(!merged_.empty(), ExitCode::kData,
                    "{}: holds no tensors (the adapter would change nothing); remove model.adapter",
                    printable(paths_.back()));
@@ -117,9 +123,17 @@ class MergedFile final : public TensorFile {
     const TensorInfo& info = *model_->find(name);
     check_window(name, info.shape[0], info.shape[1], {row_begin, row_end, column_begin, column_end}, out);
     const std::int64_t K = column_end - column_begin, R = config_.rank;
-    const at::Tensor a_RK = at::empty({R, K}, at::kFloat), b_NR = at::empty({row_end - row_begin, R}, at::kFloat);
-    factors_->read(lora_tensor_name(found->second, 'A'), 0, R, column_begin, column_end, a_RK);
-    factors_->read(lora_tensor_name(found->second, 'B'), row_begin, row_end, 0, R, b_NR);
+    at::Tensor a_RK = at::empty({R, K}, at::kFloat), b_NR = at::empty({row_end - row_begin, R}, at::kFloat);
+    if (inputs_first_.contains(name)) {  // the same sums with the factors exchanged
+      at::Tensor b_KR = at::empty({K, R}, at::kFloat), a_RN = at::empty({R, row_end - row_begin}, at::kFloat);
+      factors_->read(lora_tensor_name(found->second, 'B'), column_begin, column_end, 0, R, b_KR);
+      factors_->read(lora_tensor_name(found->second, 'A'), 0, R, row_begin, row_end, a_RN);
+      a_RK.copy_(b_KR.t());
+      b_NR.copy_(a_RN.t());
+    } else {
+      factors_->read(lora_tensor_name(found->second, 'A'), 0, R, column_begin, column_end, a_RK);
+      factors_->read(lora_tensor_name(found->second, 'B'), row_begin, row_end, 0, R, b_NR);
+    }
     for (std::int64_t row = 0; row < row_end - row_begin; row += kStripRows) {
       const std::int64_t rows = std::min(kStripRows, row_end - row_begin - row);
       at::Tensor weight_NK = at::empty({rows, K}, at::kFloat);
@@ -130,12 +144,16 @@ class MergedFile final : public TensorFile {
   }
 
  private:
-  // Files hold a family's weights with `model.` before the name or without.
+  // Files hold a family's weights with `model.`, GPT-2's with `transformer.` before the name or without.
   std::string tensor_of(const std::string& layer) const {
-    std::string plain = layer + std::string(kWeight), longer = "model." + plain;
+    const std::string plain = layer + std::string(kWeight);
     if (model_->find(plain) != nullptr) return plain;
-    if (model_->find(longer) != nullptr) return longer;
-    return plain.starts_with("model.") && model_->find(plain.substr(6)) != nullptr ? plain.substr(6) : "";
+    for (const std::string prefix : {"model.", "transformer."}) {
+      if (model_->find(prefix + plain) != nullptr) return prefix + plain;
+      if (plain.starts_with(prefix) && model_->find(plain.substr(prefix.size())) != nullptr)
+        return plain.substr(prefix.size());
+    }
+    return "";
   }
 
   void take(const TensorInfo& info) {
@@ -170,11 +188,12 @@ class MergedFile final : public TensorFile {
                      "{} is {} [{}] (a factor is a matrix of f32, f16 or bf16); save the adapter again with PEFT",
                      where, to_string(info.type), fmt::join(info.shape, ", "));
       const std::int64_t rank = info.shape[factor == 'A' ? 0 : 1], width = info.shape[factor == 'A' ? 1 : 0];
+      const bool of_columns = (factor == 'A') != inputs_first_.contains(weight.name);
       MAGISTER_CHECK(rank == config_.rank, ExitCode::kData,
                      "{} has rank {}, but {} says r: {} (its scale would be wrong); fetch both files again", where,
                      rank, printable(config_.path), config_.rank);
       MAGISTER_CHECK(
-          weight.shape.size() == 2 && width == weight.shape[factor == 'A' ? 1 : 0], ExitCode::kData,
+          weight.shape.size() == 2 && width == weight.shape[of_columns ? 1 : 0], ExitCode::kData,
           "{} [{}] does not fit the model's {} [{}] (the adapter is of another model{}); name the model that "
           "it was trained on",
           where, fmt::join(info.shape, ", "), printable(weight.name), fmt::join(weight.shape, ", "),
@@ -208,6 +227,7 @@ class MergedFile final : public TensorFile {
   }
 
   std::unique_ptr<TensorFile> model_;
+  std::set<std::string> inputs_first_;
   LoraConfig config_;
   std::unique_ptr<MappedTensors> factors_;
   std::vector<std::string> paths_;
@@ -225,8 +245,9 @@ std::string lora_tensor_name(const std::string& layer, char factor) {
   return fmt::format("{}{}.lora_{}.weight", kPrefix, layer, factor);
 }
 
-std::unique_ptr<TensorFile> open_merged(std::unique_ptr<TensorFile> model, const std::string& adapter_folder) {
-  return std::make_unique<MergedFile>(std::move(model), adapter_folder);
+std::unique_ptr<TensorFile> open_merged(std::unique_ptr<TensorFile> model, const std::string& adapter_folder,
+                                        std::set<std::string> inputs_first) {
+  return std::make_unique<MergedFile>(std::move(model), adapter_folder, std::move(inputs_first));
 }
 
 }  // namespace magister

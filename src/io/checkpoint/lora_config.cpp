@@ -27,6 +27,7 @@ constexpr std::array kKnown = {"auto_mapping",
                                "ensure_weight_tying",
                                "eva_config",
                                "exclude_modules",
+                               "fan_in_fan_out",
                                "inference_mode",
                                "init_lora_weights",
                                "layers_pattern",
@@ -103,6 +104,10 @@ class LoraConfigReader {
     const json stabilized = root_.value("use_rslora", json(false));
     require(stabilized.is_boolean(), "use_rslora", "true or false must stand there", "fetch the file again");
     out_.rank_stabilized = stabilized.get<bool>();
+    const json transposed = root_.value("fan_in_fan_out", json(false));
+    require(transposed.is_boolean() || transposed.is_null(), "fan_in_fan_out", "true or false must stand there",
+            "fetch the file again");
+    out_.fan_in_fan_out = transposed == true;
   }
 
   // A text is a regular expression, or "all-linear".

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "magister/model/cpu/cpu_kernels.h"
@@ -16,67 +15,12 @@ namespace {
 
 constexpr std::int64_t kRows = LayerBuffers::kTileRows;
 
-// The experts of one token, ascending, and their weights; logits: [X].
-void choose(const float* logits, std::int64_t num_experts, std::int64_t k, bool normed, std::int32_t* experts,
-            float* weights) {
-  for (std::int64_t i = 0; i < k; ++i) {
-    std::int32_t best = -1;
-    for (std::int32_t x = 0; x < num_experts; ++x) {
-      if (std::find(experts, experts + i, x) != experts + i) continue;
-      if (best < 0 || logits[x] > logits[best]) best = x;
-    }
-    experts[i] = best;
-  }
-  std::sort(experts, experts + k);
-  // In f64, so that no library's vectors have a say in the sum.
-  const double maximum = *std::max_element(logits, logits + num_experts);
-  const auto weight = [&](std::int64_t x) { return std::exp(static_cast<double>(logits[x]) - maximum); };
-  double sum = 0;
-  for (std::int64_t x = 0; x < num_experts; ++x) {
-    if (!normed || std::binary_search(experts, experts + k, static_cast<std::int32_t>(x)) || std::isnan(logits[x]))
-      sum += weight(x);
-  }
-  for (std::int64_t i = 0; i < k; ++i) weights[i] = static_cast<float>(weight(experts[i]) / sum);
-}
-
-}  // namespace
-
-ExpertGroups group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts) {
-  ExpertGroups out;
-  const std::int64_t N = experts_Tk.numel();
-  const auto* experts = experts_Tk.const_data_ptr<std::int32_t>();
-  out.first.assign(static_cast<std::size_t>(num_experts) + 1, 0);
-  for (std::int64_t i = 0; i < N; ++i) ++out.first[static_cast<std::size_t>(experts[i]) + 1];
-  for (std::size_t x = 1; x < out.first.size(); ++x) out.first[x] += out.first[x - 1];
-  std::vector<std::int64_t> next(out.first.begin(), out.first.end() - 1);
-  out.entry.resize(static_cast<std::size_t>(N));
-  out.row_of.resize(static_cast<std::size_t>(N));
-  for (std::int64_t i = 0; i < N; ++i) {
-    const std::int64_t row = next[static_cast<std::size_t>(experts[i])]++;
-    out.entry[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(i);
-    out.row_of[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(row);
-  }
-  return out;
-}
-
-namespace {
-
 // At most kRows rows of one expert.
 struct Chunk {
   std::int64_t expert, begin, end;
 };
 
 }  // namespace
-
-Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed) {
-  const std::int64_t T = logits_TX.size(0), X = logits_TX.size(1);
-  Routes routes{at::empty({T, k}, at::kInt), at::empty({T, k}, at::kFloat)};
-  for (std::int64_t t = 0; t < T; ++t) {
-    choose(logits_TX.const_data_ptr<float>() + t * X, X, k, normed, routes.experts_Tk.data_ptr<std::int32_t>() + t * k,
-           routes.weights_Tk.data_ptr<float>() + t * k);
-  }
-  return routes;
-}
 
 void Experts::route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers& buffers, ThreadPool& pool) const {
   const std::int64_t D = shape_.hidden_size, X = shape_.num_experts, k = shape_.experts_per_token;
@@ -87,9 +31,9 @@ void Experts::route(const float* hidden_TD, std::int64_t num_tokens, LayerBuffer
     const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
     linear_tile(input_RD, D, rows, weights_.router, logits_RX, X, false);
     for (std::int64_t r = 0; r < rows; ++r) {
-      choose(logits_RX + r * X, X, k, shape_.norm_topk_prob,
-             buffers.experts_Tk.data_ptr<std::int32_t>() + (begin + r) * k,
-             buffers.expert_weights_Tk.data_ptr<float>() + (begin + r) * k);
+      choose_experts(logits_RX + r * X, X, k, shape_.norm_topk_prob,
+                     buffers.experts_Tk.data_ptr<std::int32_t>() + (begin + r) * k,
+                     buffers.expert_weights_Tk.data_ptr<float>() + (begin + r) * k);
     }
   });
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "magister/model/routes.h"
 #include "model/cpu/feed_forward.h"
 
 namespace magister {
@@ -17,24 +18,6 @@ struct ExpertsWeights {
   Linear router;                     // [X, D] f32, replicated: every shard makes the same choice from the same rows
   std::vector<FeedForward> experts;  // [X], each sliced as an MLP is and without norms; their products are partial
 };
-
-// The k experts of each token in ascending order, and their weights. A choice is a function of the token's own logits: of equal ones the
-// lower number wins. A logit that is not a number makes the token's weights so.
-struct Routes {
-  at::Tensor experts_Tk;  // i32
-  at::Tensor weights_Tk;  // f32
-};
-// logits_TX: f32, contiguous, CPU. normed: the chosen probabilities are divided by their sum.
-Routes choose_experts(const at::Tensor& logits_TX, std::int64_t k, bool normed);
-
-// Tokens by expert: entries [first[x], first[x + 1]) of `entry` chose expert x, as places in [T, k], ascending.
-struct ExpertGroups {
-  std::vector<std::int64_t> first;   // [X + 1]
-  std::vector<std::int32_t> entry;   // [T k]
-  std::vector<std::int32_t> row_of;  // [T k], the inverse
-};
-// experts_Tk: i32, contiguous, CPU.
-ExpertGroups group_by_expert(const at::Tensor& experts_Tk, std::int64_t num_experts);
 
 class Experts {
  public:

@@ -16,6 +16,7 @@ void read_experts(const HfConfig& source, ModelConfig& config, const char* colum
   config.num_experts = source.integer_or(key, absent_experts, 1, kMostExperts);
   config.num_experts_per_tok = source.integer_or("num_experts_per_tok", absent_per_token, 1, kMostExperts);
   config.moe_intermediate_size = source.integer(columns_key, 1, kMostColumns);
+  if (source.boolean_or("output_router_logits", false)) config.untrained_key = "output_router_logits";
 }
 
 void read_experts(const GgufConfig& source, ModelConfig& config, const char* columns_key) {

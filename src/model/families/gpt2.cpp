@@ -36,7 +36,7 @@ constexpr const char* kIgnored[] = {"attn.bias", "attn.masked_bias"};  // the ca
 void set_blocks(ModelConfig& config, const std::string& path) {
   config.norm_kind = NormKind::kLayer;
   config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
-  config.learned_positions = true;
+  config.learned_positions = config.narrow_residuals = true;
   config.layer_has_rope.assign(static_cast<std::size_t>(config.num_hidden_layers), false);
   config.rope = {};
   config.rotary_dim = 0;

@@ -17,6 +17,7 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.sliding_window = source.integer_or("sliding_window", 0, 1, INT32_MAX);
   read_experts(source, config, "intermediate_size", 8, 2);
   config.norm_topk_prob = true;
+  if (source.number_or("router_jitter_noise", 0.0, 0.0, 1.0) > 0) config.untrained_key = "router_jitter_noise";
 }
 
 }  // namespace

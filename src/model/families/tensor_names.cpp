@@ -97,9 +97,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
   for (std::size_t i = 0; i < names.layers.size(); ++i) {
     for (const LayerParameter& row : layer_parameters(config, static_cast<std::int64_t>(i))) {
       if (row.first_row != 0) continue;
-      std::vector<std::int64_t> shape = row.stored.empty() ? row.shape : row.stored;
-      if (names.transposed_products && row.product != FusedProduct::kNone) std::swap(shape[0], shape[1]);
-      all.push_back({row.name_in(names.layers[i]), std::move(shape)});
+      all.push_back({row.name_in(names.layers[i]), row.shape_in(names)});
     }
   }
   return all;

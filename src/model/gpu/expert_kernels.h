@@ -6,7 +6,7 @@
 
 namespace magister::gpu {
 
-// The k experts of each token in ascending order and their weights, by the rule of choose_experts (model/cpu/experts.h): of equal logits
+// The k experts of each token in ascending order and their weights, by the rule of choose_experts (model/routes.h): of equal logits
 // the lower number wins, probabilities are made in f64, and a logit that is not a number makes the token's weights so. A warp a token.
 struct ChooseExperts {
   static constexpr const char* kName = "choose_experts";

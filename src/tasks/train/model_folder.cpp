@@ -136,7 +136,7 @@ std::string adapter_config(const std::string& source_folder, const LoraConfig& c
       whole ? nlohmann::ordered_json(static_cast<std::int64_t>(config.alpha)) : nlohmann::ordered_json(config.alpha);
   const nlohmann::ordered_json json = {{"base_model_name_or_path", source_folder},
                                        {"bias", "none"},
-                                       {"fan_in_fan_out", false},
+                                       {"fan_in_fan_out", config.fan_in_fan_out},
                                        {"inference_mode", true},
                                        {"init_lora_weights", true},
                                        {"lora_alpha", alpha},

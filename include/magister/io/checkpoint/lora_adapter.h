@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct LoraConfig {
   std::int64_t rank = 0;
   double alpha = 0;
   bool rank_stabilized = false;  // use_rslora
+  bool fan_in_fan_out = false;   // of weights that stand as [in, out] (GPT-2)
   std::string base_model;        // base_model_name_or_path; empty: not said
   // Names that every matching layer must have a part for; empty where a pattern or a choice of layers says which.
   std::vector<std::string> targets;
@@ -41,6 +43,8 @@ void add_lora_product(at::Tensor& weight_NK, const at::Tensor& b_NR, const at::T
 // The file with the adapter merged: read() gives W + scale * B A, summed in f32 over the rank in order and then converted, so that a number is
 // the same in any window. Merged tensors have no code_format(); paths() names the adapter's files behind the model's. The factors are
 // mapped, too: no memory stays but their names. Throws as read_lora_config, and Error(kData) naming the tensor. Local.
-std::unique_ptr<TensorFile> open_merged(std::unique_ptr<TensorFile> model, const std::string& adapter_folder);
+// inputs_first: names of tensors that stand as [in, out], to which the transpose of B A is added; PEFT goes by the layer's class, too.
+std::unique_ptr<TensorFile> open_merged(std::unique_ptr<TensorFile> model, const std::string& adapter_folder,
+                                        std::set<std::string> inputs_first = {});
 
 }  // namespace magister

@@ -1,0 +1,111 @@
+// See layer_weights.h.
+#include "train/layer_weights.h"
+
+#include <ATen/ATen.h>
+
+#include "magister/core/error.h"
+#include "train/trained_linear.h"
+
+namespace magister {
+
+LayerWeights::LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves,
+                           const LoraLayout* lora, const std::vector<at::Tensor>& factors, bool bf16)
+    : config_(layout.description().config),
+      layer_(layout.layers()[layer]),
+      leaves_(leaves),
+      factors_(leaves.size()),
+      by_expert_(leaves.size()),
+      transposed_(layout.description().names.transposed_products),
+      bf16_(bf16) {
+  for (std::size_t i = 0; i < factors.size() / 2; ++i)
+    factors_[lora->pairs(layer)[i].parameter] = {factors[2 * i], factors[2 * i + 1]};
+  if (lora != nullptr) scale_ = lora->scale();
+  for (std::size_t row = 0; row < layer_.table.size(); ++row) {
+    const std::size_t holder = layer_.holder[row];
+    if (layer_.table[row].expert >= 0 && !layer_.table[row].stored.empty() && by_expert_[holder].empty())
+      by_expert_[holder] = leaves_[holder].unbind(0);
+  }
+}
+
+std::size_t LayerWeights::row_of(Name name) const {
+  std::size_t row = 0;
+  while (row < layer_.table.size() && layer_.table[row].name != name) ++row;
+  return row;
+}
+
+at::Tensor LayerWeights::operator()(Name name) const {
+  const std::size_t row = row_of(name);
+  return row < layer_.table.size() ? leaves_[layer_.holder[row]] : at::Tensor();
+}
+
+at::Tensor LayerWeights::norm(Name name) const {
+  const at::Tensor weight = (*this)(name);
+  return weight.defined() && config_.norm_weights_plus_one ? weight + 1.0 : weight;
+}
+
+at::Tensor LayerWeights::product(const at::Tensor& x_TK, std::size_t row, const at::Tensor& bias_N) const {
+  const std::size_t holder = layer_.holder[row];
+  const at::Tensor out_TN = trained_linear(x_TK, leaves_[holder], bias_N, transposed_, bf16_);
+  const auto& [a_RK, b_NR] = factors_[holder];
+  return a_RK.defined() ? out_TN + at::linear(at::linear(x_TK, a_RK), b_NR) * scale_ : out_TN;
+}
+
+at::Tensor LayerWeights::linear(const at::Tensor& x_TK, Name weight, Name bias) const {
+  return product(x_TK, row_of(weight), (*this)(bias));
+}
+
+std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
+                                             std::initializer_list<std::pair<Name, Name>> weights) const {
+  std::vector<at::Tensor> all;
+  const std::size_t first = row_of(weights.begin()->first);
+  if (layer_.table[first].stored.empty()) {
+    for (const auto& [weight, bias] : weights) all.push_back(linear(x_TK, weight, bias));
+    return all;
+  }
+  const at::Tensor out_TN = linear(x_TK, weights.begin()->first, weights.begin()->second);
+  const auto count = static_cast<std::int64_t>(weights.size());
+  if (config_.fused_qkv_by_head && layer_.table[first].product == FusedProduct::kQkv) {
+    // q, k and v of the first head first; as many heads of each.
+    for (const at::Tensor& part : out_TN.view({out_TN.size(0), -1, count, config_.head_dim}).unbind(2))
+      all.push_back(part.flatten(1));
+    return all;
+  }
+  std::vector<std::int64_t> widths;
+  for (const auto& [weight, bias] : weights) widths.push_back(layer_.table[row_of(weight)].shape.front());
+  for (const at::Tensor& part : out_TN.split_with_sizes(widths, 1)) all.push_back(part.contiguous());
+  return all;
+}
+
+at::Tensor LayerWeights::router(const at::Tensor& x_TK) const {
+  return trained_linear(x_TK, (*this)(&TensorNames::Layer::router), (*this)(&TensorNames::Layer::router_bias), false,
+                        false);
+}
+
+at::Tensor LayerWeights::of_expert(std::string TensorNames::Layer::Expert::* name, std::int64_t expert) const {
+  for (std::size_t row = 0; row < layer_.table.size(); ++row) {
+    if (layer_.table[row].expert != expert || layer_.table[row].expert_name != name) continue;
+    const std::vector<at::Tensor>& parts = by_expert_[layer_.holder[row]];
+    return parts.empty() ? leaves_[layer_.holder[row]] : parts[static_cast<std::size_t>(expert)];
+  }
+  return {};
+}
+
+std::pair<at::Tensor, at::Tensor> LayerWeights::expert_gate_up(const at::Tensor& x_NK, std::int64_t expert) const {
+  using Expert = TensorNames::Layer::Expert;
+  const at::Tensor gate = of_expert(&Expert::gate_proj, expert), gate_bias = of_expert(&Expert::gate_bias, expert);
+  const at::Tensor out = trained_linear(x_NK, gate, gate_bias, config_.fused_experts, bf16_);
+  if (config_.fused_experts) {  // columns of gate and up in turn
+    const std::vector<at::Tensor> halves = out.view({out.size(0), -1, 2}).unbind(2);
+    return {halves[0].contiguous(), halves[1].contiguous()};
+  }
+  return {out,
+          trained_linear(x_NK, of_expert(&Expert::up_proj, expert), of_expert(&Expert::up_bias, expert), false, bf16_)};
+}
+
+at::Tensor LayerWeights::expert_down(const at::Tensor& x_NK, std::int64_t expert) const {
+  using Expert = TensorNames::Layer::Expert;
+  return trained_linear(x_NK, of_expert(&Expert::down_proj, expert), of_expert(&Expert::down_bias, expert),
+                        config_.fused_experts, bf16_);
+}
+
+}  // namespace magister

@@ -1,0 +1,57 @@
+// The weights of one layer in a pass, by their names in the parameter table, and the products with them as autograd follows them. What the file
+// holds as one tensor - q, k and v of Phi-3, GPT-2 and GPT-NeoX - is multiplied as one: its gradient is made whole, and the outputs are divided.
+// Legend: T rows of a packed batch, K inputs, N outputs, R rank of an adapter.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "magister/train/lora.h"
+#include "magister/train/parameters.h"
+
+namespace magister {
+
+class LayerWeights {
+ public:
+  using Name = std::string TensorNames::Layer::*;
+
+  // leaves: of the layer's parameters, in their order. lora: nullptr, or the adapter whose leaves the factors are. The layout is kept by reference.
+  LayerWeights(const ParameterLayout& layout, std::size_t layer, const std::vector<at::Tensor>& leaves,
+               const LoraLayout* lora, const std::vector<at::Tensor>& factors, bool bf16);
+
+  // As the file has it; undefined: the model has none.
+  at::Tensor operator()(Name name) const;
+  // Of a norm: the weight that multiplies.
+  at::Tensor norm(Name name) const;
+  at::Tensor linear(const at::Tensor& x_TK, Name weight, Name bias) const;
+  // Of several weights, which the file may hold as one: [T, N] of each, contiguous. {weight, bias}, in the table's order.
+  std::vector<at::Tensor> linear(const at::Tensor& x_TK, std::initializer_list<std::pair<Name, Name>> weights) const;
+  // Of a mixture of experts. The router's product is f32 in any precision: a choice has no digits to lose.
+  at::Tensor router(const at::Tensor& x_TK) const;
+  // Gate and up of an expert for its own rows, contiguous.
+  std::pair<at::Tensor, at::Tensor> expert_gate_up(const at::Tensor& x_NK, std::int64_t expert) const;
+  at::Tensor expert_down(const at::Tensor& x_NK, std::int64_t expert) const;
+
+ private:
+  std::size_t row_of(Name name) const;
+  // An expert's part of the tensor that holds it.
+  at::Tensor of_expert(std::string TensorNames::Layer::Expert::* name, std::int64_t expert) const;
+  // With the whole tensor that holds the row.
+  at::Tensor product(const at::Tensor& x_TK, std::size_t row, const at::Tensor& bias_N) const;
+
+  const ModelConfig& config_;
+  const ParameterLayout::Layer& layer_;
+  const std::vector<at::Tensor>& leaves_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> factors_;  // by leaf: A [R, K], B [N, R]; undefined: none
+  // By leaf: of tensors of all experts each expert's, so that their gradients are put together once. Empty: others.
+  std::vector<std::vector<at::Tensor>> by_expert_;
+  float scale_ = 1;
+  bool transposed_, bf16_;
+};
+
+}  // namespace magister

@@ -1,0 +1,50 @@
+// Tokens are gathered by expert once and added back once: an expert costs its products and nothing of the batch.
+#include "train/trained_experts.h"
+
+#include <ATen/ATen.h>
+
+#include "magister/model/routes.h"
+#include "train/fused_ops.h"
+
+namespace magister {
+
+at::Tensor activated(const at::Tensor& x_TF, Activation activation) {
+  if (activation == Activation::kSilu) return at::silu(x_TF);
+  return at::gelu(x_TF, activation == Activation::kGelu ? "none" : "tanh");
+}
+
+at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const LayerShape& shape) {
+  if (const double limit = shape.swiglu_limit; limit > 0) {
+    const at::Tensor gate = gate_TF.clamp_max(limit), up = up_TF.clamp(-limit, limit);
+    return gate * at::sigmoid(gate * shape.swiglu_alpha) * (up + 1);
+  }
+  if (shape.activation == Activation::kSilu) return fused_silu_product(gate_TF, up_TF);
+  return activated(gate_TF, shape.activation) * up_TF;
+}
+
+at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape) {
+  const std::int64_t k = shape.experts_per_token;
+  const at::Tensor logits_TX = weights.router(input_TD);
+  const at::Tensor experts_Tk = choose_experts(logits_TX.detach().contiguous(), k, shape.norm_topk_prob).experts_Tk;
+  // Probabilities divided by their sum are those of the chosen logits alone.
+  const at::Tensor chosen_Tk = experts_Tk.to(at::kLong);
+  const at::Tensor shares_Tk = shape.norm_topk_prob ? at::softmax(logits_TX.gather(1, chosen_Tk), 1)
+                                                    : at::softmax(logits_TX, 1).gather(1, chosen_Tk);
+  const ExpertGroups groups = group_by_expert(experts_Tk, shape.num_experts);
+  const at::Tensor entries_N = at::tensor(groups.entry, at::kInt).to(at::kLong);
+  const at::Tensor tokens_N = at::floor_divide(entries_N, k);
+  std::vector<std::int64_t> counts;
+  for (std::size_t x = 0; x + 1 < groups.first.size(); ++x) counts.push_back(groups.first[x + 1] - groups.first[x]);
+  const std::vector<at::Tensor> rows = input_TD.index_select(0, tokens_N).split_with_sizes(counts, 0);
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t x = 0; x < shape.num_experts; ++x) {
+    const at::Tensor& rows_ND = rows[static_cast<std::size_t>(x)];
+    if (rows_ND.size(0) == 0) continue;
+    const auto [gate_NF, up_NF] = weights.expert_gate_up(rows_ND, x);
+    outputs.push_back(weights.expert_down(gated(gate_NF, up_NF, shape), x));
+  }
+  const at::Tensor shares_N1 = shares_Tk.reshape({-1}).index_select(0, entries_N).unsqueeze(1);
+  return at::zeros_like(input_TD).index_add(0, tokens_N, at::cat(outputs, 0) * shares_N1);
+}
+
+}  // namespace magister

@@ -1,0 +1,20 @@
+// A mixture of experts that autograd follows: the choice is inference's (model/routes.h) and has no gradient, the chosen experts' probabilities
+// have theirs, and every expert multiplies its own tokens alone. Source: transformers' Mixtral, Qwen3-MoE, OLMoE and gpt-oss.
+// Legend: T packed tokens, D hidden, F an expert's columns.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "magister/model/layer_shape.h"
+#include "train/layer_weights.h"
+
+namespace magister {
+
+at::Tensor activated(const at::Tensor& x_TF, Activation activation);
+// act(gate) * up; both contiguous. As the layer has it: SiLU, GELU, or gpt-oss's clamped one.
+at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const LayerShape& shape);
+
+// [T, D]. A token's sum runs over its experts in ascending order. Experts that no token chose take no part: their leaves have no gradient.
+at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape);
+
+}  // namespace magister
