@@ -99,7 +99,7 @@ class DeviceCode(unittest.TestCase):
                 self.assertEqual(use["LOCAL"], 0, f"{arch} {name}")
                 self.assertLessEqual(use["STACK"], 0 if arch == "sm_90" else 8, f"{arch} {name}")
         for name, use in self.resources["sm_90"].items():
-            if re.match(r"DecodeProduct<\d+, \d, 0, 1, ", name):
+            if re.match(r"DecodeProduct<\d+, \d, 0, 1, |WideProduct<16, 1, 0, 4>", name):
                 self.assertLessEqual(use["REG"], 128, f"{name}: two blocks of 256 threads must fit")
 
     def test_what_moves_much_moves_16_bytes(self):
@@ -121,6 +121,19 @@ class DeviceCode(unittest.TestCase):
             print(f"   {name}: {a_kilobyte:.0f} instructions for 1 KB of weights")
             self.assertLessEqual(a_kilobyte, most, name)
             self.assertFalse([text for text in loop if operation(text).startswith(("LDL", "STL"))], name)
+
+    def test_products_of_many_rows_copy_past_the_registers(self):
+        for name, products, most in (("WideProduct<16, 1, 0, 8>", 32, 470), ("WideProduct<16, 1, 0, 4>", 16, 330),
+                                     ("WideProduct<8, 1, 0, 4>", 32, 560), ("WideProduct<4, 1, 0, 4>", 64, 740)):
+            loop = main_loop(self.code[name])
+            count = collections.Counter(operation(text) for text in loop)
+            self.assertEqual(sum(number for key, number in count.items() if key.startswith("HMMA")), products, name)
+            copies = sum(number for key, number in count.items() if key.startswith("LDGSTS"))
+            self.assertEqual(copies, sum(number for key, number in count.items() if key.startswith("LDGSTS") and ".128" in key), name)
+            self.assertGreaterEqual(copies, 3, f"{name}: 16 bytes of weights twice and of x")
+            self.assertFalse([key for key in count if key.startswith(("LDL", "STL"))], name)
+            print(f"   {name}: {len(loop)} instructions for {products} products of the tensor cores, a chain's end among them")
+            self.assertLessEqual(len(loop), most, name)
 
 
 if __name__ == "__main__":

@@ -309,13 +309,13 @@ class Products : public testing::TestWithParam<ProductCase> {
 TEST_P(Products, DecodeProduct) {
   const ProductCase& c = GetParam();
   const Stored s = stored_weight(c);
-  const at::Tensor x = at::randn({64, c.K}).to(at::kBFloat16), bias = at::randn({c.N});
+  const at::Tensor x = at::randn({256, c.K}).to(at::kBFloat16), bias = at::randn({c.N});
   const at::Tensor size = at::linear(x.to(at::kDouble).abs(), s.value_NK.abs(), bias.to(at::kDouble).abs());
   const at::Tensor all = product(s, c, x, bias, true, gpu_queue()), host = product(s, c, x.narrow(0, 0, 9), bias);
   EXPECT_LE(((all.narrow(0, 0, 9) - host).to(at::kDouble).abs() / size.narrow(0, 0, 9)).max().item<double>(), 3e-6);
   const at::Tensor wanted = at::linear(x.to(at::kDouble), s.value_NK, bias.to(at::kDouble));
   EXPECT_LE(((all.to(at::kDouble) - wanted).abs() / size).max().item<double>(), 3e-6);
-  for (const int M : {1, 5, 13, 20, 64}) {
+  for (const int M : {1, 5, 13, 20, 64, 65, 128, 201}) {
     EXPECT_TRUE(at::equal(product(s, c, x.narrow(0, 0, M), bias, true, gpu_queue()), all.narrow(0, 0, M)))
         << M << " rows";
   }
@@ -336,6 +336,17 @@ TEST_P(Products, DequantizeHasEqualBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Products, testing::ValuesIn(product_cases()), product_name);
+
+// WideProduct: blocks of 128 rows, and from 33 rows on of 128 outputs.
+TEST(Product, OfManyRowsAndOutputs) {
+  at::manual_seed(9);
+  const ProductCase c{16, 0, 16900, 1032};
+  const Stored s = stored_weight(c);
+  const at::Tensor x = at::randn({256, c.K}).to(at::kBFloat16), all = product(s, c, x, {}, true, gpu_queue());
+  for (const int M : {1, 32, 33, 64, 129}) {
+    EXPECT_TRUE(at::equal(product(s, c, x.narrow(0, 0, M), {}, true, gpu_queue()), all.narrow(0, 0, M))) << M;
+  }
+}
 
 // Blocks of 32 outputs, chosen from 4,224 outputs on, and NaN in the rows beside.
 TEST(Product, WideBlocksAndStrangeNeighbours) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/gpu/product.h"
+#include "model/gpu/wide_product_kernel.h"
 #include "model/stored_weight.h"
 
 namespace magister::gpu {
@@ -37,6 +38,19 @@ TEST_P(Products, AreThoseOfDoubleArithmeticAndARowsBitsAreItsOwn) {
   EXPECT_TRUE(at::equal(one[0], all[41].to(at::kBFloat16)));
 }
 
+// More rows than the product of few takes, in blocks of which the second has one whole tile and one row: the same bits, f32 and rounded.
+TEST_P(Products, OfManyRowsHaveTheBitsOfFew) {
+  const Case& c = GetParam();
+  const Stored s = stored_weight(c);
+  const at::Tensor x = at::randn({73, c.K}).to(at::kBFloat16), bias = at::randn({c.N});
+  const at::Tensor all = product(s, c, x, bias);
+  for (const auto& [first, rows] : {std::pair{0, 16}, {57, 16}}) {
+    EXPECT_TRUE(at::equal(all.narrow(0, first, rows), product(s, c, x.narrow(0, first, rows).clone(), bias)))
+        << "rows " << first << " to " << first + rows;
+  }
+  EXPECT_TRUE(at::equal(product(s, c, x, bias, false), all.to(at::kBFloat16)));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Products, testing::ValuesIn(product_cases()), product_name);
 
 // Wide blocks of 32 outputs are chosen from 4,224 outputs on: the same bits.
@@ -48,15 +62,32 @@ TEST(Product, WideBlocksGiveTheSameBits) {
   EXPECT_TRUE(at::equal(product(s, c, x.narrow(0, 2, 1).clone(), {}), all.narrow(0, 2, 1)));
 }
 
+// Blocks of 128 rows, chosen where there are enough of them; and from 33 rows on with many outputs.
+TEST(Product, WideBlocksOfManyRowsGiveTheSameBits) {
+  at::manual_seed(9);
+  const Case c{16, 0, 130, 584};
+  const Stored s = stored_weight(c);
+  const at::Tensor x = at::randn({150, c.K}).to(at::kBFloat16), wanted = product(s, c, x, {});
+  at::Tensor out = at::full({150, c.N}, NAN);
+  ProductArguments a{s.weight, static_cast<const Bf16*>(x.data_ptr()), c.K, nullptr, out.data_ptr(), c.N, 150, true};
+  start(WideProduct<16, 1, Offset::kMiddle, 8>{a}, Queue{});
+  EXPECT_TRUE(at::equal(out, wanted));
+  out.fill_(NAN);
+  a.M = 41;
+  start(WideProduct<16, 1, Offset::kMiddle, 4>{a}, Queue{});
+  EXPECT_TRUE(at::equal(out.narrow(0, 0, 41), wanted.narrow(0, 0, 41)));
+  EXPECT_TRUE(out.narrow(0, 41, 109).isnan().all().item<bool>());
+}
+
 // Rows beside it that hold infinities and NaN change no bit of a row.
 TEST(Product, NeighboursThatAreNoNumbersStayAmongThemselves) {
   const Case c{4, 64, 20, 192};
   const Stored s = stored_weight(c);
-  at::Tensor x = at::randn({3, c.K}).to(at::kBFloat16);
+  at::Tensor x = at::randn({65, c.K}).to(at::kBFloat16);
   const at::Tensor alone = product(s, c, x.narrow(0, 1, 1).clone(), {});
   x[0].fill_(INFINITY);
   x[2].fill_(NAN);
-  EXPECT_TRUE(at::equal(product(s, c, x, {}).narrow(0, 1, 1), alone));
+  for (const int M : {3, 65}) EXPECT_TRUE(at::equal(product(s, c, x.narrow(0, 0, M), {}).narrow(0, 1, 1), alone)) << M;
 }
 
 TEST_P(Products, CodesBecomeTheNumbersTheyStandFor) {

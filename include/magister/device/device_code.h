@@ -140,6 +140,20 @@ struct CudaThread {
     extern __shared__ __align__(16) unsigned char magister_shared[];
     return magister_shared;
   }
+
+  // 16 bytes of global memory -> shared memory, zeros where not `there`, without passing through registers: queued, and the block sees
+  // them after wait_for_copies() of the thread that asked and a sync(). end_copies() ends a group of them.
+  MAGISTER_DEVICE void copy_16(void* to_shared, const void* global, bool there) {
+    const auto to = static_cast<unsigned>(__cvta_generic_to_shared(to_shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(global), "r"(there ? 16 : 0)
+                 : "memory");
+  }
+  MAGISTER_DEVICE void end_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+  // Of all groups but the last kLeft.
+  template <int kLeft>
+  MAGISTER_DEVICE void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
+  }
   // Both return the value before.
   MAGISTER_DEVICE int add_shared(int* counter, int value) { return atomicAdd(counter, value); }
   MAGISTER_DEVICE std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -46,6 +47,16 @@ class HostThread {
     return other;
   }
   unsigned char* shared();
+  // Done as late as a GPU may do it, in wait_for_copies(), so that who does not wait reads what was there before.
+  void copy_16(void* to_shared, const void* global, bool there) { copies_.push_back({to_shared, global, there}); }
+  void end_copies() { groups_.push_back(std::exchange(copies_, {})); }
+  template <int kLeft>
+  void wait_for_copies() {
+    for (; groups_.size() > kLeft; groups_.pop_front()) {
+      for (const Copy& copy : groups_.front())
+        *static_cast<Words4*>(copy.to) = copy.there ? load_16(copy.from) : Words4{};
+    }
+  }
   int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
   std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
   // Fragments of a lane of m16n8k16, as device_code.h lists them.
@@ -55,8 +66,16 @@ class HostThread {
   static constexpr std::size_t kSlotBytes = 32;
   unsigned char* slot(int lane);
 
+  struct Copy {
+    void* to;
+    const void* from;
+    bool there;
+  };
+
   HostBlock& block_;
   int thread_;
+  std::vector<Copy> copies_;
+  std::deque<std::vector<Copy>> groups_;
 };
 
 // In which order the fibers of a block are resumed. A kernel without a race gives the same result for both: tests run both.

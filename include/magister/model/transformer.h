@@ -153,7 +153,7 @@ at::ScalarType resolve_gpu_dtype(const std::string& name);
 inline at::ScalarType activation_dtype(at::ScalarType dtype) {
   return dtype == at::kFloat8_e4m3fn ? at::kBFloat16 : dtype;
 }
-// Texts that a decoding pass on a GPU writes at once: as many rows as its kernels take, or as cuBLAS multiplies in one tile of fp8.
-inline std::int64_t gpu_decoding_rows(at::ScalarType dtype) { return dtype == at::kFloat8_e4m3fn ? 256 : 64; }
+// Texts that a decoding pass on a GPU writes at once: as many rows as its kernels take, and as cuBLAS multiplies in one tile of fp8.
+constexpr std::int64_t kGpuDecodingRows = 256;
 
 }  // namespace magister

@@ -3,7 +3,7 @@
 // Source: io/checkpoint/stored_codes.h. Legend: N outputs, K inputs, G groups of inputs that share a scale.
 #pragma once
 
-#include "model/gpu/product_kernels.h"
+#include "model/gpu/product_step.h"
 
 namespace magister::gpu {
 

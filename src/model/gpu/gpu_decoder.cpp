@@ -22,6 +22,7 @@
 namespace magister::gpu {
 namespace {
 
+static_assert(kGpuDecodingRows == kPromptTile && kGpuDecodingRows == kMostDecodeRows);
 constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
 
 // Few enough graphs, and at most a third of the rows idle.
@@ -83,12 +84,7 @@ struct GpuDecoder::Places {
 };
 
 GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGroup& group, const Queue& queue)
-    : weights_(weights),
-      rope_(rope),
-      group_(group),
-      queue_(queue),
-      most_rows_(gpu_decoding_rows(weights.fp8 ? at::kFloat8_e4m3fn : weights.dtype)) {
-  MAGISTER_ASSERT(most_rows_ == (weights.fp8 ? kPromptTile : kMostDecodeRows));  // one tile, or what our products take
+    : weights_(weights), rope_(rope), group_(group), queue_(queue) {
   works_ = kernels_take(weights.layers.front().shape, weights.dtype);
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
@@ -114,7 +110,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
                               &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF};
   for (std::size_t i = 0; i < work.size(); ++i) {
     const auto options = at::TensorOptions().dtype(work[i].first).device(weights_.device);
-    if (work_.size() == i) work_.push_back(at::empty({most_rows_, work[i].second}, options));
+    if (work_.size() == i) work_.push_back(at::empty({kGpuDecodingRows, work[i].second}, options));
     *into[i] = work_[i].narrow(0, 0, rows);
   }
   return *(places_[{rows, chunks}] = std::move(places));
@@ -247,7 +243,7 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
 }
 
 at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
-  MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= most_rows_);
+  MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= kGpuDecodingRows);
   std::int64_t longest = 0;
   for (const Row& row : rows) longest = std::max(longest, row.past + 1);
   rope_.reach(longest);
@@ -291,7 +287,7 @@ std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& par
                                  at::ScalarType dtype) {
   const LayerShape shape = shape_of(config, partition, 0);
   if (sequence_tokens == 0 || !gpu::kernels_take(shape, activation_dtype(dtype))) return 0;
-  const std::int64_t most_rows = gpu_decoding_rows(dtype),
+  const std::int64_t most_rows = kGpuDecodingRows,
                      most_chunks = gpu::next_power_of_two(gpu::attention_chunks(sequence_tokens));
   std::int64_t row = 0, inputs = 0;
   for (const auto& [type, numbers] : gpu::work_places(config.hidden_size, shape))

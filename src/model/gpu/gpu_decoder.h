@@ -27,14 +27,13 @@ class GpuDecoder {
 
   // Whether the model's heads and type are those of the decode kernels.
   bool works() const { return works_; }
-  std::int64_t most_rows() const { return most_rows_; }
 
   struct Row {
     TokenId id = 0;
     std::int64_t past = 0;  // tokens of its sequence in the cache
     BlockTable slots;
   };
-  // At most most_rows(). -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
+  // At most kGpuDecodingRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
   // Queued, not finished. Collective over the group.
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
 
@@ -66,9 +65,8 @@ class GpuDecoder {
   RopeOnDevice& rope_;
   ProcessGroup& group_;
   Queue queue_;
-  std::int64_t most_rows_;
   bool works_ = false, graphs_ = true;
-  std::vector<at::Tensor> work_;          // [most_rows(), ...]: passes of all sizes work in the first rows
+  std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]: passes of all sizes work in the first rows
   at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed
   std::uint64_t partial_generation_ = 0;  // how often they were made
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;

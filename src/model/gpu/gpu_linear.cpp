@@ -296,17 +296,20 @@ at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::
 }
 
 at::Tensor product(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type, const Queue& queue) {
+  constexpr std::int64_t kFloatTile = 64;  // rows of f32 for cuBLAS, the last tile filled up
   MAGISTER_ASSERT(!linear.fp8_NK.defined());
   const std::int64_t M = x_MK.size(0);
   at::Tensor out_MN = at::empty({M, linear.outputs}, x_MK.options().dtype(out_type));
-  for (std::int64_t row = 0; row < M; row += kMostDecodeRows) {
-    const std::int64_t rows = std::min<std::int64_t>(kMostDecodeRows, M - row);
+  const bool ours = x_MK.scalar_type() == at::kBFloat16;
+  const std::int64_t most = ours ? kMostDecodeRows : kFloatTile;
+  for (std::int64_t row = 0; row < M; row += most) {
+    const std::int64_t rows = std::min(most, M - row);
     const at::Tensor x = x_MK.narrow(0, row, rows);
     at::Tensor out = out_MN.narrow(0, row, rows);
-    if (x.scalar_type() == at::kBFloat16) {
+    if (ours) {
       product_of_few(linear, x, out, queue);
     } else {
-      const at::Tensor tile = at::constant_pad_nd(x, {0, 0, 0, kMostDecodeRows - rows});
+      const at::Tensor tile = at::constant_pad_nd(x, {0, 0, 0, kFloatTile - rows});
       out.copy_(product_of_tile(linear, tile, out_type, queue).narrow(0, 0, rows));
     }
   }

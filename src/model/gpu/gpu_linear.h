@@ -12,7 +12,7 @@
 #include "magister/device/launch.h"
 #include "magister/model/cpu/matmul.h"
 #include "model/gpu/fixed_product.h"
-#include "model/gpu/product_kernels.h"
+#include "model/gpu/product_step.h"
 
 namespace magister::gpu {
 

@@ -303,14 +303,14 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= decoder_->most_rows()) return decoder_->forward(decoding, *cache);
+  if (others.empty() && T <= kGpuDecodingRows) return decoder_->forward(decoding, *cache);
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {
     out_TD.index_copy_(0, upload(at::tensor(rows, at::kLong), weights_.device), hidden);
   };
   if (!others.empty()) place(other_rows, forward_rows(pack_sequences(others, other_past), other_slots, cache));
-  const auto most = static_cast<std::size_t>(decoder_->most_rows());
+  const auto most = static_cast<std::size_t>(kGpuDecodingRows);
   for (std::size_t first = 0; first < decoding.size(); first += most) {
     const std::size_t last = std::min(first + most, decoding.size());
     const auto part = [&](const auto& all) {

@@ -1,12 +1,14 @@
 // The choice of an instance: by bits and group (what a step of 64 bytes holds), then by the rows of x.
-// Every instance is compiled by product_cuda.cu and product_int4_cuda.cu; a new one here needs a line there.
-// Source: product_kernels.h.
+// Every instance is compiled by product_cuda.cu, product_int4_cuda.cu and product_wide_cuda.cu; a new one here needs a line there.
+// Sources: product_kernels.h, wide_product_kernel.h.
 #include "model/gpu/product.h"
 
 #include <bit>
 
 #include "magister/core/error.h"
 #include "model/gpu/dequantize_kernel.h"
+#include "model/gpu/product_kernels.h"
+#include "model/gpu/wide_product_kernel.h"
 
 namespace magister::gpu {
 namespace {
@@ -19,12 +21,51 @@ bool aligned(const ProductArguments& a, int bits) {
          whole(reinterpret_cast<std::uintptr_t>(a.x_MK)) && a.x_stride % 8 == 0;
 }
 
+constexpr int kFewRows = 64;  // of DecodeProduct
+
+constexpr int kUnalignedRows = 32;  // at once: more would spill
+
+// Rows that the plain, unaligned product does not take at once.
+template <typename Multiply>
+void in_parts(ProductArguments a, const Multiply& multiply) {
+  const std::int64_t out_bytes = a.out_stride * (a.float_out ? 4 : 2);
+  for (int left = a.M; left > 0; left -= kUnalignedRows) {
+    a.M = left < kUnalignedRows ? left : kUnalignedRows;
+    multiply(a);
+    a.x_MK += kUnalignedRows * a.x_stride;
+    a.out_MN = static_cast<unsigned char*>(a.out_MN) + kUnalignedRows * out_bytes;
+  }
+}
+
+constexpr int kMultiprocessors = 132;  // of an H200
+constexpr int blocks_of(int count, int size) { return (count + size - 1) / size; }
+
+// More rows than DecodeProduct takes, or half of that with as many blocks of 128 outputs as there are multiprocessors: a block of
+// DecodeProduct reads 2 to 8 bytes of 64 rows of x for each of its weights.
+bool is_wide(const ProductArguments& a) {
+  return a.M > kFewRows || (a.M > kFewRows / 2 && blocks_of(a.weight.N, 128) >= kMultiprocessors);
+}
+
+// bf16 with 128 rows a block where those blocks are at least one for every second multiprocessor: codes leave no registers for so many.
+template <int kBits, int kParts, CodeFormat::Offset kOffset>
+void wide(const ProductArguments& a, const Queue& queue) {
+  if constexpr (kBits == 16) {
+    if (a.M > kFewRows && blocks_of(a.M, 128) * blocks_of(a.weight.N, 128) >= kMultiprocessors / 2 - 2)
+      return start(WideProduct<kBits, kParts, kOffset, 8>{a}, queue);
+  }
+  start(WideProduct<kBits, kParts, kOffset, 4>{a}, queue);
+}
+
 // Blocks of 32 outputs read x half as often as those of 16, which counts from 3 rows on with int4: 3 rows of x are 0.75 of a
 // block's 16 outputs in bytes. Where they would be fewer than the 132 multiprocessors of an H200 the small ones win.
 template <int kBits, int kParts, CodeFormat::Offset kOffset>
 void by_rows(const ProductArguments& a, const Queue& queue) {
   if (!aligned(a, kBits)) {
-    start(DecodeProduct<kBits, kParts, kOffset, 8, 1, false>{a}, queue);
+    in_parts(a, [&](const ProductArguments& part) {
+      start(DecodeProduct<kBits, kParts, kOffset, 4, 1, false>{part}, queue);
+    });
+  } else if (is_wide(a)) {
+    wide<kBits, kParts, kOffset>(a, queue);
   } else if constexpr (kOffset != CodeFormat::Offset::kMiddle) {
     a.M <= 8 ? start(DecodeProduct<kBits, kParts, kOffset, 1, 1>{a}, queue)
              : start(DecodeProduct<kBits, kParts, kOffset, 8, 2>{a}, queue);

@@ -1,0 +1,231 @@
+// What the products of few and of many rows have in common: the stored weight, and what a warp does with a step of it, the last of it the
+// tensor cores' products and the scales. So a row has the same bits in both. Source: the PTX ISA's fragments of mma.m16n8k16.
+// Legend: M rows, N outputs, K inputs, G groups of inputs that share a scale.
+#pragma once
+
+#include "model/gpu/code_registers.h"
+
+namespace magister::gpu {
+
+// A row-major weight of N outputs: bf16 [N, K], int8 [N, K] (code - 128, a signed byte, whatever the offset) or int4 [N, K/2]
+// (the even input in the lower nibble). scales and offsets: [N, G], null for bf16.
+struct StoredWeight {
+  const unsigned char* rows = nullptr;
+  std::int64_t row_bytes = 0;
+  const std::uint16_t* scales = nullptr;   // bf16, or f16 with half_scales
+  const std::uint16_t* offsets = nullptr;  // f16 zeros (whole numbers up to 127 for int4) or minima; null for kMiddle
+  int N = 0, K = 0, G = 0;
+  int lead = 0;          // inputs of the first group that another shard holds
+  int group_shift = 30;  // log2 of a group; 30: one scale an output
+  CodeFormat::Offset offset = CodeFormat::Offset::kMiddle;
+  bool half_scales = false;
+};
+
+struct ProductArguments {
+  StoredWeight weight;
+  const Bf16* x_MK;
+  std::int64_t x_stride;  // in numbers
+  const float* bias_N;    // or nullptr
+  void* out_MN;           // f32 or bf16
+  std::int64_t out_stride;
+  int M;
+  bool float_out;
+};
+
+// A step is 64 bytes of every output, of which a warp takes 16 * kStacks: lane (g = lane / 4, q = lane % 4) holds 16 bytes of outputs g
+// and g + 8, which are its part of the tensor cores' left operand when the inputs are numbered as they come; x's rows, the right operand,
+// are read with the same numbering. Steps form chains of sums: chain c of 4 or 8 takes steps 2c, 2c + 1, then those 2 * chains further
+// on, so that what it reads of a row is whole lines of 128 bytes; the chains' sums are added in their order. K alone decides.
+//
+// kParts: groups in a step (int4 in groups of 32: 4, of 64: 2; int8 in groups of 32: 2; else 1). A product of the tensor
+// cores must stay in one group, so with several the four lanes of an output exchange words first: 3 shuffles for 16 bytes.
+template <int kBits, int kParts, CodeFormat::Offset kOffset, int kTiles, int kStacks>
+struct ProductStep {
+  static constexpr int kInputs = 512 / kBits;  // of a step
+  static constexpr int kUnits = 16 / kBits;    // units of 8 inputs in a lane's 16 bytes
+  static constexpr int kUnitsAPart = kUnits / kParts;
+  static constexpr bool kMinimum = kOffset == CodeFormat::Offset::kMinimum;
+  static constexpr bool kOffsets = kOffset != CodeFormat::Offset::kMiddle;
+  using Unit = CodeUnit<kBits>;
+  using Sums = float[kStacks][kTiles][4];
+
+  // What a lane holds: outputs g and g + 8 of every stack.
+  Words4 words[kStacks][2];
+  // g's in the lower half, g + 8's in the upper one, of part q % kParts.
+  std::uint32_t scales[kStacks], offsets[kStacks];
+
+  // Eight chains where each has two steps at least.
+  MAGISTER_DEVICE static int num_chains(const StoredWeight& w) { return (w.K + kInputs - 1) / kInputs >= 16 ? 8 : 4; }
+  // Inputs before the first that the first step counts: steps begin where groups do.
+  MAGISTER_DEVICE static int skipped(const StoredWeight& w) { return w.lead % kInputs; }
+  MAGISTER_DEVICE static int num_steps(const StoredWeight& w) { return (skipped(w) + w.K + kInputs - 1) / kInputs; }
+  MAGISTER_DEVICE static int step_of(int chain, int index, int chains) {
+    return 2 * (chain + chains * (index / 2)) + index % 2;
+  }
+
+  MAGISTER_DEVICE static int least(int x, int y) { return x < y ? x : y; }
+  // The input, from 0 on, with which 16 aligned bytes begin for lane part q; inputs beyond the row's end are the last ones, whose
+  // products with x's zeros are 0.
+  MAGISTER_DEVICE static int within_row(const StoredWeight& w, int k) {
+    const int within = least(k, w.K - 128 / kBits);
+    return within < 0 ? 0 : within;
+  }
+
+  // Scales of the step that begins with input `first`; rows[s][h]: where the output's begin.
+  template <typename Thread>
+  MAGISTER_DEVICE void load_scales(Thread& t, const StoredWeight& w, const int (&rows)[kStacks][2], int first) {
+    if constexpr (kBits < 16) {
+      const int part = t.lane() % 4 % kParts * (kInputs / kParts);
+      const int group = least((first + w.lead + part) >> w.group_shift, w.G - 1);
+      MAGISTER_UNROLL
+      for (int s = 0; s < kStacks; ++s) {
+        const int low = rows[s][0] + group, high = rows[s][1] + group;
+        scales[s] = lower_halves(w.scales[low], w.scales[high]);
+        if constexpr (kOffsets) offsets[s] = lower_halves(w.offsets[low], w.offsets[high]);
+      }
+    }
+  }
+
+  // sums += the step's products. x(tile, input): eight numbers of the lane's row g of a tile of 8 from an input of the step on. Tiles from
+  // `tiles` on are left out, the same number in the whole warp.
+  template <typename Thread, typename X>
+  MAGISTER_DEVICE void multiply(Thread& t, const StoredWeight& w, int tiles, const X& x, Sums& sums) {
+    MAGISTER_UNROLL
+    for (int s = 0; s < kStacks; ++s) {
+      regroup(t, words[s][0]);
+      regroup(t, words[s][1]);
+    }
+    MAGISTER_UNROLL
+    for (int part = 0; part < kParts; ++part) {
+      Sums group = {};
+      float x_sums[kMinimum ? kTiles : 1][4] = {};
+      std::uint32_t part_scales[kStacks] = {}, part_offsets[kStacks] = {};
+      MAGISTER_UNROLL
+      for (int s = 0; s < kStacks && kBits < 16; ++s) {
+        part_scales[s] = of_part(t, scales[s], part);
+        if (kOffsets) part_offsets[s] = of_part(t, offsets[s], part);
+      }
+      MAGISTER_UNROLL
+      for (int u = part * kUnitsAPart; u < (part + 1) * kUnitsAPart; ++u) {
+        std::uint32_t pairs[kStacks][2][4];
+        MAGISTER_UNROLL
+        for (int s = 0; s < kStacks; ++s) {
+          Unit::template widen<kOffset>(words[s][0].word + u * Unit::kWords, minus(part_offsets[s] & 0xffffu),
+                                        pairs[s][0]);
+          Unit::template widen<kOffset>(words[s][1].word + u * Unit::kWords, minus(part_offsets[s] >> 16), pairs[s][1]);
+        }
+        if constexpr (kBits == 16) {
+          multiply_unit(t, unit_input(u, t.lane() % 4), pairs, tiles, x, sums, x_sums);
+        } else {
+          multiply_unit(t, unit_input(u, t.lane() % 4), pairs, tiles, x, group, x_sums);
+        }
+      }
+      if constexpr (kBits < 16) add_group(w.half_scales, group, x_sums, part_scales, part_offsets, sums);
+    }
+  }
+
+ private:
+  MAGISTER_DEVICE static void swap_if(bool condition, std::uint32_t& a, std::uint32_t& b) {
+    const std::uint32_t x = a;
+    a = condition ? b : a;
+    b = condition ? x : b;
+  }
+
+  // A lane's 16 bytes are of one group of several; afterwards its words [p * 4 / kParts, (p + 1) * 4 / kParts) are of part p.
+  template <typename Thread>
+  MAGISTER_DEVICE static void regroup(Thread& t, Words4& x) {
+    const int q = t.lane() % 4;
+    if constexpr (kParts == 4) {  // lane q's word i is sent to lane q ^ i, then part p stands in word q ^ p
+      x.word[1] = t.shuffle_xor(x.word[1], 1);
+      x.word[2] = t.shuffle_xor(x.word[2], 2);
+      x.word[3] = t.shuffle_xor(x.word[3], 3);
+      swap_if(q & 1, x.word[0], x.word[1]);
+      swap_if(q & 1, x.word[2], x.word[3]);
+    } else if constexpr (kParts == 2) {
+      x.word[2] = t.shuffle_xor(x.word[2], 2);
+      x.word[3] = t.shuffle_xor(x.word[3], 2);
+    }
+    if constexpr (kParts > 1) {
+      swap_if(q & 2, x.word[0], x.word[2]);
+      swap_if(q & 2, x.word[1], x.word[3]);
+    }
+  }
+
+  // The first input, counted from the step's, that lane q's unit u stands for after regroup().
+  MAGISTER_DEVICE static int unit_input(int u, int q) {
+    const int word = u * Unit::kWords, codes = 32 / kBits;
+    if constexpr (kParts == 4) return (4 * word + (q ^ word)) * codes;
+    if constexpr (kParts == 2) return (8 * (word / 2) + 4 * (q & 1) + 2 * ((q >> 1) ^ (word / 2)) + word % 2) * codes;
+    return (4 * q + word) * codes;
+  }
+
+  // Numbers of a part for outputs g and g + 8: held by the lane of the same output that loaded them.
+  template <typename Thread>
+  MAGISTER_DEVICE static std::uint32_t of_part(Thread& t, std::uint32_t held, int part) {
+    return kParts == 1 ? held : t.shuffle(held, t.lane() / 4 * 4 + part);
+  }
+
+  // What widen() subtracts, of an f16 zero where the weight has zeros.
+  MAGISTER_DEVICE static std::uint32_t minus(std::uint32_t zero) {
+    if constexpr (kBits == 16) return 0;
+    if constexpr (kMinimum) return Unit::offset(0);
+    if constexpr (!kOffsets) return Unit::offset(kBits == 4 ? 8.0f : 128.0f);
+    return Unit::offset(half_as_float(static_cast<std::uint16_t>(zero)));
+  }
+
+  template <typename Thread, typename X, int kSums>
+  MAGISTER_DEVICE static void multiply_unit(Thread& t, int input, const std::uint32_t (&pairs)[kStacks][2][4],
+                                            int tiles, const X& x_of, Sums& sums, float (&x_sums)[kSums][4]) {
+    const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+    MAGISTER_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (kTiles > 1 && tile >= tiles) break;
+      std::uint32_t x[4];
+      Unit::arrange(x_of(tile, input), x);
+      MAGISTER_UNROLL
+      for (int pair = 0; pair < 4; pair += 2) {
+        const std::uint32_t right[2] = {x[pair], x[pair + 1]};
+        MAGISTER_UNROLL
+        for (int s = 0; s < kStacks; ++s) {
+          const std::uint32_t left[4] = {pairs[s][0][pair], pairs[s][1][pair], pairs[s][0][pair + 1],
+                                         pairs[s][1][pair + 1]};
+          t.mma_bf16(sums[s][tile], left, right);
+        }
+        if constexpr (kMinimum) t.mma_bf16(x_sums[tile], ones, right);
+      }
+    }
+  }
+
+  // A group's products with its codes, and with minima the sum of its x, which every output of the warp shares.
+  template <int kSums>
+  MAGISTER_DEVICE static void add_group(bool half_scales, const Sums& group, const float (&x_sums)[kSums][4],
+                                        const std::uint32_t (&scales)[kStacks], const std::uint32_t (&offsets)[kStacks],
+                                        Sums& sums) {
+    MAGISTER_UNROLL
+    for (int s = 0; s < kStacks; ++s) {
+      MAGISTER_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const float scale = scale_as_float(static_cast<std::uint16_t>(scales[s] >> (16 * h)), half_scales);
+        const float minimum = kMinimum ? half_as_float(static_cast<std::uint16_t>(offsets[s] >> (16 * h))) : 0.0f;
+        MAGISTER_UNROLL
+        for (int i = 0; i < 2 * kTiles; ++i) {
+          float& sum = sums[s][i / 2][2 * h + i % 2];
+          sum = fmaf(scale, group[s][i / 2][2 * h + i % 2], sum);
+          if constexpr (kMinimum) sum = fmaf(minimum, x_sums[i / 2][2 * h + i % 2], sum);
+        }
+      }
+    }
+  }
+};
+
+// A sum as it goes out.
+MAGISTER_DEVICE void store_sum(const ProductArguments& a, int m, std::int64_t n, float sum) {
+  if (a.bias_N != nullptr) sum += a.bias_N[n];
+  if (a.float_out) {
+    static_cast<float*>(a.out_MN)[m * a.out_stride + n] = sum;
+  } else {
+    static_cast<Bf16*>(a.out_MN)[m * a.out_stride + n] = to_bf16(sum);
+  }
+}
+
+}  // namespace magister::gpu
