@@ -252,7 +252,7 @@ MUTATIONS = [
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
     Mutation("plan-of-a-gpu-with-a-cpu-s-passes", "src/run/memory_plan.cpp", "pass_shape(plan.cpus_alone.empty() ? kGpuPassLimits : PassLimits{})", "pass_shape(PassLimits{})",
              "tests/app/plan_shapes_test.py PlanShapes.test_smallest_group"),
-    Mutation("plan-without-decoding-inputs", "src/model/gpu/gpu_decoder.cpp", "most_rows * row + inputs", "most_rows * row", "test_model_gpu_memory PlannedMemory.*"),
+    Mutation("plan-without-decoding-inputs", "src/model/gpu/decoder_places.cpp", "most_rows * row + inputs", "most_rows * row", "test_model_gpu_memory PlannedMemory.*"),
     Mutation("wanted-sum-of-the-last-shard", "src/engine/wanted_rows.cpp", "sum += numbers[1] * std::exp(numbers[0] - top);", "sum = numbers[1] * std::exp(numbers[0] - top);",
              "test_engine_wanted_rows All/WantedRows.*"),
     Mutation("wanted-of-another-shard-s-column", "src/engine/gpu/wanted_kernel.h", "ids_N[i] - vocab_begin", "ids_N[i]", "test_engine_wanted_rows All/WantedRows.*"),
@@ -271,7 +271,7 @@ MUTATIONS = [
     Mutation("a-shard-decides-alone", "src/model/pass_memory.cpp", "group.all_gather(mine).min()", "(group.all_gather(mine), mine).min()", "test_model_pass_memory"),
     Mutation("a-pass-without-memory-is-begun", "src/model/pass_memory.cpp", "if (group.all_gather(mine).min().item<std::int64_t>() == 0) return false;", "const bool fits = group.all_gather(mine).min().item<std::int64_t>() != 0;",
              "test_model_pass_memory"),
-    Mutation("gpu-fp8-decoding-in-two-passes", "src/model/gpu/gpu_decoder.cpp", "if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) {", "if (true) {",
+    Mutation("gpu-fp8-decoding-in-two-passes", "src/model/gpu/gpu_decoder.cpp", "if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) return {places.normed_RD};", "return {places.normed_RD};",
              "test_model_gpu_memory PlannedMemory.DecodingTakesWhatIsPlanned"),
     Mutation("gpu-experts-first-of-eight", "src/model/gpu/expert_kernels.h", "sums[j] += weights_Tk[first + i] * row[j];", "sums[j] += weights_Tk[first + i] * row[0];", "test_model_gpu_experts"),
     # Logits to numbers.

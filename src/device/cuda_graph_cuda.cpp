@@ -1,5 +1,8 @@
 // Stream capture by the CUDA runtime. Source: CUDA C++ programming guide, "CUDA Graphs".
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <cuda_runtime_api.h>
+
+#include <map>
 
 #include "magister/core/error.h"
 #include "magister/device/cuda_graph.h"
@@ -14,29 +17,42 @@ void check(cudaError_t code, const char* call) {
                  call, cudaGetErrorString(code));
 }
 
-// A stream of its own for the recording; the default stream cannot be captured.
-class CaptureStream {
+// The stream of this thread's recordings, ATen's current one as long as this lives; the default stream cannot be captured. It is one of ATen's, for
+// ATen takes no other, the same for all recordings.
+class RecordingStream {
  public:
-  CaptureStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
-  ~CaptureStream() { cudaStreamDestroy(stream_); }
-  CaptureStream(const CaptureStream&) = delete;
-  CaptureStream& operator=(const CaptureStream&) = delete;
-  cudaStream_t get() const { return stream_; }
+  explicit RecordingStream(int device) : before_(guard_.exchangeStream(stream_of(device))) {}
+  ~RecordingStream() { guard_.exchangeStream(before_); }
+  RecordingStream(const RecordingStream&) = delete;
+  RecordingStream& operator=(const RecordingStream&) = delete;
+  cudaStream_t get() const {
+    return static_cast<cudaStream_t>(guard_.getStreamNativeHandle(guard_.getStream(before_.device())));
+  }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  c10::Stream stream_of(int device) const {
+    thread_local std::map<int, c10::Stream> streams;
+    const auto known = streams.find(device);
+    if (known != streams.end()) return known->second;
+    const c10::Device on(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    return streams.emplace(device, guard_.getStreamFromGlobalPool(on)).first->second;
+  }
+
+  c10::impl::VirtualGuardImpl guard_{c10::DeviceType::CUDA};
+  c10::Stream before_;
 };
 
 }  // namespace
 
 CudaGraph CudaGraph::capture_on(int device, const std::function<void(const Queue&)>& queue_all) {
-  const CaptureStream stream;
+  const RecordingStream stream(device);
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t recorded = nullptr;
   try {
     queue_all(Queue{device, stream.get()});
   } catch (...) {
     cudaStreamEndCapture(stream.get(), &recorded);
+    cudaGetLastError();  // else ATen finds it after its next kernel
     if (recorded != nullptr) cudaGraphDestroy(recorded);
     throw;
   }
@@ -48,6 +64,13 @@ CudaGraph CudaGraph::capture_on(int device, const std::function<void(const Queue
   CudaGraph graph;
   graph.executable_ = executable;
   return graph;
+}
+
+void CudaGraph::call_before_on(int device, const std::function<void()>& call) {
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // what the call reads is made
+  const RecordingStream stream(device);
+  call();
+  check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
 }
 
 void CudaGraph::destroy() noexcept {

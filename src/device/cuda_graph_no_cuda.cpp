@@ -7,6 +7,7 @@ namespace magister::gpu {
 CudaGraph CudaGraph::capture_on(int, const std::function<void(const Queue&)>&) {
   fail(ExitCode::kInternal, "a CUDA graph in a build without CUDA (there is no device for it); report this");
 }
+void CudaGraph::call_before_on(int, const std::function<void()>&) {}
 void CudaGraph::destroy() noexcept {}
 void CudaGraph::launch_on_device() const {}
 

@@ -243,8 +243,9 @@ TEST(GpuTiles, RowsOfLargeProductsHaveTheirOwnBits) {
 
 // A graph replays the very kernels.
 TEST(GpuGraphs, PassesOfAGraphHaveEqualBits) {
-  for (const QuantScheme scheme : {QuantScheme{}, QuantScheme{QuantType::kInt4, 32}}) {
-    Model model = on_gpu(small_model("llama"), at::kBFloat16, scheme);
+  for (const auto& [dtype, scheme] :
+       {std::pair{at::kBFloat16, QuantScheme{}}, {at::kBFloat16, {QuantType::kInt4, 32}}, {at::kFloat8_e4m3fn, {}}}) {
+    Model model = on_gpu(small_model("llama"), dtype, scheme);
     model.transformer.use_cuda_graphs(false);
     const at::Tensor eager = through_a_cache(model);
     model.transformer.use_cuda_graphs(true);

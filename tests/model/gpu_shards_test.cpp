@@ -23,6 +23,7 @@ class WatchedGroup final : public ProcessGroup {
   std::string backend() const override { return fast_ ? "nccl, fast" : "nccl"; }
   void all_reduce_sum(at::Tensor& tensor) override {
     types.insert(tensor.scalar_type());
+    ++sums;
     group_.all_reduce_sum(tensor);
   }
   at::Tensor all_gather(const at::Tensor& shard) override { return group_.all_gather(shard); }
@@ -30,6 +31,7 @@ class WatchedGroup final : public ProcessGroup {
   void broadcast(at::Tensor& tensor, int root) override { group_.broadcast(tensor, root); }
   void barrier() override { group_.barrier(); }
   std::set<at::ScalarType> types;
+  int sums = 0;
 
  private:
   ProcessGroup& group_;
@@ -59,12 +61,14 @@ class GpuShards : public testing::Test {
     }
   }
 
-  // Last rows of a prompt and of two tokens behind it, [5 + 2, D]: whole, or with the two written one after the other.
+  // Rows of a prompt, whole, and of its last tokens, written one after the other.
   struct Hidden {
     at::Tensor whole_TD, decoded_RD;
     std::set<at::ScalarType> added;
+    int sums = 0;
   };
-  Hidden run(int shards, at::ScalarType dtype, bool gpu_code, bool fast = false) {
+  static constexpr std::int64_t kWritten = 4;
+  Hidden run(int shards, at::ScalarType dtype, bool gpu_code, bool fast = false, bool graphs = true) {
     auto groups = make_thread_process_groups(shards);
     std::vector<Hidden> of_shard(groups.size());
     std::vector<std::thread> threads;
@@ -74,11 +78,12 @@ class GpuShards : public testing::Test {
         ThreadPool pool(1);
         Transformer model = gpu_code ? Transformer(description_, file_, group, pool, dtype, {}, gpu::Queue{})
                                      : Transformer(description_, file_, group, pool, dtype);
+        model.use_cuda_graphs(graphs);
         of_shard[s].whole_TD = model.forward(pack_sequences({prompt_})).to(at::kFloat).clone();
         KvCache cache = model.make_cache(4);
         const std::vector<std::int32_t> pages = {2, 1};
         std::vector<at::Tensor> rows;
-        const auto size = static_cast<std::int64_t>(prompt_.size()), first = size - 2;
+        const auto size = static_cast<std::int64_t>(prompt_.size()), first = size - kWritten;
         const auto step = [&](std::int64_t past, std::int64_t end) {
           PackedBatch batch = pack_sequences({{prompt_.begin() + past, prompt_.begin() + end}}, {past});
           batch.is_decode_S = {past > 0};
@@ -88,6 +93,7 @@ class GpuShards : public testing::Test {
         for (std::int64_t i = first; i < size; ++i) rows.push_back(step(i, i + 1));
         of_shard[s].decoded_RD = at::cat(rows);
         of_shard[s].added = group.types;
+        of_shard[s].sums = group.sums;
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -111,13 +117,24 @@ TEST_F(GpuShards, AddInF32) {
       const Hidden some = shards == 1 ? one : run(shards, dtype, true);
       EXPECT_EQ(some.added, shards == 1 ? std::set<at::ScalarType>{} : std::set<at::ScalarType>{at::kFloat});
       const double whole = apart(some.whole_TD, plain.whole_TD),
-                   decoded = apart(some.decoded_RD, plain.whole_TD.narrow(0, plain.whole_TD.size(0) - 2, 2));
+                   decoded =
+                       apart(some.decoded_RD, plain.whole_TD.narrow(0, plain.whole_TD.size(0) - kWritten, kWritten));
       std::printf("%s, %d shards: %.2e from f32 as a whole, %.2e written\n", c10::toString(dtype), shards, whole,
                   decoded);
       const double limit = dtype == at::kBFloat16 ? 0.06 : 0.6;
       EXPECT_LT(whole, limit);
       EXPECT_LT(decoded, limit);
     }
+  }
+}
+
+// Between two sums a graph: the same bits, and as many sums, as without.
+TEST_F(GpuShards, GraphsBetweenTheSumsHaveEqualBits) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat8_e4m3fn}) {
+    const Hidden with = run(2, dtype, true), without = run(2, dtype, true, false, false);
+    EXPECT_TRUE(at::equal(with.decoded_RD, without.decoded_RD)) << c10::toString(dtype);
+    EXPECT_EQ(with.sums, without.sums);
+    EXPECT_EQ(with.added, std::set<at::ScalarType>{at::kFloat});
   }
 }
 

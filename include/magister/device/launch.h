@@ -51,6 +51,18 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
       shape.shared_bytes);
 }
 
+// Work of a library, in order with the queue's kernels: `call` starts it on ATen's current stream, which is the queue's, and keeps what it needs
+// by value.
+template <typename Call>
+void call_library(const Call& call, const Queue& queue) {
+  HostKernels* const recording = queue.on_host() ? host_recording() : nullptr;
+  if (recording != nullptr) {
+    recording->emplace_back(call);
+  } else {
+    call();
+  }
+}
+
 // A kernel whose shape follows from its arguments.
 template <typename Kernel>
 void start(const Kernel& kernel, const Queue& queue) {

@@ -4,65 +4,21 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <iterator>
 #include <string_view>
 
+#include "magister/core/log.h"
 #include "magister/device/cuda_graph.h"
 #include "magister/device/gpu.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/attention.h"
+#include "model/gpu/decoder_places.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/gpu/gpu_attention.h"
-#include "model/gpu/product.h"
 
 namespace magister::gpu {
-namespace {
-
-static_assert(kGpuDecodingRows == kPromptTile && kGpuDecodingRows == kMostDecodeRows);
-constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
-
-// Few enough graphs, and at most a third of the rows idle.
-constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-std::int64_t bucket_of(std::int64_t rows) {
-  for (const std::int64_t bucket : kSmallBuckets) {
-    if (rows <= bucket) return bucket;
-  }
-  return (rows + 63) / 64 * 64;
-}
-
-std::int64_t next_power_of_two(std::int64_t number) {
-  std::int64_t power = 1;
-  while (power < number) power *= 2;
-  return power;
-}
-
-// Whether the decode kernels take the model's heads; of experts the host must read the choice in every layer.
-bool kernels_take(const LayerShape& shape, at::ScalarType activations) {
-  return activations == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
-         shape.head_dim <= kMostHeadDim && shape.num_experts == 0;
-}
-
-// Of the inputs of a pass.
-std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
-  return rows * (8 + 4 * (4 + kPagesAChunk * chunks));
-}
-
-// Numbers of a row in every place that passes work in, in the order of Places, and their types.
-std::array<std::pair<at::ScalarType, std::int64_t>, 7> work_places(std::int64_t D, const LayerShape& shape) {
-  return {{{at::kFloat, D},
-           {at::kBFloat16, D},
-           {at::kBFloat16, shape.qkv_features()},
-           {at::kBFloat16, shape.heads * shape.head_dim},
-           {at::kFloat, D},  // what joins the residual stream, or the group adds, is not rounded: it is small here
-           {at::kBFloat16, 2 * shape.mlp},
-           {at::kBFloat16, shape.mlp}}};
-}
-
-}  // namespace
 
 // Whose pointers a graph holds. By number and not by address: what is made anew may stand where the old stood, in whole or in part.
 struct GpuDecoder::Memory {
@@ -76,9 +32,9 @@ struct GpuDecoder::Places {
   at::Tensor staging, inputs;
   at::Tensor slots_R, ids_R, rope_rows_R, sequence_R, visible_R, table_RP;
   at::Tensor hidden_RD, normed_RD, qkv_RQ, attention_RA, delta_RD, gate_up_RF2,
-      middle_RF;    // the first rows of the work places
-  GpuEvent copied;  // staging may be filled again
-  CudaGraph graph;
+      middle_RF;                  // the first rows of the work places
+  GpuEvent copied;                // staging may be filled again
+  std::vector<CudaGraph> graphs;  // one, or of several shards one for each part of the pass
   Memory captured_with;
   int runs = 0;
 };
@@ -88,6 +44,7 @@ GpuDecoder::GpuDecoder(const GpuWeights& weights, RopeOnDevice& rope, ProcessGro
   works_ = kernels_take(weights.layers.front().shape, weights.dtype);
   const char* wanted = std::getenv("MAGISTER_CUDA_GRAPHS");
   graphs_ = wanted == nullptr || std::string_view(wanted) != "0";
+  whole_parts_ = weights.layers.front().shape.all_heads == 0;
 }
 GpuDecoder::~GpuDecoder() = default;
 
@@ -105,7 +62,8 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
   at::Tensor* const columns[] = {&places->ids_R, &places->rope_rows_R, &places->sequence_R, &places->visible_R};
   for (std::int64_t i = 0; i < 4; ++i) *columns[i] = words.narrow(0, i * rows, rows);
   places->table_RP = words.narrow(0, 4 * rows, rows * kPagesAChunk * chunks).view({rows, -1});
-  const auto work = work_places(weights_.config.hidden_size, shape);
+  const std::int64_t D = weights_.config.hidden_size;
+  const auto work = work_places(D, shape);
   at::Tensor* const into[] = {&places->hidden_RD, &places->normed_RD,   &places->qkv_RQ,   &places->attention_RA,
                               &places->delta_RD,  &places->gate_up_RF2, &places->middle_RF};
   for (std::size_t i = 0; i < work.size(); ++i) {
@@ -113,6 +71,7 @@ GpuDecoder::Places& GpuDecoder::places_of(std::int64_t rows, std::int64_t chunks
     if (work_.size() == i) work_.push_back(at::empty({kGpuDecodingRows, work[i].second}, options));
     *into[i] = work_[i].narrow(0, 0, rows);
   }
+  if (weights_.fp8 && !fp8_.defined()) fp8_ = Fp8Places(D, shape, weights_.device);
   return *(places_[{rows, chunks}] = std::move(places));
 }
 
@@ -138,14 +97,17 @@ void GpuDecoder::fill_inputs(Places& places, const std::vector<Row>& rows, std::
   if (!queue_.on_host()) places.copied = GpuEvent::record();
 }
 
-void GpuDecoder::sum(at::Tensor& partial) {
-  if (group_.tp_size() > 1) group_.all_reduce_sum(partial);
-}
-
 void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN,
                                const Queue& queue) {
   if (!linear.fp8_NK.defined()) return product_of_few(linear, x_RK.x_MK, out_RN, queue);
-  out_RN.copy_(product_in_tiles(linear, x_RK, linear.prompt_tiles, queue));
+  const bool of_norm = x_RK.bytes_MK.defined() && x_RK.bytes_MK.data_ptr() == fp8_.normed_TD.bytes_MK.data_ptr();
+  const ProductRows tile = of_norm ? fp8_.normed_TD : fp8_.rows_TK(linear.inputs);
+  if (!x_RK.bytes_MK.defined()) to_fp8_rows(x_RK.x_MK, tile, queue);
+  if (out_RN.scalar_type() == at::kBFloat16)
+    return product_of_fp8_tile(linear, tile, out_RN.as_strided({kGpuDecodingRows, linear.outputs}, {linear.outputs, 1}),
+                               queue);
+  product_of_fp8_tile(linear, tile, fp8_.rounded_TD, queue);
+  call_library([out_RN, from = fp8_.rounded_TD.narrow(0, 0, out_RN.size(0))] { out_RN.copy_(from); }, queue);
 }
 
 void GpuDecoder::queue_norm_on_delta(Places& places, const BlockNorms* of, const Queue& queue) {
@@ -155,21 +117,25 @@ void GpuDecoder::queue_norm_on_delta(Places& places, const BlockNorms* of, const
   launch(on_delta, on_delta.shape(places.rows), queue);
 }
 
+ProductRows GpuDecoder::normed_rows(const GpuLinear& next, const Places& places) const {
+  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) return {places.normed_RD};
+  return Fp8Places::first(fp8_.normed_TD, places.rows);
+}
+
 ProductRows GpuDecoder::queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of,
                                        const at::Tensor& weight_D, const Queue& queue) {
-  if (!next.fp8_NK.defined() || weights_.config.norm_kind == NormKind::kLayer) {
+  const ProductRows rows = normed_rows(next, places);
+  if (!rows.bytes_MK.defined()) {
     queue_norm(places, of, weight_D, queue);
-    return {places.normed_RD};
+    return rows;
   }
   queue_norm_on_delta(places, of, queue);
-  const std::int64_t D = weights_.config.hidden_size;
-  ProductRows rows = ProductRows::empty_fp8(places.rows, D, weights_.device);
   const NormQuantize<float> kernel{data<float>(places.hidden_RD),
                                    of != nullptr ? data<float>(places.delta_RD) : nullptr,
                                    data<float>(weight_D),
                                    data<std::uint8_t>(rows.bytes_MK),
                                    data<float>(rows.scale_M1),
-                                   D,
+                                   weights_.config.hidden_size,
                                    static_cast<float>(weights_.config.rms_norm_eps)};
   launch(kernel, kernel.shape(places.rows), queue);
   return rows;
@@ -198,7 +164,7 @@ void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& q
   const std::int64_t F = layer.shape.mlp;
   ProductRows middle_RF{places.middle_RF};
   if (layer.down_proj.fp8_NK.defined() && F <= GateQuantize::kMostColumns) {
-    middle_RF = ProductRows::empty_fp8(places.rows, F, weights_.device);
+    middle_RF = Fp8Places::first(fp8_.rows_TK(F), places.rows);
     const GateQuantize gate{data<Bf16>(places.gate_up_RF2), data<std::uint8_t>(middle_RF.bytes_MK),
                             data<float>(middle_RF.scale_M1), F, layer.shape.activation};
     launch(gate, gate.shape(places.rows), queue);
@@ -210,7 +176,7 @@ void GpuDecoder::queue_mlp(Places& places, const GpuLayer& layer, const Queue& q
   queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
 }
 
-void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
+void GpuDecoder::queue_embeddings(Places& places, const Queue& queue) {
   const EmbedRows<Bf16> embed{data<Bf16>(weights_.embedding_vD),
                               data<std::int32_t>(places.ids_R),
                               data<float>(places.hidden_RD),
@@ -219,27 +185,97 @@ void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) 
                               static_cast<std::int64_t>(weights_.partition.vocab.end),
                               weights_.embedding_scale()};
   launch(embed, embed.shape(places.rows), queue);
-  sum(places.hidden_RD);
-  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
-    const GpuLayer& layer = weights_.layers[i];
+}
+
+// The embeddings, each layer's attention and its MLP, the last norm.
+std::int64_t GpuDecoder::num_parts() const { return 2 * static_cast<std::int64_t>(weights_.layers.size()) + 2; }
+
+at::Tensor* GpuDecoder::queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue) {
+  if (part == 0) {
+    queue_embeddings(places, queue);
+    return &places.hidden_RD;
+  }
+  if (part == num_parts() - 1) {
+    queue_norm(places, &weights_.layers.back().mlp_norms, weights_.norm_D, queue);
+    return nullptr;
+  }
+  const auto i = static_cast<std::size_t>((part - 1) / 2);
+  const GpuLayer& layer = weights_.layers[i];
+  if (part % 2 == 1) {
     const ProductRows normed_RD =
         queue_norm_for(layer.qkv_proj, places, i > 0 ? &weights_.layers[i - 1].mlp_norms : nullptr,
                        layer.attention_norms.input_D, queue);
     queue_attention(places, layer, normed_RD, cache.keys[i], cache.values[i], queue);
-    sum(places.delta_RD);
-    if (weights_.config
-            .parallel_residual) {  // the MLP reads what attention read, before its output joins the residual stream
-      queue_product(layer.gate_up_proj, normed_RD, places.gate_up_RF2, queue);
-      queue_norm(places, &layer.attention_norms, {}, queue);
-    } else {
-      queue_product(layer.gate_up_proj,
-                    queue_norm_for(layer.gate_up_proj, places, &layer.attention_norms, layer.mlp_norms.input_D, queue),
-                    places.gate_up_RF2, queue);
-    }
-    queue_mlp(places, layer, queue);
-    sum(places.delta_RD);
+    return &places.delta_RD;
   }
-  queue_norm(places, &weights_.layers.back().mlp_norms, weights_.norm_D, queue);
+  if (weights_.config
+          .parallel_residual) {  // the MLP reads what attention read, before its output joins the residual stream
+    queue_product(layer.gate_up_proj, normed_rows(layer.gate_up_proj, places), places.gate_up_RF2, queue);
+    queue_norm(places, &layer.attention_norms, {}, queue);
+  } else {
+    queue_product(layer.gate_up_proj,
+                  queue_norm_for(layer.gate_up_proj, places, &layer.attention_norms, layer.mlp_norms.input_D, queue),
+                  places.gate_up_RF2, queue);
+  }
+  queue_mlp(places, layer, queue);
+  return &places.delta_RD;
+}
+
+void GpuDecoder::queue_pass(Places& places, KvCache& cache, const Queue& queue) {
+  for (std::int64_t part = 0; part < num_parts(); ++part) {
+    at::Tensor* const partial = queue_part(part, places, cache, queue);
+    if (partial != nullptr && group_.tp_size() > 1) group_.all_reduce_sum(*partial);
+  }
+}
+
+// Of several shards a graph for each part: the sums between them are the group's, whichever way it makes them, and a peer that is gone is
+// noticed as without graphs.
+void GpuDecoder::capture(Places& places, KvCache& cache) {
+  places.graphs.clear();
+  if (weights_.fp8) {
+    const GpuLinear& some = weights_.layers.front().qkv_proj;
+    if (some.fp8_NK.defined())
+      CudaGraph::call_before(queue_, [&] {
+        at::Tensor out_TN = work_[2].as_strided({kGpuDecodingRows, some.outputs}, {some.outputs, 1});
+        product_of_fp8_tile(some, fp8_.normed_TD, out_TN, queue_);
+      });
+  }
+  if (group_.tp_size() == 1) {
+    places.graphs.push_back(CudaGraph::capture(queue_, [&](const Queue& queue) { queue_pass(places, cache, queue); }));
+    return;
+  }
+  for (std::int64_t part = 0; part < num_parts(); ++part)
+    places.graphs.push_back(
+        CudaGraph::capture(queue_, [&](const Queue& queue) { queue_part(part, places, cache, queue); }));
+}
+
+void GpuDecoder::launch_graphs(Places& places) {
+  for (std::size_t part = 0; part < places.graphs.size(); ++part) {
+    places.graphs[part].launch();
+    if (part + 1 < places.graphs.size()) group_.all_reduce_sum(part == 0 ? places.hidden_RD : places.delta_RD);
+  }
+}
+
+// The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
+void GpuDecoder::run(Places& places, KvCache& cache) {
+  if (!graphs_ || !whole_parts_ || places.runs++ == 0) return queue_pass(places, cache, queue_);
+  const Memory memory{cache.generation, rope_.generation(), partial_generation_};
+  if (places.graphs.empty() || places.captured_with != memory) {
+    try {
+      capture(places, cache);
+    } catch (const std::exception& error) {
+      if (!weights_.fp8) throw;
+      log_warning(
+          "decoding goes on kernel by kernel on this rank, for a product of 8-bit floats cannot be recorded as a CUDA "
+          "graph: {}",
+          printable(error.what(), 300));
+      places.graphs.clear();
+      graphs_ = false;
+      return queue_pass(places, cache, queue_);
+    }
+    places.captured_with = memory;
+  }
+  launch_graphs(places);
 }
 
 at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
@@ -257,47 +293,16 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
     ++partial_generation_;
   }
   fill_inputs(places, rows, cache.num_pages * KvPages::kSlots);
-  // The first pass runs kernel by kernel: a kernel's first start loads its code, which must not happen during a capture.
-  const bool captures = graphs_ && !weights_.fp8 && group_.tp_size() == 1 && places.runs++ > 0;
-  if (!captures) {
-    queue_pass(places, cache, queue_);
-  } else {
-    const Memory memory{cache.generation, rope_.generation(), partial_generation_};
-    if (!places.graph.is_captured() || places.captured_with != memory) {
-      places.graph = CudaGraph::capture(queue_, [&](const Queue& queue) { queue_pass(places, cache, queue); });
-      places.captured_with = memory;
-    }
-    places.graph.launch();
-  }
+  run(places, cache);
   return places.normed_RD.narrow(0, 0, static_cast<std::int64_t>(rows.size()));
 }
 
 std::uint64_t GpuDecoder::num_bytes() const {
   std::uint64_t bytes = partial_.defined() ? partial_.nbytes() : 0;
   for (const at::Tensor& place : work_) bytes += place.nbytes();
+  bytes += fp8_.num_bytes();
   for (const auto& [size, places] : places_) bytes += places->inputs.nbytes();
   return bytes;
 }
 
 }  // namespace magister::gpu
-
-namespace magister {
-
-std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, std::int64_t sequence_tokens,
-                                 at::ScalarType dtype) {
-  const LayerShape shape = shape_of(config, partition, 0);
-  if (sequence_tokens == 0 || !gpu::kernels_take(shape, activation_dtype(dtype))) return 0;
-  const std::int64_t most_rows = kGpuDecodingRows,
-                     most_chunks = gpu::next_power_of_two(gpu::attention_chunks(sequence_tokens));
-  std::int64_t row = 0, inputs = 0;
-  for (const auto& [type, numbers] : gpu::work_places(config.hidden_size, shape))
-    row += numbers * static_cast<std::int64_t>(c10::elementSize(type));
-  for (std::int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
-    for (const std::int64_t rows : gpu::kSmallBuckets) inputs += gpu::bytes_of_inputs(rows, chunks);
-    for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
-  }
-  const std::int64_t sums = gpu::attention_scratch(most_rows, shape.heads, most_chunks, shape.head_dim);
-  return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float);
-}
-
-}  // namespace magister

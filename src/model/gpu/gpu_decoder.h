@@ -1,7 +1,7 @@
 // GpuDecoder: passes in which every sequence has one row (decoding), in bf16. Every place that a pass works in stays from pass to
-// pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch.
-// Products of 8-bit floats are cuBLAS's, in tiles, and no graph records them. A row's bits do not depend on its neighbours nor on
-// their number.
+// pass, so that a pass is one CUDA graph: inputs go to the device in one copy, and then some hundred kernels run by one launch; of
+// several shards a graph for each part between two sums. Products of 8-bit floats are cuBLAS's, of a whole tile whatever the number of rows.
+// A row's bits do not depend on its neighbours nor on their number.
 // Legend: R rows, filled up to a bucket's; D hidden; S slots; C chunks of 192 keys.
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "magister/model/kv_pages.h"
 #include "magister/parallel/process_group.h"
+#include "model/gpu/decoder_places.h"
 #include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
@@ -37,8 +38,8 @@ class GpuDecoder {
   // Queued, not finished. Collective over the group.
   at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
 
-  // Off: kernels one by one, as with several shards and 8-bit floats. On by default, unless MAGISTER_CUDA_GRAPHS=0. On the host a graph is
-  // a list of the same kernels.
+  // Off: kernels one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0; never where shards add in the middle of a part, as
+  // norms over all heads do. On the host a graph is a list of the same kernels.
   void use_graphs(bool on) { graphs_ = on; }
   // Of all places so far, on the device; gpu_decoding_bytes() is their plan.
   std::uint64_t num_bytes() const;
@@ -48,7 +49,15 @@ class GpuDecoder {
   struct Places;  // of a bucket
   Places& places_of(std::int64_t rows, std::int64_t chunks);
   void fill_inputs(Places& places, const std::vector<Row>& rows, std::int64_t trash_slot);
+  void run(Places& places, KvCache& cache);
+  void capture(Places& places, KvCache& cache);
+  void launch_graphs(Places& places);
+  // Collective over the group.
   void queue_pass(Places& places, KvCache& cache, const Queue& queue);
+  // Local. -> what the shards add behind it, nullptr after the last part.
+  at::Tensor* queue_part(std::int64_t part, Places& places, KvCache& cache, const Queue& queue);
+  std::int64_t num_parts() const;
+  void queue_embeddings(Places& places, const Queue& queue);
   void queue_attention(Places& places, const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& keys,
                        const at::Tensor& values, const Queue& queue);
   void queue_mlp(Places& places, const GpuLayer& layer, const Queue& queue);
@@ -58,17 +67,19 @@ class GpuDecoder {
   // The same as the product that reads it wants it: in 8-bit floats at once where that is in fp8.
   ProductRows queue_norm_for(const GpuLinear& next, Places& places, const BlockNorms* of, const at::Tensor& weight_D,
                              const Queue& queue);
+  // Where it leaves them.
+  ProductRows normed_rows(const GpuLinear& next, const Places& places) const;
   void queue_norm_on_delta(Places& places, const BlockNorms* of, const Queue& queue);
-  void sum(at::Tensor& partial);
 
   const GpuWeights& weights_;
   RopeOnDevice& rope_;
   ProcessGroup& group_;
   Queue queue_;
-  bool works_ = false, graphs_ = true;
+  bool works_ = false, graphs_ = true, whole_parts_ = true;
   std::vector<at::Tensor> work_;          // [kGpuDecodingRows, ...]: passes of all sizes work in the first rows
   at::Tensor partial_;                    // sums of attention's chunks, as large as a pass has needed
   std::uint64_t partial_generation_ = 0;  // how often they were made
+  Fp8Places fp8_;                         // of a model in fp8
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Places>> places_;
 };
 

@@ -96,15 +96,44 @@ namespace {
 
 // [M, K] bf16.
 ProductRows scaled_rows(const at::Tensor& x_MK, const Queue& queue) {
-  const std::int64_t M = x_MK.size(0), K = x_MK.size(1);
-  ProductRows rows = ProductRows::empty_fp8(M, K, x_MK.device());
-  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()),
-                                  rows.bytes_MK.data_ptr<std::uint8_t>(), rows.scale_M1.data_ptr<float>(), K};
-  launch(kernel, kernel.shape(M), queue);
+  ProductRows rows = ProductRows::empty_fp8(x_MK.size(0), x_MK.size(1), x_MK.device());
+  to_fp8_rows(x_MK, rows, queue);
   return rows;
 }
 
+// x: e4m3. out_MN: bf16.
+void multiply_fp8(const GpuLinear& linear, const at::Tensor& x_MK, const at::Tensor& scale_M1, at::Tensor& out_MN,
+                  bool on_host) {
+  if (on_host) {  // the same numbers, multiplied in f32
+    out_MN.copy_(at::mm(x_MK.to(at::kFloat), linear.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear.fp8_scales_1N);
+  } else {
+    // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
+    at::_scaled_mm_out(out_MN, x_MK, linear.fp8_NK.t(), scale_M1, linear.fp8_scales_1N, {}, {}, at::kBFloat16,
+                       /*use_fast_accum=*/true);
+  }
+}
+
 }  // namespace
+
+void to_fp8_rows(const at::Tensor& x_MK, const ProductRows& into, const Queue& queue) {
+  const std::int64_t M = x_MK.size(0), K = x_MK.size(1);
+  MAGISTER_ASSERT(x_MK.is_contiguous() && into.bytes_MK.size(0) >= M && into.bytes_MK.size(1) == K);
+  const QuantizeRows<Bf16> kernel{static_cast<const Bf16*>(x_MK.const_data_ptr()),
+                                  into.bytes_MK.data_ptr<std::uint8_t>(), into.scale_M1.data_ptr<float>(), K};
+  launch(kernel, kernel.shape(M), queue);
+}
+
+void product_of_fp8_tile(const GpuLinear& linear, const ProductRows& tile, const at::Tensor& out_MN,
+                         const Queue& queue) {
+  MAGISTER_ASSERT(tile.bytes_MK.size(0) == kPromptTile && out_MN.size(0) == kPromptTile && out_MN.is_contiguous());
+  call_library(
+      [&linear, tile, out_MN, on_host = queue.on_host()] {
+        at::Tensor out = out_MN;
+        multiply_fp8(linear, tile.bytes_MK.view(at::kFloat8_e4m3fn), tile.scale_M1, out, on_host);
+        if (linear.bias_N.defined()) out.add_(linear.bias_N);
+      },
+      queue);
+}
 
 ProductRows ProductRows::empty_fp8(std::int64_t M, std::int64_t K, at::Device device) {
   const auto options = at::TensorOptions().device(device);
@@ -195,13 +224,7 @@ class TileFactors {
     const at::Tensor x = tile_of(x_MK_).view(at::kFloat8_e4m3fn), scale_M1 = tile_of(scale_M1_);
     const bool rounds = out_MN.scalar_type() != at::kBFloat16;
     at::Tensor bf16_MN = rounds ? at::empty(out_MN.sizes(), out_MN.options().dtype(at::kBFloat16)) : out_MN;
-    if (queue_.on_host()) {  // the same numbers, multiplied in f32
-      bf16_MN.copy_(at::mm(x.to(at::kFloat), linear_.fp8_NK.to(at::kFloat).t()) * scale_M1 * linear_.fp8_scales_1N);
-    } else {
-      // Sums in the tensor cores' faster way: their 14 bits are far more than the 4 of the factors.
-      at::_scaled_mm_out(bf16_MN, x, linear_.fp8_NK.t(), scale_M1, linear_.fp8_scales_1N, {}, {}, at::kBFloat16,
-                         /*use_fast_accum=*/true);
-    }
+    multiply_fp8(linear_, x, scale_M1, bf16_MN, queue_.on_host());
     if (rounds) out_MN.copy_(bf16_MN);
   }
 

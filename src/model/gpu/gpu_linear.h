@@ -93,6 +93,12 @@ inline at::Tensor product_in_tiles(const GpuLinear& linear, const at::Tensor& x_
                                    const Queue& queue) {
   return product_in_tiles(linear, ProductRows{x_MK}, sizes, queue);
 }
+// The same of a weight in fp8 with places that stay, and no memory of ATen's: for CUDA graphs.
+// [M, K] bf16 -> the first M rows of `into`, which has the rows of a tile. Queued.
+void to_fp8_rows(const at::Tensor& x_MK, const ProductRows& into, const Queue& queue);
+// All rows of the tile, some of which may be anything: a row's bits are its own. out_MN: bf16, [kPromptTile, N].
+void product_of_fp8_tile(const GpuLinear& linear, const ProductRows& tile, const at::Tensor& out_MN,
+                         const Queue& queue);
 // One product by cuBLAS; its bits depend on the number of rows. In out_type: that of x, or kFloat.
 at::Tensor product_of_tile(const GpuLinear& linear, const at::Tensor& x_MK, at::ScalarType out_type,
                            const Queue& queue);

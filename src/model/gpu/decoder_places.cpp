@@ -1,0 +1,106 @@
+// See decoder_places.h; and the plan of all of them, gpu_decoding_bytes().
+#include "model/gpu/decoder_places.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "model/gpu/gpu_attention.h"
+
+namespace magister::gpu {
+namespace {
+
+constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+
+// Numbers of a row of what products in 8-bit floats read (of norms, of the rest) and give before it becomes f32, in the order of Fp8Places'.
+std::array<std::int64_t, 3> fp8_places(std::int64_t D, const LayerShape& shape) {
+  return {D, std::max({D, shape.heads * shape.head_dim, shape.mlp}), D};
+}
+std::int64_t bytes_of_fp8_row(std::int64_t D, const LayerShape& shape) {
+  const auto [normed, rows, rounded] = fp8_places(D, shape);
+  return normed + 4 + rows + 4 + 2 * rounded;
+}
+
+}  // namespace
+
+std::int64_t bucket_of(std::int64_t rows) {
+  for (const std::int64_t bucket : kSmallBuckets) {
+    if (rows <= bucket) return bucket;
+  }
+  return (rows + 63) / 64 * 64;
+}
+
+std::int64_t next_power_of_two(std::int64_t number) {
+  std::int64_t power = 1;
+  while (power < number) power *= 2;
+  return power;
+}
+
+bool kernels_take(const LayerShape& shape, at::ScalarType activations) {
+  return activations == at::kBFloat16 && groups_are_even(shape) && shape.head_dim % 2 == 0 &&
+         shape.head_dim <= kMostHeadDim && shape.num_experts == 0;
+}
+
+std::int64_t bytes_of_inputs(std::int64_t rows, std::int64_t chunks) {
+  return rows * (8 + 4 * (4 + kPagesAChunk * chunks));
+}
+
+std::array<std::pair<at::ScalarType, std::int64_t>, 7> work_places(std::int64_t D, const LayerShape& shape) {
+  return {{{at::kFloat, D},
+           {at::kBFloat16, D},
+           {at::kBFloat16, shape.qkv_features()},
+           {at::kBFloat16, shape.heads * shape.head_dim},
+           {at::kFloat, D},  // what joins the residual stream, or the group adds, is not rounded: it is small here
+           {at::kBFloat16, 2 * shape.mlp},
+           {at::kBFloat16, shape.mlp}}};
+}
+
+Fp8Places::Fp8Places(std::int64_t D, const LayerShape& shape, at::Device device) {
+  const auto [normed, rows, rounded] = fp8_places(D, shape);
+  const auto zeros = [&](std::initializer_list<std::int64_t> size, at::ScalarType type) {
+    return at::zeros(size, at::TensorOptions().dtype(type).device(device));
+  };
+  normed_TD = {{}, zeros({kGpuDecodingRows, normed}, at::kByte), zeros({kGpuDecodingRows, 1}, at::kFloat)};
+  bytes = zeros({kGpuDecodingRows * rows}, at::kByte);
+  scale_T1 = zeros({kGpuDecodingRows, 1}, at::kFloat);
+  rounded_TD = zeros({kGpuDecodingRows, rounded}, at::kBFloat16);
+}
+
+ProductRows Fp8Places::rows_TK(std::int64_t K) const {
+  return {{}, bytes.narrow(0, 0, kGpuDecodingRows * K).view({kGpuDecodingRows, K}), scale_T1};
+}
+
+ProductRows Fp8Places::first(const ProductRows& rows, std::int64_t count) {
+  return {{}, rows.bytes_MK.narrow(0, 0, count), rows.scale_M1.narrow(0, 0, count)};
+}
+
+std::uint64_t Fp8Places::num_bytes() const {
+  std::uint64_t sum = 0;
+  for (const at::Tensor& place : {normed_TD.bytes_MK, normed_TD.scale_M1, bytes, scale_T1, rounded_TD})
+    sum += place.defined() ? place.nbytes() : 0;
+  return sum;
+}
+
+}  // namespace magister::gpu
+
+namespace magister {
+
+std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& partition, std::int64_t sequence_tokens,
+                                 at::ScalarType dtype) {
+  const LayerShape shape = shape_of(config, partition, 0);
+  if (sequence_tokens == 0 || !gpu::kernels_take(shape, activation_dtype(dtype))) return 0;
+  const std::int64_t most_rows = kGpuDecodingRows,
+                     most_chunks = gpu::next_power_of_two(gpu::attention_chunks(sequence_tokens));
+  std::int64_t row = 0, inputs = 0;
+  for (const auto& [type, numbers] : gpu::work_places(config.hidden_size, shape))
+    row += numbers * static_cast<std::int64_t>(c10::elementSize(type));
+  if (dtype == at::kFloat8_e4m3fn) row += gpu::bytes_of_fp8_row(config.hidden_size, shape);
+  for (std::int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
+    for (const std::int64_t rows : gpu::kSmallBuckets) inputs += gpu::bytes_of_inputs(rows, chunks);
+    for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
+  }
+  const std::int64_t sums = gpu::attention_scratch(most_rows, shape.heads, most_chunks, shape.head_dim);
+  return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float);
+}
+
+}  // namespace magister
