@@ -13,7 +13,7 @@ namespace {
 void check(cudaError_t code, const char* call) {
   MAGISTER_CHECK(code == cudaSuccess, ExitCode::kInternal,
                  "{} failed: {} (decoding is recorded as a CUDA graph); run again with "
-                 "MAGISTER_CUDA_GRAPHS=0 and report this",
+                 "MAGISTER_CUDA_GRAPHS=0, or MAGISTER_EARLY_LAUNCH=0, and report this",
                  call, cudaGetErrorString(code));
 }
 
@@ -44,12 +44,14 @@ class RecordingStream {
 
 }  // namespace
 
-CudaGraph CudaGraph::capture_on(int device, const std::function<void(const Queue&)>& queue_all) {
-  const RecordingStream stream(device);
+CudaGraph CudaGraph::capture_on(const Queue& queue, const std::function<void(const Queue&)>& queue_all) {
+  const RecordingStream stream(queue.device);
+  Queue recorded_queue = queue;
+  recorded_queue.stream = stream.get();
   check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t recorded = nullptr;
   try {
-    queue_all(Queue{device, stream.get()});
+    queue_all(recorded_queue);
   } catch (...) {
     cudaStreamEndCapture(stream.get(), &recorded);
     cudaGetLastError();  // else ATen finds it after its next kernel

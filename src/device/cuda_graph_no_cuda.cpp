@@ -4,7 +4,7 @@
 
 namespace magister::gpu {
 
-CudaGraph CudaGraph::capture_on(int, const std::function<void(const Queue&)>&) {
+CudaGraph CudaGraph::capture_on(const Queue&, const std::function<void(const Queue&)>&) {
   fail(ExitCode::kInternal, "a CUDA graph in a build without CUDA (there is no device for it); report this");
 }
 void CudaGraph::call_before_on(int, const std::function<void()>&) {}

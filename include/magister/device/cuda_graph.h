@@ -16,7 +16,7 @@ class CudaGraph {
   // Records what `queue_all` puts into the queue that it is given; nothing of it runs. It may start kernels and call libraries (call_library())
   // and nothing else: memory that it uses must stay. The thread's device is that of `queue`, and ATen's stream meanwhile the recorded one.
   static CudaGraph capture(const Queue& queue, const std::function<void(const Queue&)>& queue_all) {
-    return queue.on_host() ? CudaGraph(record_on_host([&] { queue_all(queue); })) : capture_on(queue.device, queue_all);
+    return queue.on_host() ? CudaGraph(record_on_host([&] { queue_all(queue); })) : capture_on(queue, queue_all);
   }
   // Calls a library as capture() does, but for good, and waits for it: what it makes at its first call for a stream and keeps, as cuBLAS does its
   // work place, is there then. A thread records all its graphs on one stream.
@@ -40,7 +40,7 @@ class CudaGraph {
 
  private:
   explicit CudaGraph(HostKernels kernels) : on_host_(std::make_unique<HostKernels>(std::move(kernels))) {}
-  static CudaGraph capture_on(int device, const std::function<void(const Queue&)>& queue_all);
+  static CudaGraph capture_on(const Queue& queue, const std::function<void(const Queue&)>& queue_all);
   static void call_before_on(int device, const std::function<void()>& call);
   void launch_on_device() const;
   void destroy() noexcept;

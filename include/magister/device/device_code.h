@@ -154,6 +154,19 @@ struct CudaThread {
   MAGISTER_DEVICE void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
   }
+  // Of a kernel that may begin before the one before it has ended (launch.h). wait_for_earlier(): all of that is done and seen. Nothing that an
+  // earlier kernel writes is read before, and nothing written. let_next_begin(): what follows may have its blocks here as soon as all of this
+  // kernel's have begun. Both are nothing where the GPU or the launch knows no such thing.
+  MAGISTER_DEVICE void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+  }
+  MAGISTER_DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+  }
   // Both return the value before.
   MAGISTER_DEVICE int add_shared(int* counter, int value) { return atomicAdd(counter, value); }
   MAGISTER_DEVICE std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) {
@@ -171,6 +184,15 @@ struct CudaThread {
   }
 };
 #endif
+
+// A kernel's thread as launches run it. A kernel that has something to do before it waits for the earlier ones - reading weights, which nobody
+// writes - says so by kWaits and waits itself.
+template <typename Kernel, typename Thread>
+MAGISTER_DEVICE void run_thread(const Kernel& kernel, Thread& t) {
+  t.let_next_begin();
+  if constexpr (!requires { Kernel::kWaits; }) t.wait_for_earlier();
+  kernel(t);
+}
 
 // Sums and maxima over a warp; every lane gets the result. One tree whatever the values: the bits are reproducible.
 template <typename Thread, typename T>

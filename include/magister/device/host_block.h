@@ -57,6 +57,9 @@ class HostThread {
         *static_cast<Words4*>(copy.to) = copy.there ? load_16(copy.from) : Words4{};
     }
   }
+  void wait_for_earlier() { has_waited_ = true; }
+  void let_next_begin() {}
+  bool has_waited() const { return has_waited_; }
   int add_shared(int* counter, int value) { return std::exchange(*counter, *counter + value); }
   std::uint64_t add_shared(std::uint64_t* sum, std::uint64_t value) { return std::exchange(*sum, *sum + value); }
   // Fragments of a lane of m16n8k16, as device_code.h lists them.
@@ -74,6 +77,7 @@ class HostThread {
 
   HostBlock& block_;
   int thread_;
+  bool has_waited_ = false;
   std::vector<Copy> copies_;
   std::deque<std::vector<Copy>> groups_;
 };

@@ -12,18 +12,25 @@ namespace magister::gpu {
 struct Queue {
   int device = -1;         // CUDA runtime index
   void* stream = nullptr;  // cudaStream_t of that device, which is the thread's current one
+  // A kernel may begin while the one before it ends (programmatic dependent launch): its blocks are placed and read weights meanwhile, and wait for
+  // what earlier kernels write (run_thread() in device_code.h). After anything that is no kernel of ours it begins when that has ended.
+  bool early = false;
   bool on_host() const { return device < 0; }
 };
+
+// Whether the kernels of a device may begin early: from compute capability 9.0 on, unless MAGISTER_EARLY_LAUNCH=0. On a host, where the kernels of a
+// queue run one after the other whatever it says, too.
+bool early_launch_works(const Queue& queue);
 
 // The text of a cudaError_t.
 const char* cuda_error_text(int code);
 
 // 0, or the code of a cudaError_t. With CUDA it is defined for the kernels that a .cu file instantiates.
 template <typename Kernel>
-int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream);
+int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bool early);
 #if !defined(MAGISTER_HAVE_CUDA)
 template <typename Kernel>
-int launch_cuda(const Kernel&, const LaunchShape&, void*) {
+int launch_cuda(const Kernel&, const LaunchShape&, void*, bool) {
   return 1;
 }
 #endif
@@ -34,7 +41,17 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
   if (shape.blocks_x == 0 || shape.blocks_y == 0 || shape.blocks_z == 0) return;
   const WatchedLaunch watched(Kernel::kName, shape);
   if (queue.on_host()) {
-    const auto run = [kernel, shape] { run_on_host(shape, [&kernel](HostThread& thread) { kernel(thread); }); };
+    const auto run = [kernel, shape] {
+      bool waited = true;
+      run_on_host(shape, [&](HostThread& thread) {
+        run_thread(kernel, thread);
+        waited = waited && thread.has_waited();
+      });
+      MAGISTER_CHECK(waited, ExitCode::kInternal,
+                     "the kernel {} does not wait for earlier ones (it would read what they have not written yet); "
+                     "report this",
+                     Kernel::kName);
+    };
     if (HostKernels* const recording = host_recording()) {
       recording->emplace_back(run);
     } else {
@@ -42,7 +59,7 @@ void launch(const Kernel& kernel, const LaunchShape& shape, const Queue& queue) 
     }
     return;
   }
-  const int code = launch_cuda(kernel, shape, queue.stream);
+  const int code = launch_cuda(kernel, shape, queue.stream, queue.early);
   MAGISTER_CHECK(
       code == 0, ExitCode::kInternal,
       "the kernel {} does not start on cuda:{}: {} ({} x {} x {} blocks of {} threads with {} bytes of shared memory); "

@@ -17,26 +17,34 @@ constexpr int min_blocks() {
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kMaxThreads, min_blocks<Kernel>()) run_kernel(const Kernel kernel) {
   CudaThread thread;
-  kernel(thread);
+  run_thread(kernel, thread);
 }
 
 template <typename Kernel>
-int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+int launch_cuda(const Kernel& kernel, const LaunchShape& shape, void* stream, bool early) {
   constexpr std::size_t kWithoutAsking = 48 << 10;  // more dynamic shared memory must be asked for
   if (shape.shared_bytes > kWithoutAsking) {
     const cudaError_t code = cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                   static_cast<int>(shape.shared_bytes));
     if (code != cudaSuccess) return static_cast<int>(code);
   }
-  const dim3 blocks(shape.blocks_x, shape.blocks_y, shape.blocks_z);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.blocks_x, shape.blocks_y, shape.blocks_z);
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = early ? 1 : 0;
   // Not <<<>>> and cudaGetLastError(), which also tells what an earlier call left behind.
   void* arguments[] = {const_cast<Kernel*>(&kernel)};
-  return static_cast<int>(cudaLaunchKernel(reinterpret_cast<const void*>(&run_kernel<Kernel>), blocks,
-                                           dim3(shape.threads), arguments, shape.shared_bytes,
-                                           static_cast<cudaStream_t>(stream)));
+  return static_cast<int>(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(&run_kernel<Kernel>), arguments));
 }
 
 }  // namespace magister::gpu
 
-#define MAGISTER_INSTANTIATE(...) \
-  template int magister::gpu::launch_cuda<__VA_ARGS__>(const __VA_ARGS__&, const magister::gpu::LaunchShape&, void*)
+#define MAGISTER_INSTANTIATE(...)                                                                                    \
+  template int magister::gpu::launch_cuda<__VA_ARGS__>(const __VA_ARGS__&, const magister::gpu::LaunchShape&, void*, \
+                                                       bool)

@@ -19,6 +19,7 @@ struct DecodeProduct {
   using Step = ProductStep<kBits, kParts, kOffset, kTiles, kStacks>;
   static constexpr const char* kName = "decode_product";
   static constexpr int kMaxThreads = 256;
+  static constexpr bool kWaits = true;
   static constexpr int kMinBlocks = kTiles == 1 ? 2 : 1;  // at most 128 registers, which more sums would spill
   static constexpr int kOutputs = 16 * kStacks;
   // More where registers are left: 24 to 32 KB are in flight in a block with up to 16 rows.
@@ -44,6 +45,7 @@ struct DecodeProduct {
     Step ahead[kAhead];
     MAGISTER_UNROLL
     for (int i = 0; i < kAhead; ++i) load(t, outputs, Step::step_of(t.warp(), i, warps), ahead[i]);
+    t.wait_for_earlier();  // only x is of earlier kernels
     for (int index = 0; Step::step_of(t.warp(), index, warps) < num_steps; index += kAhead) {
       MAGISTER_UNROLL
       for (int i = 0; i < kAhead; ++i) {

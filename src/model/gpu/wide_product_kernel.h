@@ -20,6 +20,7 @@ struct WideProduct {
   using Step = ProductStep<kBits, kParts, kOffset, kTiles, kStacks>;
   static constexpr const char* kName = "wide_product";
   static constexpr int kMaxThreads = 256;
+  static constexpr bool kWaits = true;
   static constexpr int kMinBlocks = kBits == 16 && kTiles == 4 ? 2 : 1;
   static constexpr int kOutputs = 4 * 16 * kStacks, kRows = 2 * 8 * kTiles;
   static constexpr int kRowBytes = 2 * Step::kInputs, kChunks = kRowBytes / 16;  // of x in a step
@@ -39,14 +40,17 @@ struct WideProduct {
     const int num_steps = Step::num_steps(a.weight), chains = Step::num_chains(a.weight);
     const Outputs outputs = my_outputs(t);
     typename Step::Sums totals = {}, sums = {};
-    Place fetched, now;
-    for (int i = 0; i < kStages - 1; ++i) fetch(t, fetched, i, chains, num_steps);
+    Place weights, fetched, now;
+    for (int i = 0; i < kStages - 1; ++i) fetch_weights(t, weights, i, chains, num_steps);
     Step step, next;
     load_scales(t, outputs, now, chains, next);
+    t.wait_for_earlier();  // only x is of earlier kernels
+    for (int i = 0; i < kStages - 1; ++i) fetch_x(t, fetched, i, chains, num_steps);
     for (int i = 0; i < num_steps; ++i) {
       t.template wait_for_copies<kStages - 2>();
       t.sync();  // all have what this step reads, and nobody reads what the next copies overwrite
-      fetch(t, fetched, (i + kStages - 1) % kStages, chains, num_steps);
+      fetch_weights(t, weights, (i + kStages - 1) % kStages, chains, num_steps);
+      fetch_x(t, fetched, (i + kStages - 1) % kStages, chains, num_steps);
       multiply(t, i % kStages, next, step, sums);
       const int chain = now.chain;
       now.go_on(chains, num_steps);
@@ -61,6 +65,9 @@ struct WideProduct {
   struct Place {
     int chain = 0, index = 0;
     MAGISTER_DEVICE int step(int chains) const { return Step::step_of(chain, index, chains); }
+    MAGISTER_DEVICE bool is_there(int chains, int num_steps) const {
+      return chain < chains && step(chains) < num_steps;
+    }
     MAGISTER_DEVICE void go_on(int chains, int num_steps) {
       ++index;
       if (step(chains) < num_steps) return;
@@ -109,28 +116,34 @@ struct WideProduct {
     return row * kRowBytes + (chunk ^ fold ^ (row % 2 * kOther)) * 16;
   }
 
-  // Begins the copies of the step at the place, or none behind the last, and goes on. Outputs beyond N and rows beyond M are the last
-  // ones, and nobody takes their sums.
+  // Begin the copies of the step at the place, or none behind the last, and go on; fetch_x() ends their group. Outputs beyond N and rows beyond
+  // M are the last ones, and nobody takes their sums.
   template <typename Thread>
-  MAGISTER_DEVICE void fetch(Thread& t, Place& at, int stage, int chains, int num_steps) const {
-    const int step = at.step(chains);
-    if (step < num_steps && at.chain < chains) {
-      unsigned char* const weights = t.shared() + stage * kStageBytes;
-      const int first = step * Step::kInputs - Step::skipped(a.weight);
-      MAGISTER_UNROLL
-      for (int i = 0; i < kWeightBytes / 16 / kMaxThreads; ++i) {
-        const int piece = i * kMaxThreads + t.thread();
-        const int n = Step::least(static_cast<int>(t.block_y()) * kOutputs + piece / 4, a.weight.N - 1);
-        const int k = Step::within_row(a.weight, first + piece % 4 * (128 / kBits));
-        t.copy_16(weights + piece * 16,
-                  a.weight.rows + n * a.weight.row_bytes + static_cast<std::int64_t>(k) * kBits / 8, true);
-      }
+  MAGISTER_DEVICE void fetch_weights(Thread& t, Place& at, int stage, int chains, int num_steps) const {
+    if (!at.is_there(chains, num_steps)) return;
+    unsigned char* const to = t.shared() + stage * kStageBytes;
+    const int first = at.step(chains) * Step::kInputs - Step::skipped(a.weight);
+    MAGISTER_UNROLL
+    for (int i = 0; i < kWeightBytes / 16 / kMaxThreads; ++i) {
+      const int piece = i * kMaxThreads + t.thread();
+      const int n = Step::least(static_cast<int>(t.block_y()) * kOutputs + piece / 4, a.weight.N - 1);
+      const int k = Step::within_row(a.weight, first + piece % 4 * (128 / kBits));
+      t.copy_16(to + piece * 16, a.weight.rows + n * a.weight.row_bytes + static_cast<std::int64_t>(k) * kBits / 8,
+                true);
+    }
+    at.go_on(chains, num_steps);
+  }
+  template <typename Thread>
+  MAGISTER_DEVICE void fetch_x(Thread& t, Place& at, int stage, int chains, int num_steps) const {
+    if (at.is_there(chains, num_steps)) {
+      unsigned char* const to = t.shared() + stage * kStageBytes + kWeightBytes;
+      const int first = at.step(chains) * Step::kInputs - Step::skipped(a.weight);
       MAGISTER_UNROLL
       for (int i = 0; i < kRows * kChunks / kMaxThreads; ++i) {
         const int piece = i * kMaxThreads + t.thread(), row = piece / kChunks, chunk = piece % kChunks;
         const int m = Step::least(static_cast<int>(t.block_x()) * kRows + row, a.M - 1), k = first + chunk * 8;
         const bool there = k >= 0 && k < a.weight.K;
-        t.copy_16(weights + kWeightBytes + x_place(row, chunk), a.x_MK + m * a.x_stride + (there ? k : 0), there);
+        t.copy_16(to + x_place(row, chunk), a.x_MK + m * a.x_stride + (there ? k : 0), there);
       }
       at.go_on(chains, num_steps);
     }
