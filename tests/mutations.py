@@ -252,6 +252,8 @@ MUTATIONS = [
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
     Mutation("plan-of-a-gpu-with-a-cpu-s-passes", "src/run/memory_plan.cpp", "pass_shape(plan.cpus_alone.empty() ? kGpuPassLimits : PassLimits{})", "pass_shape(PassLimits{})",
              "tests/app/plan_shapes_test.py PlanShapes.test_smallest_group"),
+    Mutation("ahead-draws-the-same-again", "src/engine/generator.cpp", "begin_drawing(texts, logits_RV, 1);", "begin_drawing(texts, logits_RV, 0);", "test_engine_generator_on_gpu GeneratingOnAGpu.PassesAhead*"),
+    Mutation("ahead-without-the-drawn-ids", "src/model/gpu/gpu_decoder.cpp", "if (drawn_ids_R.defined()) places", "if (false) places", "test_engine_generator_on_gpu GeneratingOnAGpu.PassesAhead*"),
     Mutation("product-does-not-wait", "src/model/gpu/product_kernels.h", "    t.wait_for_earlier();  // only x is of earlier kernels\n", "", "test_model_gpu_product All/Products.*"),
     Mutation("wide-product-of-one-chain", "src/model/gpu/wide_product_kernel.h", "if (now.chain != chain) add_chain(sums, totals);", "if (i + 1 == num_steps) add_chain(sums, totals);", "test_model_gpu_product All/Products.*"),
     Mutation("wide-product-one-copy-short", "src/model/gpu/wide_product_kernel.h", "t.template wait_for_copies<kStages - 2>();", "t.template wait_for_copies<kStages - 1>();", "test_model_gpu_product All/Products.*"),

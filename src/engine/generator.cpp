@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -12,22 +14,38 @@
 #include "engine/scheduler.h"
 #include "engine/value_guide.h"
 #include "magister/core/error.h"
+#include "magister/device/upload.h"
 
 namespace magister {
 
+// A pass that is queued, and whose tokens the host has not got yet.
+struct Generator::InFlight {
+  std::vector<Sequence*> texts;  // null: has ended while the pass was under way, its row is nobody's
+  DrawnRows drawn;
+  bool is_ahead = false;
+  bool is_nobodys() const {
+    return std::all_of(texts.begin(), texts.end(), [](const Sequence* text) { return text == nullptr; });
+  }
+};
+
 struct Generator::Parts {
-  Parts(Transformer& model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed)
-      : config(model.config()),
+  Parts(Transformer& the_model, const GeneratorLimits& limits, const SamplingParams& sampling, std::uint64_t seed)
+      : model(the_model),
+        config(model.config()),
         token_budget(limits.token_budget),
+        schedules_ahead(limits.schedules_ahead),
         sampler(model, limits, sampling, seed),
         scheduler(limits, model.separates_prefill()),
         runner(model, limits.num_pages) {}
+  Transformer& model;
   const ModelConfig& config;
   std::int64_t token_budget;
+  bool schedules_ahead;
   RowSampler sampler;
   Scheduler scheduler;
   ModelRunner runner;
   std::optional<ValueGuide> guide;
+  std::optional<InFlight> ahead;
 };
 
 struct Generator::Rows : RowSampler::Rows {};
@@ -112,6 +130,7 @@ void Generator::answer(Sequence& sequence, Generation row) {
 void Generator::write(const std::vector<Sequence*>& asked, const Rows& rows) {
   std::vector<std::size_t> guided;
   for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i] == nullptr) continue;
     const RowSampler::Row& row = rows.rows[i];
     if (!row.is_finite()) refuse_not_finite(*asked[i]);
     if (asked[i]->request.max_new_tokens == 0) {
@@ -175,9 +194,10 @@ void Generator::answer_wanted(std::vector<Sequence*>& asked, std::vector<WantedR
   MAGISTER_ASSERT(next == rows.size());
 }
 
-void Generator::step() {
+// A scheduled pass. Nothing: all of it is done.
+std::optional<Generator::InFlight> Generator::begin() {
   Scheduler& scheduler = parts_->scheduler;
-  if (scheduler.idle()) return;
+  const RowSampler& sampler = parts_->sampler;
   const Scheduler::Pass pass = scheduler.schedule();
   MAGISTER_ASSERT(!pass.computed.empty() || !pass.begun.empty());
   ModelRunner::Rows computed = parts_->runner.run(pass);
@@ -194,15 +214,76 @@ void Generator::step() {
     logits.push_back(scheduler.take_prompt_row(*sequence));
   }
   counts_.passes += pass.computed.empty() ? 0 : 1;
+  if (asked.empty()) return {};
+  // Joined rows are copies: those of a shared prompt stay as they are for the next text.
+  const bool joins = logits.size() > 1 || !computed_RV.defined();
+  const at::Tensor logits_RV = joins ? at::cat(logits, 0) : logits.front();
+  if (parts_->schedules_ahead && sampler.draws_all_on_device(asked)) {
+    DrawnRows drawn = sampler.begin_drawing(asked, logits_RV, 0);
+    return InFlight{std::move(asked), std::move(drawn)};
+  }
+  write(asked, Rows{sampler.read(asked, logits_RV)});
+  return {};
+}
+
+// The next pass behind one whose tokens are not known yet; nothing where it must wait for them.
+std::optional<Generator::InFlight> Generator::begin_ahead(const InFlight& now) {
+  std::vector<Sequence*> drawing;
+  std::copy_if(now.texts.begin(), now.texts.end(), std::back_inserter(drawing),
+               [](Sequence* text) { return text != nullptr; });
+  std::int64_t longest = 0;
+  for (const Sequence* text : drawing) longest = std::max(longest, text->num_tokens() + 1);
+  if (!parts_->model.takes_drawn_ids(static_cast<std::int64_t>(drawing.size()), longest)) return {};
+  std::vector<Sequence*> texts = parts_->scheduler.schedule_ahead(drawing, now.is_ahead);
+  if (texts.empty()) return {};
+  at::Tensor ids_R = now.drawn.ids_R;
+  if (texts.size() != now.texts.size()) {
+    std::vector<std::int64_t> rows;
+    for (std::size_t i = 0, next = 0; i < now.texts.size() && next < texts.size(); ++i) {
+      if (now.texts[i] != texts[next]) continue;
+      rows.push_back(static_cast<std::int64_t>(i));
+      ++next;
+    }
+    ids_R = ids_R.index_select(0, upload(at::tensor(rows, at::kLong), ids_R.device()));
+  }
+  const at::Tensor logits_RV = parts_->runner.run_ahead(texts, ids_R);
+  if (!logits_RV.defined()) {
+    for (Sequence* text : texts) text->scheduled = 0;
+    return {};
+  }
+  DrawnRows drawn = parts_->sampler.begin_drawing(texts, logits_RV, 1);
+  return InFlight{std::move(texts), std::move(drawn), true};
+}
+
+// Waits for the tokens. Texts that end with them are nobody's in the pass behind.
+void Generator::finish(const InFlight& now) {
+  write(now.texts, Rows{parts_->sampler.finish_drawing(now.drawn)});
+  if (!parts_->ahead) return;
+  for (Sequence*& text : parts_->ahead->texts) {
+    if (text->pages.empty()) text = nullptr;
+  }
+}
+
+// The device computes the next pass while the host reads what this one has drawn.
+void Generator::step() {
+  Scheduler& scheduler = parts_->scheduler;
+  if (scheduler.idle()) return;
+  std::optional<InFlight> now = std::exchange(parts_->ahead, std::nullopt);
+  if (now && now->is_nobodys()) now.reset();
+  if (now) {
+    Scheduler::advance_ahead(now->texts);
+    ++counts_.passes;
+    ++counts_.ahead_passes;
+  } else {
+    now = begin();
+  }
+  if (now) {
+    parts_->ahead = begin_ahead(*now);
+    finish(*now);
+  }
   counts_.computed_tokens = parts_->runner.num_computed_tokens();
   counts_.cached_tokens = scheduler.num_cached_tokens();
   counts_.preemptions = scheduler.num_preemptions();
-  if (!asked.empty()) {
-    // Joined rows are copies: those of a shared prompt stay as they are for the next text.
-    const bool joins = logits.size() > 1 || !computed_RV.defined();
-    const Rows rows{parts_->sampler.read(asked, joins ? at::cat(logits, 0) : logits.front())};
-    write(asked, rows);
-  }
   scheduler.remove_finished();
 }
 

@@ -8,8 +8,8 @@
 
 namespace magister {
 
-std::vector<SampledToken> sample_rows_on_device(const at::Tensor& logits_RV, const std::vector<double>& uniforms,
-                                                const SamplingParams& params, const gpu::Queue& queue) {
+DrawnRows draw_rows_on_device(const at::Tensor& logits_RV, const std::vector<double>& uniforms,
+                              const SamplingParams& params, const gpu::Queue& queue) {
   const std::int64_t R = logits_RV.size(0), V = logits_RV.size(1);
   const at::Tensor uniform_R = upload(at::tensor(uniforms, at::kDouble), logits_RV.device());
   at::Tensor out_2R =
@@ -25,8 +25,18 @@ std::vector<SampledToken> sample_rows_on_device(const at::Tensor& logits_RV, con
                                params.top_p,
                                params.min_p};
   gpu::launch(kernel, kernel.shape(R), queue);
-  const at::Tensor on_host = out_2R.cpu();
-  const auto* ids = on_host.const_data_ptr<std::int32_t>();
+  DrawnRows drawn{out_2R[0], out_2R, {}};
+  if (!queue.on_host()) {
+    drawn.on_host_2R = at::empty({2, R}, at::TensorOptions().dtype(at::kInt).pinned_memory(true));
+    drawn.on_host_2R.copy_(out_2R, /*non_blocking=*/true);
+    drawn.copied = GpuEvent::record();
+  }
+  return drawn;
+}
+
+std::vector<SampledToken> DrawnRows::tokens() const {
+  const std::int64_t R = on_host_2R.size(1);
+  const auto* ids = on_host_2R.const_data_ptr<std::int32_t>();
   const auto* logprobs = reinterpret_cast<const float*>(ids + R);
   std::vector<SampledToken> tokens;
   tokens.reserve(static_cast<std::size_t>(R));

@@ -136,6 +136,28 @@ void ModelRunner::compute_at_once(const std::vector<Piece>& pieces, Parts& parts
   read_rows(hidden_TD.index_select(0, upload(at::tensor(rows, at::kLong), hidden_TD.device())), ended, parts);
 }
 
+at::Tensor ModelRunner::run_ahead(const std::vector<Sequence*>& texts, const at::Tensor& ids_R) {
+  const auto rows = static_cast<std::int64_t>(texts.size());
+  PassMemory::Size size{rows, 0, rows};
+  std::vector<std::int64_t> past;
+  std::vector<BlockTable> slots;
+  for (const Sequence* text : texts) {
+    size.sequence_tokens = std::max(size.sequence_tokens, text->computed + 1);
+    past.push_back(text->computed);
+    slots.push_back({text->pages.data(), 0});
+  }
+  PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(texts.size(), {0}), std::move(past));
+  batch.is_decode_S.assign(texts.size(), 1);
+  batch.drawn_ids_T = ids_R;
+  at::Tensor logits_RV;
+  const std::string missing = memory_.run(size, [&] {
+    logits_RV = gather_logits(model_.logits(model_.forward(batch, slots, cache_)), logit_widths_, model_.group());
+  });
+  if (!missing.empty()) return {};
+  computed_tokens_ += static_cast<std::uint64_t>(rows);
+  return logits_RV;
+}
+
 // Whole rows are gathered; of the others nothing but numbers is.
 void ModelRunner::read_rows(const at::Tensor& hidden_RD, const std::vector<const Sequence*>& sequences, Parts& parts) {
   const at::Tensor logits_Rv = model_.logits(hidden_RD);

@@ -31,6 +31,10 @@ class ModelRunner {
   // for all at once: rows have the same bits. Collective over the model's group.
   Rows run(const Scheduler::Pass& pass);
 
+  // A token of each text that is drawn and has not come to the host: ids_R, i32, on the device. -> [R, V]; undefined where there is no memory for
+  // it, and nothing of it was kept then. Collective likewise.
+  at::Tensor run_ahead(const std::vector<Sequence*>& texts, const at::Tensor& ids_R);
+
   std::uint64_t num_computed_tokens() const { return computed_tokens_; }
 
   // Tokens of a sequence that are computed in one pass of the model.

@@ -30,9 +30,9 @@ bool RowSampler::Row::is_finite() const {
   return std::all_of(logits_V.begin(), logits_V.end(), [](float logit) { return std::isfinite(logit); });
 }
 
-DrawKey RowSampler::key_of(const Sequence& sequence) const {
+DrawKey RowSampler::key_of(const Sequence& sequence, int later) const {
   return {seed_, sequence.request.record, sequence.request.sample,
-          static_cast<std::uint64_t>(sequence.num_tokens() - sequence.num_prompt_tokens())};
+          static_cast<std::uint64_t>(sequence.num_tokens() - sequence.num_prompt_tokens() + later)};
 }
 
 bool RowSampler::draws_on_device(const Sequence& sequence) const {
@@ -56,7 +56,9 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
                : logits_RV.index_select(0, upload(at::tensor(of, at::kLong), logits_RV.device()));
   };
   if (!drawn.empty()) {
-    const std::vector<SampledToken> tokens = sample_rows_on_device(selected(drawn), uniforms, params_, *model_.queue());
+    const DrawnRows begun = draw_rows_on_device(selected(drawn), uniforms, params_, *model_.queue());
+    model_.group().wait_for(begun.copied);
+    const std::vector<SampledToken> tokens = begun.tokens();
     for (std::size_t i = 0; i < drawn.size(); ++i) result.rows[static_cast<std::size_t>(drawn[i])].drawn = tokens[i];
   }
   if (!copied.empty()) {
@@ -67,6 +69,25 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
           result.on_host.data_ptr<float>() + static_cast<std::int64_t>(i) * V, static_cast<std::size_t>(V)};
     }
   }
+  return result;
+}
+
+bool RowSampler::draws_all_on_device(const std::vector<Sequence*>& sequences) const {
+  return std::all_of(sequences.begin(), sequences.end(), [&](const Sequence* one) { return draws_on_device(*one); });
+}
+
+DrawnRows RowSampler::begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV,
+                                    int later) const {
+  std::vector<double> uniforms;
+  uniforms.reserve(sequences.size());
+  for (const Sequence* sequence : sequences) uniforms.push_back(keyed_uniform(key_of(*sequence, later)));
+  return draw_rows_on_device(logits_RV, uniforms, params_, *model_.queue());
+}
+
+RowSampler::Rows RowSampler::finish_drawing(const DrawnRows& drawn) const {
+  model_.group().wait_for(drawn.copied);
+  Rows result;
+  for (const SampledToken& token : drawn.tokens()) result.rows.push_back({{}, token});
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/gpu_sampler.h"
 #include "engine/sequence.h"
 #include "magister/engine/logits_processor.h"
 #include "magister/engine/sampler.h"
@@ -36,6 +37,13 @@ class RowSampler {
   };
   Rows read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const;
 
+  // The same in two steps where the device draws all of them, so that another pass is queued before the host has the tokens. later: tokens that
+  // are drawn of each sequence and not yet appended.
+  bool draws_all_on_device(const std::vector<Sequence*>& sequences) const;
+  DrawnRows begin_drawing(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV, int later) const;
+  // Waits for the device.
+  Rows finish_drawing(const DrawnRows& drawn) const;
+
   // The sequence's next token, appended with what is kept of its row. guided: empty, or of its candidates. Throws Error(kData) where no
   // token continues its constraint.
   void sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided = {}) const;
@@ -49,7 +57,7 @@ class RowSampler {
   const SamplingParams& params_of(const Sequence& sequence) const {
     return sequence.request.greedy ? greedy_ : params_;
   }
-  DrawKey key_of(const Sequence& sequence) const;
+  DrawKey key_of(const Sequence& sequence, int later = 0) const;
 
   const Transformer& model_;
   std::int64_t top_logprobs_;

@@ -232,6 +232,33 @@ bool Scheduler::admit(Sequence& sequence, std::int64_t& budget) {
   return true;
 }
 
+std::vector<Sequence*> Scheduler::schedule_ahead(const std::vector<Sequence*>& drawing, bool takes_in) {
+  if (!separates_prefill_ || drawing.size() != running_.size()) return {};
+  std::vector<Sequence*> next;
+  std::int64_t needed = 0;
+  for (Sequence* sequence : drawing) {
+    if (sequence->num_tokens() + 1 - sequence->num_prompt_tokens() >= sequence->request.max_new_tokens) continue;
+    needed += std::max<std::int64_t>(
+        pages_for(sequence->computed + 1) - static_cast<std::int64_t>(sequence->pages.size()), 0);
+    next.push_back(sequence);
+  }
+  if (needed > pool_.num_available()) return {};
+  if (takes_in && !waiting_.empty() && static_cast<std::int64_t>(next.size()) < limits_.max_sequences) return {};
+  for (Sequence* sequence : next) {
+    MAGISTER_ASSERT(sequence->computed == sequence->num_tokens() && sequence->scheduled == 0);
+    while (static_cast<std::int64_t>(sequence->pages.size()) < pages_for(sequence->computed + 1))
+      sequence->pages.push_back(*pool_.allocate());
+    sequence->scheduled = 1;
+  }
+  return next;
+}
+
+void Scheduler::advance_ahead(const std::vector<Sequence*>& sequences) {
+  for (Sequence* sequence : sequences) {
+    if (sequence != nullptr) sequence->computed += std::exchange(sequence->scheduled, 0);
+  }
+}
+
 std::vector<Sequence*> Scheduler::advance(const Pass& pass) {
   std::vector<Sequence*> whole;
   for (Sequence* sequence : pass.computed) {

@@ -32,6 +32,12 @@ class Scheduler {
   };
   // The next one. Not empty unless idle().
   Pass schedule();
+  // The texts that go on by a token behind one that is drawn and not yet known, in order, with pages for it; `drawing` is all that the scheduler
+  // has at work. Left out are those that end by their length with the drawn token. Empty where the next pass is to be scheduled otherwise: a text is at
+  // its prompt, a page is missing, or texts that wait have a place and takes_in. A text that turns out to have ended has computed a row for nothing.
+  std::vector<Sequence*> schedule_ahead(const std::vector<Sequence*>& drawing, bool takes_in);
+  // As advance(), of what schedule_ahead() gave; a null has ended meanwhile.
+  static void advance_ahead(const std::vector<Sequence*>& sequences);
   // The pass is computed: returns the sequences whose last token is now, in order.
   static std::vector<Sequence*> advance(const Pass& pass);
 

@@ -34,6 +34,7 @@ class ModelBackend {
   // See Transformer.
   virtual const gpu::Queue* queue() const = 0;
   virtual bool separates_prefill() const = 0;
+  virtual bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const { return false; }
   virtual void use_cuda_graphs(bool on) {}
 };
 

@@ -54,9 +54,10 @@ class Generating : public testing::Test {
   }
 
   bool stops(const std::vector<TokenId>& tokens) const {
-    return tokens.size() > stop_after_ && tokens.back() % 37 == 5;
+    return tokens.size() > stop_after_ && tokens.back() % stop_every_ == 5;
   }
   std::size_t stop_after_ = 0;
+  TokenId stop_every_ = 37;
   std::uint64_t texts_a_prompt_ = 1;
   std::int64_t top_logprobs_ = 0;
 

@@ -36,8 +36,8 @@ TEST_F(GeneratingOnAGpu, NeighboursBudgetsAndSharedPagesChangeNothing) {
   EXPECT_LT(worst, 0.15);  // 48 wide: bf16 rounds coarsely
 }
 
-// More texts at once than a decode product takes rows.
-TEST_F(GeneratingOnAGpu, MoreTextsThanAProductTakesChangeNothing) {
+// More texts at once than the product of few rows takes.
+TEST_F(GeneratingOnAGpu, MoreTextsThanAProductOfFewTakesChangeNothing) {
   requests_.clear();
   for (std::uint64_t record = 0; record < 66; ++record)
     requests_.push_back({record, 0, {static_cast<TokenId>(record), 9}, 2});
@@ -51,6 +51,29 @@ TEST_F(GeneratingOnAGpu, MoreTextsThanAProductTakesChangeNothing) {
     std::erase_if(requests_, [&](const GenerationRequest& request) { return !few(request.record); });
     std::erase_if(together, [&](const auto& text) { return !few(text.first.first); });
     expect_equal(together, write({1, 4096, 100, false}));
+  }
+}
+
+// The next pass is queued before the host knows what this one has drawn: the same texts, with ends that are known before (lengths) and ends that are
+// not, texts that wait for a place, and pages that run out.
+TEST_F(GeneratingOnAGpu, PassesAheadOfTheHostChangeNothing) {
+  sampling_.repetition_penalty = 1.0;  // drawn on the device
+  stop_after_ = 1, stop_every_ = 7;
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 7; ++record)
+    requests_.push_back({record, 0, std::vector<TokenId>(3 + 7 * record, static_cast<TokenId>(11 * record)),
+                         static_cast<std::int64_t>(2 + 4 * (record % 4))});
+  for (const std::int64_t texts : {3, 32}) {
+    GeneratorLimits limits{texts, 512, 7, true};
+    Generator::Counts with, without;
+    const Texts ahead = write(limits, &with);
+    limits.schedules_ahead = false;
+    expect_equal(ahead, write(limits, &without));
+    EXPECT_GT(with.ahead_passes, 3u);
+    EXPECT_EQ(without.ahead_passes, 0u);
+    EXPECT_GT(with.computed_tokens, without.computed_tokens) << "no text has ended while a pass was under way";
+    std::printf("%ld texts at once: %lu of %lu passes ahead, %lu tokens computed, without %lu\n", texts,
+                with.ahead_passes, with.passes, with.computed_tokens, without.computed_tokens);
   }
 }
 

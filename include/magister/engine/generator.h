@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,8 @@ struct GeneratorLimits {
   std::int64_t token_budget = 512;  // of a pass
   std::int64_t num_pages = 0;       // of the cache; one sequence must fit
   bool share_prefixes = true;
+  bool schedules_ahead =
+      true;  // on a GPU: the next pass of texts is queued before the host knows what this one has drawn
   std::int64_t top_logprobs = 0;  // kept of every written token's row; at most the vocabulary
 };
 
@@ -97,6 +100,7 @@ class Generator {
 
   struct Counts {
     std::uint64_t passes = 0, computed_tokens = 0, cached_tokens = 0, written_tokens = 0, preemptions = 0;
+    std::uint64_t ahead_passes = 0;  // of them, that were queued before the tokens before them were known
     std::uint64_t guide_tokens = 0;  // that the value model computed
     double guide_seconds = 0;        // of its passes, within step(); on a GPU until they are queued
   };
@@ -105,6 +109,10 @@ class Generator {
  private:
   struct Parts;
   struct Rows;
+  struct InFlight;
+  std::optional<InFlight> begin();
+  std::optional<InFlight> begin_ahead(const InFlight& now);
+  void finish(const InFlight& now);
   void refuse_not_finite(const Sequence& sequence) const;
   void write(const std::vector<Sequence*>& asked, const Rows& rows);
   void write_guided(const std::vector<Sequence*>& asked, const Rows& rows, const std::vector<std::size_t>& which);

@@ -21,6 +21,9 @@ struct PackedBatch {
   // Sequences with a cache whose one row is of a text that is being written, not of its prompt: on a GPU these go through other
   // kernels, so it must not depend on how prompts are cut. Empty: none.
   std::vector<std::uint8_t> is_decode_S{};
+  // Ids that were drawn on the device and have not come to the host, i32 [T] there, in place of token_ids_T; of passes in which all rows are of
+  // texts (Transformer::takes_drawn_ids). Undefined: none.
+  at::Tensor drawn_ids_T{};
   std::int64_t past(std::int64_t sequence) const {
     return past_S.empty() ? 0 : past_S[static_cast<std::size_t>(sequence)];
   }

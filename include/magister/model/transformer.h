@@ -97,6 +97,8 @@ class Transformer {
   const gpu::Queue* queue() const;
   // Whether rows of prompts and rows of texts go through different kernels: a token must be computed again the way it was written.
   bool separates_prefill() const;
+  // Whether a pass of so many texts, the longest of so many tokens, may have PackedBatch::drawn_ids_T.
+  bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
   const ModelConfig& config() const;
   ThreadPool& pool() const { return *pool_; }
   ProcessGroup& group() const { return *group_; }

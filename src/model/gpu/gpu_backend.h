@@ -35,6 +35,9 @@ class GpuBackend final : public ModelBackend {
   std::uint64_t weight_bytes() const override { return model_.weight_bytes(); }
   const Queue* queue() const override { return &model_.queue(); }
   bool separates_prefill() const override { return true; }
+  bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const override {
+    return model_.takes_drawn_ids(rows, tokens);
+  }
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
 
  private:

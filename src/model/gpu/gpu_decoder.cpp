@@ -279,7 +279,7 @@ void GpuDecoder::run(Places& places, KvCache& cache) {
   launch_graphs(places);
 }
 
-at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
+at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R) {
   MAGISTER_ASSERT(!rows.empty() && static_cast<std::int64_t>(rows.size()) <= kGpuDecodingRows);
   std::int64_t longest = 0;
   for (const Row& row : rows) longest = std::max(longest, row.past + 1);
@@ -294,6 +294,7 @@ at::Tensor GpuDecoder::forward(const std::vector<Row>& rows, KvCache& cache) {
     ++partial_generation_;
   }
   fill_inputs(places, rows, cache.num_pages * KvPages::kSlots);
+  if (drawn_ids_R.defined()) places.ids_R.narrow(0, 0, static_cast<std::int64_t>(rows.size())).copy_(drawn_ids_R);
   run(places, cache);
   return places.normed_RD.narrow(0, 0, static_cast<std::int64_t>(rows.size()));
 }

@@ -36,7 +36,8 @@ class GpuDecoder {
   };
   // At most kGpuDecodingRows. -> hidden states after the last norm, [R, D] bf16 on the device, overwritten by the next call.
   // Queued, not finished. Collective over the group.
-  at::Tensor forward(const std::vector<Row>& rows, KvCache& cache);
+  // drawn_ids_R: i32, on the device, in place of the rows' ids; or undefined.
+  at::Tensor forward(const std::vector<Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R = {});
 
   // Off: kernels one by one. On by default, unless MAGISTER_CUDA_GRAPHS=0; never where shards add in the middle of a part, as
   // norms over all heads do. On the host a graph is a list of the same kernels.

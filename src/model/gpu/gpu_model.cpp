@@ -282,6 +282,10 @@ bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
   return writes && decoder_->works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
 }
 
+bool GpuModel::takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const {
+  return decoder_->works() && rows <= kGpuDecodingRows && !rope_needs_own_table(weights_.config, tokens);
+}
+
 at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   if (T == 0) return at::empty({0, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
@@ -303,7 +307,8 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= kGpuDecodingRows) return decoder_->forward(decoding, *cache);
+  if (others.empty() && T <= kGpuDecodingRows) return decoder_->forward(decoding, *cache, batch.drawn_ids_T);
+  MAGISTER_ASSERT(!batch.drawn_ids_T.defined());
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {

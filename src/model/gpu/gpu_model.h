@@ -65,6 +65,7 @@ class GpuModel {
   // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Local.
   void self_test();
 
+  bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
   KvCache make_cache(std::int64_t num_pages) const;
   const Queue& queue() const { return queue_; }
   const GpuLinear& head() const { return weights_.head; }
