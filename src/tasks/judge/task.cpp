@@ -208,7 +208,11 @@ class Judge final : public Task {
   void summarize(const RunContext& context) const override { summarize_judge(context, config_); }
 
  private:
-  std::vector<std::string> other_needs() const override { return {config_.answers}; }
+  std::vector<std::string> other_needs() const override {
+    std::vector<std::string> needs = config_.panel;
+    needs.push_back(config_.answers);
+    return needs;
+  }
   PassLimits limits(const PassLimits& device) const {
     return PassLimits{config_.max_sequences, config_.token_budget}.or_else(device).or_else({32, 1024});
   }
