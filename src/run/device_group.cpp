@@ -122,8 +122,11 @@ std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices) {
   return gpu_code_on_host() ? std::optional<gpu::Queue>(gpu::Queue{}) : std::nullopt;
 }
 
-void check_device_memory(const GpuGroup& group, const MemoryParts& parts) {
-  if (group.on_gpu()) refuse_too_much(group.device_index(), gpu_memory(group.device_index()), group.tp_size(), parts);
+void check_device_memory(const GpuGroup& group, const OpenModel& model, const MemoryParts& parts) {
+  if (!group.on_gpu()) return;
+  GpuMemory memory = gpu_memory(group.device_index());
+  memory.free_bytes += model.kept_gpu_bytes();
+  refuse_too_much(group.device_index(), memory, group.tp_size(), parts);
 }
 
 int shards_on_host(const Communicator& world, const GpuGroup& group) {
@@ -142,7 +145,8 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
   if (model.gpu && !model.gpu->on_host()) return;
   HostMemory memory = host_memory();
   // Weights that an earlier task left are taken over or freed.
-  const std::uint64_t kept = world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->num_bytes());
+  const std::uint64_t kept =
+      world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->host_bytes());
   if (memory.free_bytes != 0) memory.free_bytes += kept;
   for (const std::string& message :
        world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, parts))) {

@@ -56,6 +56,7 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
   check(inputs);
   model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu);
   model_.shards_on_host = inputs.model.shards_on_host;
+  model_.kept.store = inputs.model.kept.store;
   divide_cache(inputs.model);
 }
 
@@ -122,6 +123,10 @@ Attributes ValueModel::identity(const Communicator& world, const StopPoll& poll)
   Attributes attributes;
   for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("guide_" + name, value);
   return attributes;
+}
+
+void ValueModel::keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+  if (params().multiplier != 0) names.push_back(model_.keep_weights(store, identity, "guide_"));
 }
 
 PassShape ValueModel::pass() const {

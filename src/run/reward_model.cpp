@@ -39,7 +39,9 @@ std::string RewardModel::prompt_of(const Record& record) const {
 }
 
 RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context)
-    : dataset_(texts.dataset), checkpoint_(section_of(section, context, stands_in_)) {
+    : dataset_(texts.dataset),
+      checkpoint_(section_of(section, context, stands_in_)),
+      model_(open_model(context.world, checkpoint_, std::nullopt)) {
   const ModelConfig& model = checkpoint_.config();
   MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
                  "{}: {}.model: {} has {} labels (a reward is one number); name a reward model "
@@ -88,11 +90,11 @@ void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) {
 double RewardModel::reward(const std::string& prompt, const std::string& text, const std::string& where,
                            int num_threads) {
   const c10::InferenceMode no_gradients;
-  if (!model_) {
+  if (!loaded_) {
     group_ = make_single_process_group();
     pool_ = std::make_unique<ThreadPool>(num_threads);
-    model_.emplace(checkpoint_.description(), checkpoint_.file(), *group_, *pool_, at::kFloat);
-    model_->self_test();
+    loaded_.emplace(model_.load(*group_, *pool_));
+    loaded_->self_test();
   }
   std::vector<TokenId> ids = tokens(prompt, text);
   MAGISTER_CHECK(!ids.empty(), ExitCode::kData,
@@ -100,7 +102,7 @@ double RewardModel::reward(const std::string& prompt, const std::string& text, c
                  "at its tokenizer",
                  where, printable(checkpoint_.path(), 4096));
   cut(ids, where);
-  const double reward = classifier_logits(*model_, {ids}, false)[0][0].item<double>();
+  const double reward = classifier_logits(*loaded_, {ids}, false)[0][0].item<double>();
   MAGISTER_CHECK(
       std::isfinite(reward), ExitCode::kData,
       "{}: the reward model's number for a text is {} (no advantage can be told from it); look at the weights of {}",

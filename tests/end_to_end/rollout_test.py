@@ -142,6 +142,37 @@ class Rollout(unittest.TestCase):
             file["rollout/preferred"][0, 0] = 2
         self.assertNotEqual(self.start([tiny_world.PROGRAM, "check", str(first)]).returncode, 0)
 
+    def test_weights_of_other_models_stay(self):
+        """Of a guide, of a reward and of a model that is scored, as long as the next task has them; GRPO's reward model, too. The bytes are those of each task alone."""
+        value = {"path": str(self.folder / "value"), "dtype": "f32"}
+        data, guide, reward = {"path": str(self.world.data), "limit": 2}, {"model": {"path": value["path"]}, "candidates": 3}, {"model": {"path": value["path"]}}
+        texts, rolls = {"task": "generate", "max_new_tokens": 4}, {"task": "rollout", "max_new_tokens": 4, "cuts": 1}
+        learns = {"task": "train", "objective": "grpo", "grpo": {"num_generations": 2, "max_new_tokens": 4, "reward": reward}, "train": {"steps": 1, "global_batch": 2, "max_length": 256}}
+        # What of a task's own weights was there, and what of the others'.
+        tasks = [("first", {**texts, "guide": guide}, False, [False]), ("both", {**rolls, "guide": guide, "reward": reward}, True, [True, True]),
+                 ("zero", {**texts, "guide": {**guide, "multiplier": 0}}, True, None), ("again", {**rolls, "reward": reward}, True, [False]),
+                 ("scored", {"task": "score", "model": value}, True, None), ("learns", learns, False, [True]), ("rewarded", {**rolls, "seed": 5, "reward": reward}, False, [True]),
+                 ("plain", texts, True, None), ("guided", {**texts, "guide": guide}, True, [False])]
+        gpu = [task for task in tasks if task[0] in ("first", "zero", "plain", "guided")] + [("scored", tasks[4][1], True, None), ("twice", {**tasks[4][1], "max_length": 9}, True, None)]
+        head = HEAD.replace("tasks:", "run: {{at_once: 1}}\ntasks:")
+        for name, ranks, chosen, environment in (("stay", 1, tasks, {}), ("stay_two", 2, tasks, {}), ("stay_gpu", 1, gpu, {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+            whole = head.format(name=name, runs=self.folder / "runs", model=self.world.model)
+            path, folder, digests = self.folder / f"{name}.yaml", self.folder / "runs" / name, {}
+            command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), tiny_world.PROGRAM, "run", str(path)]
+            for some in (chosen, *([task] for task in (chosen if name == "stay" else chosen[:1]))):
+                self.world.forget(name)
+                path.write_text(whole + "".join(f"  - {json.dumps({'name': task, 'dataset': data, **keys})}\n" for task, keys, *_ in some))
+                done = self.start(command, **environment)
+                self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+                found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.h5")}
+                self.assertLessEqual(found.items(), (digests or found).items(), "another task's weights were taken")
+                if digests:
+                    continue
+                digests = found
+                events = [event for event in map(json.loads, (folder / "run.jsonl").read_text().splitlines()) if event["event"] == "start"]
+                kept = [(event["task"], event["weights_kept"], event.get("other_weights_kept")) for event in events]
+                self.assertEqual(kept, [(task, own, others) for task, _, own, others in chosen])
+
     def test_bad_input_is_refused(self):
         for task, message in (({"n": 5000}, "tasks.0.n"), ({"cuts": 100, "n": 100}, "at most 4096"), ({"reward": {}}, "no reward"),
                               ({"temperature": 0}, "all of them would be the same"), ({"dataset": {"path": str(self.world.data), "tokens": "ids"}}, "rewards are read from texts"),

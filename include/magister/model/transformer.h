@@ -54,8 +54,8 @@ class Transformer {
   // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue,
-              const LoadHook& hook = {});
+              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook = {},
+              const KeptWeights& kept = {});
   // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
   Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
               const QuantScheme& quantization, const gpu::Queue& queue);

@@ -34,8 +34,9 @@ int shards_on_host(const std::vector<DeviceRow>& devices);
 // the system would end the job in its middle, without a word. Collective over world.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts);
 
-// Throws Error(kConfig) with every part when the model does not fit into what is free on this rank's GPU. Local.
-void check_device_memory(const GpuGroup& group, const MemoryParts& parts);
+// Throws Error(kConfig) with every part when the model, with what stands beside it, does not fit into what is free on this rank's GPU or kept
+// there for it. Local.
+void check_device_memory(const GpuGroup& group, const OpenModel& model, const MemoryParts& parts);
 // The same for `plan`, on the first GPU that this process sees.
 void check_device_memory(const PlanReport& report);
 

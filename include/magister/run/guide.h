@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "magister/core/config.h"
 #include "magister/engine/guide.h"
@@ -45,6 +46,8 @@ class ValueModel {
   std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // As TaskJob::keep_weights(), of this model; of a multiplier of 0 there is nothing.
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names);
   // On a GPU: bytes that the reference's cache leaves to this model, weights, passes and its part of what they both leave free.
   std::uint64_t bytes_beside_reference() const { return beside_reference_; }
   // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.

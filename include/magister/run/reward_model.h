@@ -12,6 +12,7 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/open_model.h"
 #include "magister/run/run_context.h"
 
 namespace magister {
@@ -28,11 +29,15 @@ class RewardModel {
  public:
   // Opens and checks the model; the weights are read with the first text. The data set's config, whose records are texts or chats, is
   // kept by reference. Throws Error(kConfig) for a model with other labels than one, with fewer positions than texts.max_length, or without a
-  // chat template where records are chats. Local.
+  // chat template where records are chats. Collective over the context's world.
   RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context);
 
   // model_sha256, tokenizer_sha256 and so on, under names that begin with reward_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // As TaskJob::keep_weights(), of this model.
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+    names.push_back(model_.keep_weights(store, identity, "reward_"));
+  }
   // Whether what the reward model's task starts from was opened in its place.
   bool stands_in() const { return stands_in_; }
   std::uint64_t weight_bytes() const { return 4 * checkpoint_.config().num_parameters(); }
@@ -50,11 +55,12 @@ class RewardModel {
   const DatasetConfig& dataset_;
   bool stands_in_ = false;
   Checkpoint checkpoint_;
+  OpenModel model_;
   const Tokenizer* tokenizer_ = nullptr;
   std::optional<ChatPrompts> chat_;
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ThreadPool> pool_;
-  std::optional<Transformer> model_;
+  std::optional<Transformer> loaded_;
   bool has_cut_ = false;
 };
 

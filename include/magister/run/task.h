@@ -65,6 +65,9 @@ class TaskJob {
 
   // What must be there before work begins and is made by earlier tasks: other tasks' results. Called when they have run.
   virtual void open_results() {}
+  // The weights of models beside the task's own may be in the store already, and stay there: under the names that this returns. Before
+  // work(); identity: the whole one.
+  virtual std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) { return {}; }
   // What decides the content besides config, checkpoint, data set, dtype, device and tp_size. After open_results().
   // Collective over the world.
   virtual Attributes identity() { return {}; }

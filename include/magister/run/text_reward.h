@@ -28,12 +28,13 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
 
 class TextReward {
  public:
-  // All is kept by reference but for the names. Throws Error(kConfig) for a model that cannot be used. Local.
+  // All is kept by reference but for the names. Throws Error(kConfig) for a model that cannot be used. Collective over the
+  // context's world.
   TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context);
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const;
-  const RewardModel* model() const { return model_.get(); }  // null: a verifier
+  RewardModel* model() const { return model_.get(); }  // null: a verifier
   // Of one text, finite. needed: of its record; where: the record, for messages. Local, one thread at a time.
   double reward(const std::vector<std::string>& needed, const std::string& text, const std::string& where,
                 int num_threads);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
@@ -17,23 +18,12 @@
 
 namespace magister::gpu {
 
-GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue,
-                   ProcessGroup& group)
-    : queue_(queue), group_(group) {
-  MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
-  weights_.config = config;
-  weights_.partition = partition;
-  weights_.dtype = activation_dtype(dtype);
-  weights_.fp8 = dtype == at::kFloat8_e4m3fn;
-  weights_.device = device_of(queue);
-  // A fast group sends sums of bf16 as they are: there half the bytes are worth the rounding (layout.collectives).
-  weights_.float_sums = group.tp_size() > 1 && group.backend() != "nccl, fast";
-}
-
-void GpuModel::finish_loading() {
-  weights_.find_tile_sizes(queue_);
-  decoder_.emplace(weights_, rope_, group_, queue_);
-}
+GpuModel::GpuModel(std::shared_ptr<const GpuWeights> weights, const Queue& queue, ProcessGroup& group)
+    : held_(std::move(weights)),
+      weights_(*held_),
+      queue_(queue),
+      group_(group),
+      decoder_(weights_, rope_, group_, queue_) {}
 
 KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   static std::atomic<std::uint64_t> caches{0};
@@ -279,7 +269,7 @@ bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
   const bool writes = !batch.is_decode_S.empty() && batch.is_decode_S[static_cast<std::size_t>(sequence)] != 0;
   MAGISTER_ASSERT(!writes ||
                   (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
-  return writes && decoder_->works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
+  return writes && decoder_.works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
 }
 
 at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
@@ -303,20 +293,20 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= decoder_->most_rows()) return decoder_->forward(decoding, *cache);
+  if (others.empty() && T <= decoder_.most_rows()) return decoder_.forward(decoding, *cache);
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {
     out_TD.index_copy_(0, upload(at::tensor(rows, at::kLong), weights_.device), hidden);
   };
   if (!others.empty()) place(other_rows, forward_rows(pack_sequences(others, other_past), other_slots, cache));
-  const auto most = static_cast<std::size_t>(decoder_->most_rows());
+  const auto most = static_cast<std::size_t>(decoder_.most_rows());
   for (std::size_t first = 0; first < decoding.size(); first += most) {
     const std::size_t last = std::min(first + most, decoding.size());
     const auto part = [&](const auto& all) {
       return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + last);
     };
-    place(part(decoding_rows), decoder_->forward(part(decoding), *cache));
+    place(part(decoding_rows), decoder_.forward(part(decoding), *cache));
   }
   return out_TD;
 }

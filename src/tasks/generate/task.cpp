@@ -19,6 +19,11 @@ class GenerateJob final : public TaskJob {
   GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   Attributes identity() override;
+  std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override {
+    std::vector<std::string> names;
+    if (value_) value_->keep_weights(store, identity, names);
+    return names;
+  }
   bool awaits_earlier() const override { return value_ && value_->stands_in(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;

@@ -16,6 +16,7 @@ class RolloutJob final : public TaskJob {
   RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   Attributes identity() override;
+  std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
   bool awaits_earlier() const override {
     return (value_ && value_->stands_in()) || (reward_->model() != nullptr && reward_->model()->stands_in());
   }
@@ -88,6 +89,13 @@ Attributes RolloutJob::identity() {
   if (reward_->model() != nullptr) add(reward_->model()->identity(world, inputs_.context.stop_poll()));
   if (!all.empty()) leave_if_stopped(world, inputs_.context.stop);
   return all;
+}
+
+std::vector<std::string> RolloutJob::keep_weights(WeightStore& store, const Attributes& identity) {
+  std::vector<std::string> names;
+  if (value_) value_->keep_weights(store, identity, names);
+  if (reward_->model() != nullptr) reward_->model()->keep_weights(store, identity, names);
+  return names;
 }
 
 // Two or three models beside each other.
