@@ -245,6 +245,8 @@ MUTATIONS = [
     Mutation("gpu-shard-sum-left-out", GPU, "if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);", "", ON_GPU + "test_shards"),
     Mutation("plan-of-a-gpu-with-a-cpu-s-passes", "src/run/memory_plan.cpp", "pass_shape(plan.cpus_alone.empty() ? kGpuPassLimits : PassLimits{})", "pass_shape(PassLimits{})",
              "tests/app/plan_shapes_test.py PlanShapes.test_smallest_group"),
+    Mutation("groups-for-the-model-alone", "src/run/memory_plan.cpp", "for (const GroupModel& model : models) {\n    const auto weights", "for (const GroupModel& model : {models.front()}) {\n    const auto weights",
+             "tests/app/plan_shapes_test.py PlanShapes.test_a_model_beside"),
     Mutation("plan-without-decoding-inputs", "src/model/gpu/gpu_decoder.cpp", "most_rows * row + inputs", "most_rows * row", "test_model_gpu_memory PlannedMemory.*"),
     Mutation("wanted-sum-of-the-last-shard", "src/engine/wanted_rows.cpp", "sum += numbers[1] * std::exp(numbers[0] - top);", "sum = numbers[1] * std::exp(numbers[0] - top);",
              "test_engine_wanted_rows All/WantedRows.*"),

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <map>
+#include <sstream>
 #include <string_view>
 
 #include "magister/core/error.h"
@@ -16,8 +18,10 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/host_memory.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
+#include "magister/run/task.h"
 
 namespace magister {
 namespace {
@@ -64,24 +68,60 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
       format_bytes(sum_of(parts)), list);
 }
 
-// The least free memory of a GPU that a rank would use; 0 when a rank has none.
-std::uint64_t least_free_bytes(const Communicator& world, const LayoutConfig& layout) {
+// What the ranks keep on their GPUs for tasks to come, by UUID. Collective over world.
+std::map<std::string, std::uint64_t> kept_bytes(const Communicator& world, const std::vector<GpuDevice>& gpus,
+                                                const WeightStore* weights) {
+  std::string mine;
+  for (const GpuDevice& gpu : gpus) {
+    const std::uint64_t bytes = weights == nullptr ? 0 : weights->gpu_bytes(gpu.index);
+    if (bytes > 0) mine += fmt::format("{} {}\n", gpu.uuid, bytes);
+  }
+  std::map<std::string, std::uint64_t> kept;
+  for (const std::string& text : world.all_gather(mine)) {
+    std::istringstream words(text);
+    std::string uuid;
+    for (std::uint64_t bytes = 0; words >> uuid >> bytes;) kept[uuid] += bytes;
+  }
+  return kept;
+}
+
+// The least memory of a GPU that a rank would use which is free, or will be; 0 when a rank has none.
+std::uint64_t least_free_bytes(const Communicator& world, const LayoutConfig& layout, const WeightStore* weights) {
+  const std::vector<GpuDevice> gpus = discover_gpus();
+  std::map<std::string, std::uint64_t> kept = kept_bytes(world, gpus, weights);
   std::uint64_t free = ~std::uint64_t{0};
   bool found = false;
-  for (const GpuDevice& gpu : discover_gpus()) {
+  for (const GpuDevice& gpu : gpus) {
     const bool wanted = layout.devices.empty() ||
                         std::find(layout.devices.begin(), layout.devices.end(), gpu.index) != layout.devices.end();
     if (!wanted) continue;
-    free = std::min(free, gpu.free_bytes);
+    free = std::min(free, gpu.free_bytes + kept[gpu.uuid]);
     found = true;
   }
   return world.min(found ? free : 0);
 }
 
+// The checkpoint outlives it.
+GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uint64_t pages, const std::string& name) {
+  check_gpu_computes(checkpoint.config());
+  GroupModel model;
+  model.name = name;
+  model.config = checkpoint.config();
+  model.dtype = resolve_gpu_dtype(checkpoint.section().dtype);
+  model.scheme = quant_scheme_of(checkpoint.section());
+  model.weight_bytes = [&checkpoint, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
+    return weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme);
+  };
+  model.pass = pass;
+  model.pages = pages;
+  model.gpu = GpuDemand{model.dtype, model.scheme.on()};
+  return model;
+}
+
 }  // namespace
 
-LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
-                          const PassShape& pass, int num_ranks) {
+LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
+                          const Checkpoint& checkpoint, int num_ranks) {
   if (checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
     LayoutConfig alone;
     alone.gpus_per_group = 1;
@@ -89,20 +129,24 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
     return alone;
   }
   if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
-  const std::uint64_t free = least_free_bytes(world, layout);
+  const std::uint64_t free = least_free_bytes(context.world, layout, context.weights);
   if (free == 0) return layout;
-  const ModelDescription& description = checkpoint.description();
-  check_gpu_computes(description.config);
-  const QuantScheme scheme = quant_scheme_of(checkpoint.section());
-  const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
-  for (const int size : working_tp_sizes(description.config, num_ranks)) {
+  // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
+  const PassShape pass = task.pass_shape(kGpuPassLimits);
+  std::vector<GroupModel> models = {counted(checkpoint, pass, pages_of_one_text(pass), "")};
+  std::deque<Checkpoint> others;
+  for (const SecondModel& second : task.second_models(kGpuPassLimits)) {
+    bool stands_in = false;
+    ModelSection section = model_by_now(second.section, context, stands_in);
+    section.dtype = second.section.dtype;
+    const Checkpoint& other = others.emplace_back(section);
+    if (second.may_stand_on_cpus && !missing_on_gpus(other.config()).empty()) continue;
+    models.push_back(counted(other, second.pass, second.pages, second.name));
+  }
+  for (const int size : group_sizes(models, num_ranks)) {
     if (num_ranks % size != 0) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
-    const auto weights = [&](int shard) {
-      return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme);
-    };
-    const GpuDemand demand{dtype, scheme.on()};
-    if (fits(device_memory(description.config, weights, size, pass, pages_of_one_text(pass), demand), free)) break;
+    if (fits(group_memory(models, size), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group,
            layout.gpus_per_group == 1 ? "" : "s", format_bytes(free));

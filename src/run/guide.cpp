@@ -48,6 +48,28 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
   return config;
 }
 
+namespace {
+
+std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots + 1; }
+
+PassShape value_pass(const GuideParams& params, const GuidedTexts& texts) {
+  return {std::max(texts.token_budget, static_cast<std::uint64_t>(params.candidates)), texts.longest, 0};
+}
+
+// Of a text and its candidates.
+std::uint64_t least_value_pages(const GuideParams& params, std::uint64_t longest) {
+  return pages_of(longest) + 1 + static_cast<std::uint64_t>(params.candidates);
+}
+
+}  // namespace
+
+std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts) {
+  if (!guide || guide->params.multiplier == 0) return {};
+  ModelSection section = guide->model;
+  section.dtype = "f32";
+  return {{"value model", section, value_pass(guide->params, texts), least_value_pages(guide->params, texts.longest)}};
+}
+
 ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts)
     : config_(config),
       texts_(texts),
@@ -59,12 +81,6 @@ ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, cons
   model_.kept.store = inputs.model.kept.store;
   divide_cache(inputs.model);
 }
-
-namespace {
-
-std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots + 1; }
-
-}  // namespace
 
 // What weights and passes of both leave free on a GPU goes to the two caches by what a text takes in each. On CPUs each has its part of the host.
 void ValueModel::divide_cache(const OpenModel& reference) {
@@ -129,10 +145,7 @@ void ValueModel::keep_weights(WeightStore& store, const Attributes& identity, st
   if (params().multiplier != 0) names.push_back(model_.keep_weights(store, identity, "guide_"));
 }
 
-PassShape ValueModel::pass() const {
-  const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
-  return {std::max(texts_.token_budget, candidates), texts_.longest, 0};
-}
+PassShape ValueModel::pass() const { return value_pass(params(), texts_); }
 
 std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
   const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
@@ -141,7 +154,7 @@ std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
     return pages_of_texts(model_, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
   const std::uint64_t affordable = model_.cache_budget_bytes(tp_size_, pass()) / model_.page_bytes(tp_size_);
   const std::uint64_t wanted = pages_of(longest) * texts_.max_sequences + rows;
-  return static_cast<std::int64_t>(std::max(pages_of(longest) + 1 + candidates, std::min(wanted, affordable)));
+  return static_cast<std::int64_t>(std::max(least_value_pages(params(), longest), std::min(wanted, affordable)));
 }
 
 MemoryParts ValueModel::memory(std::uint64_t longest) const {

@@ -118,8 +118,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     : task_(task),
       context_(std::move(context)),
       checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
-      // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
-      layout_(sized_layout(context_.world, layout_of(task, context_), checkpoint_, task.pass_shape(kGpuPassLimits),
+      layout_(sized_layout(context_, layout_of(task, context_), task, checkpoint_,
                            plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),

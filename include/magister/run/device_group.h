@@ -13,11 +13,13 @@
 namespace magister {
 
 struct OpenModel;
+class Task;
 
-// layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
-// than copies of the model save); elsewhere as `layout` says. For so many ranks like these. Collective over world.
-LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
-                          const PassShape& pass, int num_ranks);
+// layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory of the task's model and of those beside it
+// (collectives cost more than copies of the model save); elsewhere as `layout` says. For so many ranks like these. checkpoint: of the
+// task's model. Collective over the context's world.
+LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
+                          const Checkpoint& checkpoint, int num_ranks);
 
 // Where this rank's kernels go; nothing where the model runs on the CPU. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override
 // of the tests, makes CPU ranks run the GPU's code on the host. Opens the GPU for this thread. Local.

@@ -34,6 +34,9 @@ struct GuidedTexts {
   PassShape pass{};                 // of the reference
 };
 
+// The value model by the keys alone; nothing for a multiplier of 0.
+std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts);
+
 // The value model's files, opened and held against the reference: the same tokenizer and vocabulary, a decoder with a head of labels that
 // the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from stands in.
 class ValueModel {

@@ -16,6 +16,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/memory_plan.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sample_plan.h"
@@ -149,8 +150,8 @@ class Task {
   virtual bool divides_records() const { return true; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
-  // Whether a second model stands beside its own on the same devices.
-  virtual bool has_second_model() const { return false; }
+  // The models beside its own on the same devices; device: as of pass_shape().
+  virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.
   virtual std::int64_t head_labels() const { return 0; }
   // device: what `auto` stands for where it says something.

@@ -147,7 +147,11 @@ class Rollout final : public Task {
 
   // A reward model's passes are not there for GPUs yet.
   bool uses_gpus() const override { return !config_.reward.model; }
-  bool has_second_model() const override { return config_.guide.has_value(); }
+  std::vector<SecondModel> second_models(const PassLimits& device) const override {
+    const PassLimits chosen = limits(device);
+    const PassShape pass = pass_shape(device);
+    return value_models(config_.guide, {pass.sequence_tokens, chosen.sequences, chosen.tokens, pass});
+  }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};
