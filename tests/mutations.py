@@ -119,6 +119,8 @@ MUTATIONS = [
     Mutation("weights-of-another-type-kept", "src/run/open_model.cpp", "dtype_name(dtype), layers())}", '"", "")}', "tests/end_to_end/at_once_test.py AtOnce.test_weights_stay_from_task_to_task"),
     Mutation("other-models-not-kept", "src/run/task_runner.cpp", "std::vector<std::string> names = job_->keep_weights(store, expected);", "std::vector<std::string> names; job_->keep_weights(store, expected);",
              "tests/end_to_end/rollout_test.py Rollout.test_weights_of_other_models_stay"),
+    Mutation("rewards-of-the-first-pass", "src/run/reward_model.cpp", "{at(range.begin), at(range.end)}, true)", "{at(0), at(range.end - range.begin)}, true)",
+             "tests/end_to_end/rollout_test.py Rollout.test_on_a_gpus_code"),
     Mutation("kl-of-the-first-text", "src/run/generated_texts.cpp", 'return sum_of("/generate/guide_kl", i);', 'return sum_of("/generate/guide_kl", 0);', "tests/end_to_end/guided_test.py Guided.test_an_evaluation_tells_the_kl"),
     Mutation("plan-without-written-tokens", "src/run/time_estimate.cpp", "2 * (work.read + work.written)", "2 * work.read", "tests/end_to_end/groups_test.py Groups.test_plan_shows_every_task"),
     Mutation("left-out-by-one-alone", "src/app/run_tasks.cpp", "bool has_failed(std::uint64_t outcome) { return outcome != kNotEnded", "bool has_failed(std::uint64_t outcome) { return outcome != kSkipped && outcome != kNotEnded", "tests/end_to_end/at_once_test.py AtOnce.test_a_failed_task_leaves_the_others"),

@@ -32,6 +32,7 @@ struct GuidedTexts {
   std::uint64_t max_sequences = 0;  // at once
   std::uint64_t token_budget = 0;   // of a pass
   PassShape pass{};                 // of the reference
+  std::uint64_t beside_bytes = 0;   // on a GPU: of what else stands there
 };
 
 // The value model by the keys alone; nothing for a multiplier of 0.
