@@ -34,6 +34,7 @@ class ModelBackend {
   // See Transformer.
   virtual const gpu::Queue* queue() const = 0;
   virtual bool separates_prefill() const = 0;
+  virtual bool shares_prefixes() const = 0;
   virtual void use_cuda_graphs(bool on) {}
 };
 

@@ -125,6 +125,7 @@ Transformer::Transformer(Transformer&&) noexcept = default;
 void Transformer::use_cuda_graphs(bool on) { backend_->use_cuda_graphs(on); }
 const gpu::Queue* Transformer::queue() const { return backend_->queue(); }
 bool Transformer::separates_prefill() const { return backend_->separates_prefill(); }
+bool Transformer::shares_prefixes() const { return backend_->shares_prefixes(); }
 const LmHead& Transformer::lm_head() const { return backend_->lm_head(); }
 const ModelConfig& Transformer::config() const { return backend_->config(); }
 std::uint64_t Transformer::weight_bytes() const { return backend_->weight_bytes(); }

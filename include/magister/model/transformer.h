@@ -97,6 +97,10 @@ class Transformer {
   const gpu::Queue* queue() const;
   // Whether rows of prompts and rows of texts go through different kernels: a token must be computed again the way it was written.
   bool separates_prefill() const;
+  // Whether passes without a cache take batches of pack_sharing() with the bits of whole sequences: decoders on CPUs, and on GPUs where the order
+  // of attention's sums does not depend on the number of queries, so in bf16 by flash attention, or with capped scores, which are summed in
+  // double. Equal on all shards.
+  bool shares_prefixes() const;
   const ModelConfig& config() const;
   ThreadPool& pool() const { return *pool_; }
   ProcessGroup& group() const { return *group_; }

@@ -52,6 +52,7 @@ class EncoderModel final : public ModelBackend {
   std::uint64_t weight_bytes() const override { return weights_.num_bytes; }
   const gpu::Queue* queue() const override { return nullptr; }
   bool separates_prefill() const override { return false; }
+  bool shares_prefixes() const override { return false; }
 
   // An encoder writes no text and is not differentiated: Error(kInternal).
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;

@@ -111,7 +111,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  const std::uint64_t attention = (H + 2 * K) * E + H * E,
+  // Keys and values once more where a pass shares beginnings.
+  const std::uint64_t attention = (H + 2 * K) * E + H * E + 2 * K * E,
                       mlp = 3 * std::max(partition.mlp.size(), partition.expert.size());
   // Of experts: what each token's give, and their choice with its logits.
   const auto k = config.num_experts > 0 ? static_cast<std::uint64_t>(config.num_experts_per_tok) : 0;

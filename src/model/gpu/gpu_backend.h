@@ -47,6 +47,9 @@ class GpuBackend final : public ModelBackend {
   std::uint64_t weight_bytes() const override { return model_.weight_bytes(); }
   const Queue* queue() const override { return &model_.queue(); }
   bool separates_prefill() const override { return true; }
+  bool shares_prefixes() const override {
+    return prompts_may_be_cut(weights_->layers.front().shape, weights_->dtype, model_.queue());
+  }
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
 
  private:

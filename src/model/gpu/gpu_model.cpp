@@ -210,6 +210,26 @@ void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms&
   if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);
 }
 
+namespace {
+
+// Sequences [first, last) of a batch without a cache; none of them begins as one before does.
+PackedBatch sequences_of(const PackedBatch& batch, std::int64_t first, std::int64_t last) {
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  std::vector<std::vector<TokenId>> sequences;
+  std::vector<std::int64_t> past, prefix_of;
+  for (auto s = static_cast<std::size_t>(first); s < static_cast<std::size_t>(last); ++s) {
+    sequences.emplace_back(ids + batch.cu_seqlens[s], ids + batch.cu_seqlens[s + 1]);
+    if (batch.prefix_of_S.empty()) continue;
+    past.push_back(batch.past_S[s]);
+    prefix_of.push_back(batch.prefix_of_S[s] - first);
+  }
+  PackedBatch part = pack_sequences(sequences, std::move(past));
+  part.prefix_of_S = std::move(prefix_of);
+  return part;
+}
+
+}  // namespace
+
 std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cached) const {
   // Fewer rows would fill the products' last wave badly; the host has no waves. With a cache sequences may read each other's pages.
   const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
@@ -218,17 +238,12 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   if (group_.tp_size() == 1 || weights_.config.qk_norm_of_all_heads || cached || batch.num_sequences() < 2 ||
       T < 2 * least)
     return parts;
-  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
-  std::vector<std::vector<TokenId>> sequences;
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
-    if (parts.empty() && begin >= least && begin >= T / 2)
-      parts.push_back(pack_sequences(std::exchange(sequences, {})));
-    sequences.emplace_back(ids + begin, ids + end);
+  for (std::int64_t s = 1; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s];
+    if (begin < least || begin < T / 2 || batch.past(s) > 0) continue;
+    return {sequences_of(batch, 0, s), sequences_of(batch, s, batch.num_sequences())};
   }
-  if (parts.empty()) return parts;  // the last sequence holds the second half
-  parts.push_back(pack_sequences(sequences));
-  return parts;
+  return parts;  // the last sequence, or those of the last beginning, hold the second half
 }
 
 at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
