@@ -126,6 +126,8 @@ LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const 
     LayoutConfig alone;
     alone.gpus_per_group = 1;
     alone.cpu_only = true;
+    alone.place_in_job = layout.place_in_job;
+    alone.most_threads = layout.most_threads;
     return alone;
   }
   if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
