@@ -22,12 +22,6 @@ GuideForm form_of(const std::string& name) {
                                  : GuideForm::kLogit;
 }
 
-ModelSection opened_section(const ModelSection& section, const RunContext& context, bool& stands_in) {
-  ModelSection opened = model_by_now(section, context, stands_in);
-  opened.dtype = "f32";
-  return opened;
-}
-
 }  // namespace
 
 std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& experiment) {
@@ -36,6 +30,7 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
   GuideConfig config;
   ConfigNode model = section->section("model");
   config.model = read_reward_model(model, experiment);
+  config.model.dtype = model.choice("dtype", {"f32", "bf16"}, "f32");
   config.params.multiplier = section->number("multiplier", 4.0, 0.0, 1e6);
   config.params.candidates = section->integer("candidates", 20, 1, 1 << 24);
   config.params.form = form_of(section->choice("form", {std::begin(kForms), std::end(kForms)}, kForms[0]));
@@ -65,16 +60,15 @@ std::uint64_t least_value_pages(const GuideParams& params, std::uint64_t longest
 
 std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts) {
   if (!guide || guide->params.multiplier == 0) return {};
-  ModelSection section = guide->model;
-  section.dtype = "f32";
-  return {{"value model", section, value_pass(guide->params, texts), least_value_pages(guide->params, texts.longest)}};
+  return {
+      {"value model", guide->model, value_pass(guide->params, texts), least_value_pages(guide->params, texts.longest)}};
 }
 
 ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts)
     : config_(config),
       texts_(texts),
       tp_size_(inputs.tp_size),
-      checkpoint_(opened_section(config.model, inputs.context, stands_in_)) {
+      checkpoint_(model_by_now(config.model, inputs.context, stands_in_)) {
   check(inputs);
   model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu);
   model_.shards_on_host = inputs.model.shards_on_host;
@@ -138,6 +132,8 @@ void ValueModel::check(const TaskInputs& inputs) {
 Attributes ValueModel::identity(const Communicator& world, const StopPoll& poll) const {
   Attributes attributes;
   for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("guide_" + name, value);
+  if (const std::string products = model_.bf16_products(); !products.empty())
+    attributes.emplace_back("guide_bf16_products", products);
   return attributes;
 }
 
@@ -164,9 +160,10 @@ MemoryParts ValueModel::memory(std::uint64_t longest) const {
 }
 
 std::string ValueModel::words() const {
-  return fmt::format("{}, {:.1f} M parameters: {} candidates, {}, multiplier {}", checkpoint_.config().family,
-                     static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, config_.params.candidates,
-                     kForms[static_cast<std::size_t>(config_.params.form)], config_.params.multiplier);
+  return fmt::format("{}, {:.1f} M parameters, {}: {} candidates, {}, multiplier {}", checkpoint_.config().family,
+                     static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, dtype_name(model_.dtype),
+                     config_.params.candidates, kForms[static_cast<std::size_t>(config_.params.form)],
+                     config_.params.multiplier);
 }
 
 Transformer ValueModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {

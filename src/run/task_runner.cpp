@@ -222,7 +222,7 @@ namespace {
 
 // For what reads the results and computes nothing: a complete file is complete on every CPU, and a login node may plan for others.
 Attributes on_any_cpu(Attributes expected) {
-  std::erase_if(expected, [](const auto& entry) { return entry.first == "bf16_products"; });
+  std::erase_if(expected, [](const auto& entry) { return entry.first.ends_with("bf16_products"); });
   return expected;
 }
 

@@ -88,7 +88,7 @@ class PlanShapes(unittest.TestCase):
         self.assertIn("smallest group that fits: 1 device of 143.8 GB", self.plan("Llama-3.1-70B", *short, "layout.devices=cpu"))
 
     def test_a_model_beside(self):
-        """A value model in f32 and its cache beside the task's own, on GPUs and CPUs; of a multiplier of 0 there is none."""
+        """A value model in f32, or bf16, and its cache beside the task's own, on GPUs and CPUs; of a multiplier of 0 there is none."""
         value = self.folder / "value"
         value.mkdir()
         config = json.loads((self.folder / "Llama-3.1-8B/config.json").read_text())
@@ -99,7 +99,7 @@ class PlanShapes(unittest.TestCase):
         try:
             whole = arithmetic(SHAPES["Llama-3.1-8B"], LLAMA["vocab_size"], 16, 2) / 1e9
             beside = arithmetic(SHAPES["Llama-3.1-8B"], LLAMA["vocab_size"] / 2, 32, 4) / 1e9  # embeddings and no head
-            for keys, most in (([], beside), (["tasks.0.guide.multiplier=0"], 0)):
+            for keys, most in (([], beside), (["tasks.0.guide.model.dtype=bf16"], beside / 2), (["tasks.0.guide.multiplier=0"], 0)):
                 for where in ([], ["layout.devices=cpu"]):
                     text = self.plan("Llama-3.1-8B", "plan.device_memory=80GB", *keys, *where)
                     self.assertEqual("value model llama" in text, most > 0)

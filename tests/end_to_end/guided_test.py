@@ -288,6 +288,27 @@ class Guided(unittest.TestCase):
             self.assertRegex(said, "groups of [1-4] GPU")
             self.assertEqual("groups of 1 GPU," in said, alone, (needed, said))
 
+    def test_a_value_model_in_bf16(self):
+        """On CPUs and in the GPU's kernels: half the weights, KL near f32's; another type is another identity."""
+        task = {"max_new_tokens": 1, "temperature": 0, "guide": self.guide(multiplier=1.0, candidates=4)}
+        narrow = {**task, "guide": {**task["guide"], "model": {**task["guide"]["model"], "dtype": "bf16"}}}
+        for name, environment in (("bf16-cpu", {}), ("bf16-gpu", {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+            kl = []
+            for one in (task, narrow):
+                self.world.forget(name)
+                kl.append([kl[0] for *_, kl in self.texts(self.run_it(name, [one], **environment)["answers"])])
+            worst = abs(numpy.array(kl[0]) - kl[1]).max()
+            print(f"{name}: largest difference of a KL from f32's {worst:.1e} of {max(kl[0]):.1e} nats")
+            self.assertTrue(0 < worst < 0.02 * max(kl[0]), (kl, name))
+            refused = self.start(self.command(name, [task]), **environment)
+            self.assertIn("config_sha256", refused.stderr)
+        command = self.command("bf16-plan", [task, {**narrow, "name": "narrow"}])
+        command[command.index("run")] = "plan"
+        planned = self.start(command)
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        weights = [float(size) * {"KiB": 1, "MiB": 1024}[unit] for size, unit in re.findall(r"value model: weights ([\d.]+) (\w+)", planned.stdout)]
+        self.assertAlmostEqual(weights[0] / weights[1], 2, delta=0.1)
+
     def test_a_constraint_holds_and_the_guide_chooses_within_it(self):
         task = {"max_new_tokens": 8, "temperature": 0, "constraint": {"choice": ["A", "B", "C D", "no"]}}
         paths = self.run_it("choice", [{"name": "up", "guide": self.guide(multiplier=50.0), **task}, {"name": "free", **task}])

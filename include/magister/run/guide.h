@@ -18,7 +18,7 @@
 namespace magister {
 
 struct GuideConfig {
-  ModelSection model;  // in f32
+  ModelSection model;  // in f32 or bf16
   GuideParams params;
   std::string model_place, form_place, candidates_place;  // file:line:column and key
 };
@@ -58,7 +58,7 @@ class ValueModel {
   std::int64_t num_pages(std::uint64_t longest) const;
   // Of a device, by part, with a cache for texts of `longest` tokens.
   MemoryParts memory(std::uint64_t longest) const;
-  // "llama, 0.1 M parameters: 20 candidates, logit, multiplier 4".
+  // "llama, 0.1 M parameters, f32: 20 candidates, logit, multiplier 4".
   std::string words() const;
   // This shard's weights, self-tested. Local.
   Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const;
