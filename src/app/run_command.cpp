@@ -15,7 +15,7 @@
 #include "magister/core/units_of_measure.h"
 #include "magister/io/whole_file.h"
 #include "magister/parallel/layout.h"
-#include "magister/run/memory_plan.h"
+#include "magister/run/config_plan.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/run/task_runner.h"
@@ -171,18 +171,15 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
         say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
         continue;
       }
-      if (!task->uses_gpus() || task->has_second_model()) {
+      if (!task->uses_gpus()) {
         say(
-            fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data or on a "
-                        "second model. Run `magister "
-                        "plan` where model and data are.\n",
+            fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data. Run "
+                        "`magister plan` where model and data are.\n",
                         task->name(), task->kind(), printable(model.path)));
         continue;
       }
       say(fmt::format("task {} ({}), {}\n{}", task->name(), task->kind(), printable(model.path),
-                      plan_from_config(
-                          model, [&](const PassLimits& device) { return task->pass_shape(device); }, config.layout,
-                          config.plan.device_memory)));
+                      plan_from_config(*task, config.layout, config.plan.device_memory)));
     }
     return ExitCode::kDone;
   });

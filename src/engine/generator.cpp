@@ -65,7 +65,7 @@ void Generator::guide(const GuideSetup& setup) {
   MAGISTER_ASSERT(idle());
   if (setup.params.multiplier == 0) return;
   parts_->guide.emplace(setup, parts_->config, parts_->token_budget);
-  parts_->sampler.read_guided_rows();
+  parts_->sampler.read_guided_rows(setup.params.candidates);
 }
 
 void Generator::add(GenerationRequest request, std::uint64_t count) {
@@ -159,6 +159,11 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
   std::vector<std::vector<float>> references;
   for (const std::size_t i : which) {
     ValueGuide::Asked& one = all.emplace_back(ValueGuide::Asked{asked[i], {}});
+    if (const auto& known = rows.rows[i].candidates) {
+      for (const TokenId id : known->ids) one.tokens.push_back({id, 0});
+      references.emplace_back();
+      continue;
+    }
     references.push_back(sampler.processed(*asked[i], rows.rows[i].logits_V));
     for (const TokenId id : best_tokens(references.back(), guide.params().candidates)) one.tokens.push_back({id, 0});
   }
@@ -166,7 +171,10 @@ void Generator::write_guided(const std::vector<Sequence*>& asked, const Rows& ro
     const std::size_t count = guide.rescore(std::span(all).subspan(first));
     for (std::size_t j = first; j < first + count; ++j) {
       Sequence& sequence = *all[j].sequence;
-      sequence.guide_kl.push_back(static_cast<float>(guide_kl(references[j], all[j].tokens)));
+      const auto& known = rows.rows[which[j]].candidates;
+      const double kl =
+          known ? guide_kl(known->logits, known->logsumexp, all[j].tokens) : guide_kl(references[j], all[j].tokens);
+      sequence.guide_kl.push_back(static_cast<float>(kl));
       sampler.sample(sequence, rows.rows[which[j]], all[j].tokens);
       guide.keep(all[j]);
       extend(sequence);

@@ -64,12 +64,17 @@ double guide_offset(const GuideParams& params, std::span<const float> values_L) 
 
 // With q = p exp(f) / Z on the tokens and Z = sum of p exp(f): KL = sum of q (f - ln Z).
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens) {
-  MAGISTER_ASSERT(!tokens.empty());
   const double normaliser = log_of_row(logits_V);
+  std::vector<float> logits_C;
+  for (const GuidedToken& token : tokens) logits_C.push_back(logits_V[static_cast<std::size_t>(token.id)]);
+  return guide_kl(logits_C, normaliser, tokens);
+}
+
+double guide_kl(std::span<const float> logits_C, double logsumexp, std::span<const GuidedToken> tokens) {
+  MAGISTER_ASSERT(!tokens.empty() && tokens.size() == logits_C.size());
   std::vector<double> tilted;
   tilted.reserve(tokens.size());
-  for (const GuidedToken& token : tokens)
-    tilted.push_back(logits_V[static_cast<std::size_t>(token.id)] - normaliser + token.offset);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tilted.push_back(logits_C[i] - logsumexp + tokens[i].offset);
   const double log_z = log_of_sum<double>(tilted);
   double kl = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) kl += std::exp(tilted[i] - log_z) * (tokens[i].offset - log_z);

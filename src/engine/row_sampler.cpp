@@ -1,4 +1,4 @@
-// What changes or keeps logits happens on the host.
+// What changes or keeps logits happens on the host, but for guided rows.
 #include "engine/row_sampler.h"
 
 #include <ATen/ATen.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/gpu_candidates.h"
 #include "engine/gpu_sampler.h"
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
@@ -27,6 +28,7 @@ RowSampler::RowSampler(const Transformer& model, const GeneratorLimits& limits, 
 
 bool RowSampler::Row::is_finite() const {
   if (drawn) return drawn->id >= 0;
+  if (candidates) return std::isfinite(candidates->model_logsumexp);
   return std::all_of(logits_V.begin(), logits_V.end(), [](float logit) { return std::isfinite(logit); });
 }
 
@@ -41,14 +43,22 @@ bool RowSampler::draws_on_device(const Sequence& sequence) const {
          !chain_.applies_to({sequence.tokens, {}});
 }
 
+bool RowSampler::finds_candidates_on_device(const Sequence& sequence) const {
+  return model_.queue() != nullptr && reads_guided_rows_ && sequence.request.guided &&
+         sequence.request.max_new_tokens > 0 && !sequence.constraint &&
+         std::max(candidates_, top_logprobs_) <= kMostGpuCandidates;
+}
+
 RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const at::Tensor& logits_RV) const {
   Rows result{std::vector<Row>(sequences.size()), {}};
-  std::vector<std::int64_t> drawn, copied;
+  std::vector<std::int64_t> drawn, guided, copied;
   std::vector<double> uniforms;
+  std::vector<std::span<const TokenId>> histories;  // of those guided
   for (std::size_t i = 0; i < sequences.size(); ++i) {
-    const bool draws = draws_on_device(*sequences[i]);
-    (draws ? drawn : copied).push_back(static_cast<std::int64_t>(i));
+    const bool draws = draws_on_device(*sequences[i]), finds = finds_candidates_on_device(*sequences[i]);
+    (draws ? drawn : finds ? guided : copied).push_back(static_cast<std::int64_t>(i));
     if (draws) uniforms.push_back(keyed_uniform(key_of(*sequences[i])));
+    if (finds) histories.emplace_back(sequences[i]->tokens);
   }
   const auto selected = [&](const std::vector<std::int64_t>& of) {
     return of.size() == sequences.size()
@@ -60,6 +70,12 @@ RowSampler::Rows RowSampler::read(const std::vector<Sequence*>& sequences, const
     model_.group().wait_for(begun.copied);
     const std::vector<SampledToken> tokens = begun.tokens();
     for (std::size_t i = 0; i < drawn.size(); ++i) result.rows[static_cast<std::size_t>(drawn[i])].drawn = tokens[i];
+  }
+  if (!guided.empty()) {
+    std::vector<CandidateRow> rows = candidates_on_device(selected(guided).contiguous(), histories, params_,
+                                                          candidates_, top_logprobs_, *model_.queue());
+    for (std::size_t i = 0; i < guided.size(); ++i)
+      result.rows[static_cast<std::size_t>(guided[i])].candidates = std::move(rows[i]);
   }
   if (!copied.empty()) {
     result.on_host = selected(copied).cpu();
@@ -110,6 +126,15 @@ std::vector<float> RowSampler::processed(Sequence& sequence, std::span<const flo
 
 void RowSampler::sample(Sequence& sequence, const Row& row, std::span<const GuidedToken> guided) const {
   const GenerationRequest& request = sequence.request;
+  if (row.candidates) {
+    const CandidateRow& known = *row.candidates;
+    sequence.top_ids.insert(sequence.top_ids.end(), known.top_ids.begin(), known.top_ids.end());
+    sequence.top_logprobs.insert(sequence.top_logprobs.end(), known.top_logprobs.begin(), known.top_logprobs.end());
+    const SampledToken token = sample_candidate(known, guided, params_of(sequence), key_of(sequence));
+    sequence.tokens.push_back(token.id);
+    sequence.logprobs.push_back(token.logprob);
+    return;
+  }
   if (top_logprobs_ > 0) {
     append_most_probable(row.logits_V, top_logprobs_, sequence.top_ids, sequence.top_logprobs);
   }

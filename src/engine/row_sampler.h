@@ -1,5 +1,6 @@
 // RowSampler: from the logits of a pass to the next token of each of its sequences. Rows that nothing changes or keeps are drawn where
-// they are, so that on a GPU only ids and log-probabilities leave it; all others on the host, through the chain of processors.
+// they are, so that on a GPU only ids and log-probabilities leave it, and of guided rows the candidates; all others on the host, through the
+// chain of processors.
 // A row's way never depends on the other rows. Legend: R rows, V vocabulary.
 #pragma once
 
@@ -22,13 +23,18 @@ class RowSampler {
   // model is kept by reference. Throws Error(kConfig) for a bias or a number of kept tokens that the vocabulary does not have.
   RowSampler(const Transformer& model, const GeneratorLimits& limits, const SamplingParams& params, std::uint64_t seed);
 
-  // From now on whole rows of guided requests come to the host: a guide reads them.
-  void read_guided_rows() { reads_guided_rows_ = true; }
+  // From now on rows of guided requests come to the host, for a guide reads them: from a GPU so many candidates, where no constraint is
+  // laid upon the row.
+  void read_guided_rows(std::int64_t candidates) {
+    reads_guided_rows_ = true;
+    candidates_ = candidates;
+  }
 
-  // What is known of a sequence's row: its logits on the host, or the token that the device drew from them.
+  // What is known of a sequence's row: its logits on the host, the token that the device drew from them, or a guide's candidates.
   struct Row {
     std::span<float> logits_V;
     std::optional<SampledToken> drawn;
+    std::optional<CandidateRow> candidates;
     bool is_finite() const;
   };
   struct Rows {
@@ -54,6 +60,7 @@ class RowSampler {
  private:
   std::span<const std::uint64_t> allowed(Sequence& sequence) const;
   bool draws_on_device(const Sequence& sequence) const;
+  bool finds_candidates_on_device(const Sequence& sequence) const;
   const SamplingParams& params_of(const Sequence& sequence) const {
     return sequence.request.greedy ? greedy_ : params_;
   }
@@ -62,6 +69,7 @@ class RowSampler {
   const Transformer& model_;
   std::int64_t top_logprobs_;
   bool reads_guided_rows_ = false;
+  std::int64_t candidates_ = 0;
   SamplingParams params_, greedy_;  // of requests that are greedy, whatever the temperature
   LogitsChain chain_;
   std::uint64_t seed_;

@@ -79,37 +79,27 @@ double keyed_uniform(const DrawKey& key) {
   return static_cast<double>(state >> 11) * 0x1.0p-53;
 }
 
-SampledToken sample_token(std::span<float> logits_V, const DecodingState& state, const LogitsChain& chain,
-                          const SamplingParams& params, const DrawKey& key) {
-  const double normaliser = log_sum_exp(logits_V);
-  if (!std::isfinite(normaliser)) return {-1, std::numeric_limits<float>::quiet_NaN()};
-  const bool plain = !chain.applies_to(state);
-  std::vector<float> raw;
-  if (!plain) raw.assign(logits_V.begin(), logits_V.end());
-  chain.apply(logits_V, state);
-  const auto answer = [&](TokenId id, std::span<const float> logits) {
-    return SampledToken{id, static_cast<float>(logits[static_cast<std::size_t>(id)] - normaliser)};
-  };
-  if (params.temperature == 0.0) return answer(most_probable(logits_V), plain ? logits_V : std::span<const float>(raw));
+namespace {
 
-  if (raw.empty()) raw.assign(logits_V.begin(), logits_V.end());
-  for (float& logit : logits_V) logit = static_cast<float>(logit / params.temperature);
+// The place of the token that is drawn from a row as processors leave it. only: the places, ascending, of which one may come out; empty: of all
+// that are not excluded.
+TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const SamplingParams& params,
+                    const DrawKey& key) {
+  if (params.temperature == 0.0) return most_probable(logits);
+  for (float& logit : logits) logit = static_cast<float>(logit / params.temperature);
   // Top-p goes over what top-k left, min-p over what top-p left, each renormalised: min-p's bound does not move with that.
   SamplingParams without_min_p = params;
   without_min_p.min_p = 0;
   const bool sorts = params.top_k > 0 || params.top_p < 1.0;
-  const double top = logits_V[static_cast<std::size_t>(most_probable(logits_V))];
-  std::vector<TokenId> ids;
+  const double top = logits[static_cast<std::size_t>(most_probable(logits))];
+  std::vector<TokenId> ids = std::move(only);
   if (sorts) {
-    ids = kept_tokens(logits_V, without_min_p);
-  } else if (!state.guided.empty()) {  // all others are excluded
-    for (const GuidedToken& token : state.guided) ids.push_back(token.id);
-    std::sort(ids.begin(), ids.end());
-  } else {
-    ids.resize(logits_V.size());
+    ids = kept_tokens(logits, without_min_p);
+  } else if (ids.empty()) {
+    ids.resize(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
   }
-  const auto weight = [&](TokenId id) { return std::exp(logits_V[static_cast<std::size_t>(id)] - top); };
+  const auto weight = [&](TokenId id) { return std::exp(logits[static_cast<std::size_t>(id)] - top); };
   double total = 0;
   for (const TokenId id : ids) total += weight(id);
   if (params.top_p < 1.0) {
@@ -135,7 +125,39 @@ SampledToken sample_token(std::span<float> logits_V, const DecodingState& state,
     if (reached > target) break;
   }
   MAGISTER_ASSERT(drawn >= 0);
-  return answer(drawn, raw);
+  return drawn;
+}
+
+}  // namespace
+
+SampledToken sample_token(std::span<float> logits_V, const DecodingState& state, const LogitsChain& chain,
+                          const SamplingParams& params, const DrawKey& key) {
+  const double normaliser = log_sum_exp(logits_V);
+  if (!std::isfinite(normaliser)) return {-1, std::numeric_limits<float>::quiet_NaN()};
+  if (params.temperature == 0.0 && !chain.applies_to(state)) {
+    const TokenId id = most_probable(logits_V);
+    return {id, static_cast<float>(logits_V[static_cast<std::size_t>(id)] - normaliser)};
+  }
+  const std::vector<float> raw(logits_V.begin(), logits_V.end());
+  chain.apply(logits_V, state);
+  std::vector<TokenId> only;  // all others are excluded
+  for (const GuidedToken& token : state.guided) only.push_back(token.id);
+  std::sort(only.begin(), only.end());
+  const TokenId id = drawn_place(logits_V, std::move(only), params, key);
+  return {id, static_cast<float>(raw[static_cast<std::size_t>(id)] - normaliser)};
+}
+
+// In the order of ids, so that all sums are those of the whole row.
+SampledToken sample_candidate(const CandidateRow& row, std::span<const GuidedToken> guided,
+                              const SamplingParams& params, const DrawKey& key) {
+  MAGISTER_ASSERT(guided.size() == row.ids.size() && !guided.empty());
+  std::vector<std::size_t> by_id(guided.size());
+  std::iota(by_id.begin(), by_id.end(), 0);
+  std::sort(by_id.begin(), by_id.end(), [&](std::size_t a, std::size_t b) { return row.ids[a] < row.ids[b]; });
+  std::vector<float> logits;
+  for (const std::size_t i : by_id) logits.push_back(static_cast<float>(row.logits[i] + guided[i].offset));
+  const std::size_t drawn = by_id[static_cast<std::size_t>(drawn_place(logits, {}, params, key))];
+  return {row.ids[drawn], static_cast<float>(row.model_logits[drawn] - row.model_logsumexp)};
 }
 
 }  // namespace magister

@@ -35,6 +35,7 @@ class ModelBackend {
   virtual const gpu::Queue* queue() const = 0;
   virtual bool separates_prefill() const = 0;
   virtual bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const { return false; }
+  virtual bool shares_prefixes() const = 0;
   virtual void use_cuda_graphs(bool on) {}
 };
 

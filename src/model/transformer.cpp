@@ -61,45 +61,64 @@ at::ScalarType resolve_gpu_dtype(const std::string& name) {
   return at::kBFloat16;
 }
 
-Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
-                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization, const LoadHook& hook,
-                         const KeptWeights& kept)
-    : group_(&group), pool_(&pool) {
+namespace {
+
+// Beside the file, everything that decides what a load gives.
+std::string loaded_as(at::ScalarType dtype, const QuantScheme& quantization) {
+  return fmt::format("{}, {} {} {}", static_cast<int>(dtype), static_cast<int>(quantization.type), quantization.group,
+                     quantization.group_given);
+}
+
+std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, const TensorFile& file,
+                                          ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
+                                          const QuantScheme& quantization, const LoadHook& hook,
+                                          const KeptWeights& kept) {
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
-    backend_ = std::make_unique<EncoderModel>(description, file, pool, hook);
-    return;
+    const auto load = [&] {
+      const auto weights = std::make_shared<const EncoderWeights>(load_encoder_weights(description, file, pool, hook));
+      return StoredWeights{weights, weights->num_bytes};
+    };
+    // The kernels decide the order of packed rows.
+    const std::string shard = fmt::format("encoder, {}", cpu_kernels().name);
+    return std::make_unique<EncoderModel>(kept.get<EncoderWeights>(shard, load), pool);
   }
   const int tp_rank = group.tp_rank(), tp_size = group.tp_size();
   const auto load = [&] {
-    return load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook);
+    const auto weights = std::make_shared<const CpuWeights>(
+        load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook));
+    return StoredWeights{weights, weights->num_bytes};
   };
-  // Everything but the file that decides what load() gives; the kernels decide the order of packed rows.
-  const std::string shard = fmt::format("{} of {}, {}, {} {} {}, {}", tp_rank, tp_size, static_cast<int>(dtype),
-                                        static_cast<int>(quantization.type), quantization.group,
-                                        quantization.group_given, cpu_kernels().name);
-  backend_ = std::make_unique<CpuModel>(kept.store != nullptr ? kept.store->get(kept.checkpoint, shard, load)
-                                                              : std::make_shared<const CpuWeights>(load()),
-                                        group, pool);
+  const std::string shard =
+      fmt::format("{} of {}, {}, {}", tp_rank, tp_size, loaded_as(dtype, quantization), cpu_kernels().name);
+  return std::make_unique<CpuModel>(kept.get<CpuWeights>(shard, load), group, pool);
 }
+
+}  // namespace
+
+Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
+                         ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization, const LoadHook& hook,
+                         const KeptWeights& kept)
+    : backend_(cpu_backend(description, file, group, pool, dtype, quantization, hook, kept)),
+      group_(&group),
+      pool_(&pool) {}
 Transformer::Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group,
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
-                         const gpu::Queue& queue, const LoadHook& hook)
+                         const gpu::Queue& queue, const LoadHook& hook, const KeptWeights& kept)
     : group_(&group), pool_(&pool) {
-  WeightSource source(file, description, partition_for(description.config, group.tp_rank(), group.tp_size()),
-                      group.tp_rank(), activation_dtype(dtype), quantization, &pool, hook);
-  auto backend = std::make_unique<gpu::GpuBackend>(description.config, group, dtype, queue);
-  backend->load(source, description.names.lm_head.empty());
-  source.verify_all_used();
-  backend_ = std::move(backend);
+  const auto load = [&] {
+    const auto weights = gpu::load_gpu_weights(description, file, group, pool, dtype, quantization, queue, hook);
+    return StoredWeights{weights, weights->num_bytes(), queue.device};
+  };
+  const std::string shard = fmt::format("{}, {}", gpu::gpu_shard_words(group, queue), loaded_as(dtype, quantization));
+  backend_ = std::make_unique<gpu::GpuBackend>(kept.get<gpu::GpuWeights>(shard, load), group, queue);
 }
 Transformer::Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
                          const QuantScheme& quantization, const gpu::Queue& queue)
-    : group_(&group), pool_(&pool) {
-  auto backend = std::make_unique<gpu::GpuBackend>(config, group, dtype, queue);
-  backend->randomize(quantization);
-  backend_ = std::move(backend);
-}
+    : backend_(std::make_unique<gpu::GpuBackend>(gpu::random_gpu_weights(config, group, dtype, quantization, queue),
+                                                 group, queue)),
+      group_(&group),
+      pool_(&pool) {}
 Transformer::~Transformer() = default;
 Transformer::Transformer(Transformer&&) noexcept = default;
 
@@ -109,6 +128,7 @@ bool Transformer::separates_prefill() const { return backend_->separates_prefill
 bool Transformer::takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const {
   return backend_->takes_drawn_ids(rows, tokens);
 }
+bool Transformer::shares_prefixes() const { return backend_->shares_prefixes(); }
 const LmHead& Transformer::lm_head() const { return backend_->lm_head(); }
 const ModelConfig& Transformer::config() const { return backend_->config(); }
 std::uint64_t Transformer::weight_bytes() const { return backend_->weight_bytes(); }

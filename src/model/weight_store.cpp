@@ -1,40 +1,46 @@
-// One checkpoint's shards at a time.
+// The shards of the few checkpoints that a task uses.
 #include "magister/model/weight_store.h"
 
-#include <numeric>
-
-#include "model/cpu/cpu_weights.h"
+#include <algorithm>
+#include <utility>
 
 namespace magister {
 
-void WeightStore::keep_only(const std::string& checkpoint) {
+void WeightStore::keep_only(std::vector<std::string> checkpoints) {
   const std::lock_guard lock(mutex_);
-  if (checkpoint != checkpoint_) shards_.clear();
-  checkpoint_ = checkpoint;
+  kept_ = std::move(checkpoints);
+  std::erase_if(shards_, [this](const auto& shard) { return !keeps(shard.first.first); });
+}
+
+bool WeightStore::keeps(const std::string& checkpoint) const {
+  return std::find(kept_.begin(), kept_.end(), checkpoint) != kept_.end();
 }
 
 bool WeightStore::has(const std::string& checkpoint) const {
   const std::lock_guard lock(mutex_);
-  return checkpoint == checkpoint_ && !shards_.empty();
+  return std::any_of(shards_.begin(), shards_.end(),
+                     [&](const auto& shard) { return shard.first.first == checkpoint; });
 }
 
-std::uint64_t WeightStore::num_bytes() const {
+std::uint64_t WeightStore::bytes_on(int device) const {
   const std::lock_guard lock(mutex_);
-  return std::accumulate(shards_.begin(), shards_.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const auto& shard) { return sum + shard.second->num_bytes; });
+  std::uint64_t bytes = 0;
+  for (const auto& [name, stored] : shards_) bytes += stored.device == device ? stored.num_bytes : 0;
+  return bytes;
 }
 
-std::shared_ptr<const CpuWeights> WeightStore::get(const std::string& checkpoint, const std::string& shard,
-                                                   const std::function<CpuWeights()>& load) {
+std::shared_ptr<const void> WeightStore::get(const std::string& checkpoint, const std::string& shard,
+                                             const std::function<StoredWeights()>& load) {
+  const std::pair name(checkpoint, shard);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = shards_.find(shard);
-    if (checkpoint == checkpoint_ && found != shards_.end()) return found->second;
+    const auto found = shards_.find(name);
+    if (found != shards_.end()) return found->second.weights;
   }
-  auto weights = std::make_shared<const CpuWeights>(load());
+  StoredWeights loaded = load();
   const std::lock_guard lock(mutex_);
-  if (checkpoint == checkpoint_) shards_[shard] = weights;
-  return weights;
+  if (keeps(checkpoint)) shards_[name] = loaded;
+  return loaded.weights;
 }
 
 }  // namespace magister

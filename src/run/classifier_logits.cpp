@@ -3,7 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "magister/device/upload.h"
+#include "magister/model/rope.h"
 #include "magister/model/shared_prefixes.h"
 #include "magister/run/classified_token.h"
 
@@ -15,7 +18,11 @@ std::int64_t classifier_token(const std::vector<TokenId>& ids, const ModelConfig
 
 at::Tensor classifier_logits(Transformer& model, const std::vector<std::vector<TokenId>>& sequences,
                              bool share_prefixes, const std::function<bool()>& should_stop) {
-  const bool shares = share_prefixes && model.queue() == nullptr && !model.config().encoder;
+  // Beyond the shared rotary table a text's keys are its own: its length turns them.
+  const bool shares = share_prefixes && model.shares_prefixes() &&
+                      std::none_of(sequences.begin(), sequences.end(), [&](const auto& sequence) {
+                        return rope_needs_own_table(model.config(), static_cast<std::int64_t>(sequence.size()));
+                      });
   std::vector<std::int64_t> rows;
   rows.reserve(sequences.size());
   for (const auto& sequence : sequences) rows.push_back(classifier_token(sequence, model.config()));

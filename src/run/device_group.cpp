@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <map>
+#include <sstream>
 #include <string_view>
 
 #include "magister/core/error.h"
@@ -16,8 +18,10 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/host_memory.h"
+#include "magister/run/earlier_tasks.h"
 #include "magister/run/memory_plan.h"
 #include "magister/run/open_model.h"
+#include "magister/run/task.h"
 
 namespace magister {
 namespace {
@@ -65,35 +69,75 @@ std::string host_memory_fault(const std::string& host, const HostMemory& memory,
       format_bytes(sum_of(parts)), list);
 }
 
+// What the ranks keep on their GPUs for tasks to come, by UUID. Collective over world.
+std::map<std::string, std::uint64_t> kept_bytes(const Communicator& world, const WeightStore* weights) {
+  std::string mine;
+  for (const GpuDevice& gpu : discover_gpus()) {
+    const std::uint64_t bytes = weights == nullptr ? 0 : weights->gpu_bytes(gpu.index);
+    if (bytes > 0) mine += fmt::format("{} {}\n", gpu.uuid, bytes);
+  }
+  std::map<std::string, std::uint64_t> kept;
+  for (const std::string& text : world.all_gather(mine)) {
+    std::istringstream words(text);
+    std::string uuid;
+    for (std::uint64_t bytes = 0; words >> uuid >> bytes;) kept[uuid] += bytes;
+  }
+  return kept;
+}
+
+// The checkpoint outlives it.
+GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uint64_t pages, const std::string& name) {
+  check_gpu_computes(checkpoint.config());
+  GroupModel model;
+  model.name = name;
+  model.config = checkpoint.config();
+  model.dtype = resolve_gpu_dtype(checkpoint.section().dtype);
+  model.scheme = quant_scheme_of(checkpoint.section());
+  model.weight_bytes = [&checkpoint, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
+    return weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme);
+  };
+  model.pass = pass;
+  model.pages = pages;
+  model.gpu = GpuDemand{model.dtype, model.scheme.on()};
+  return model;
+}
+
 }  // namespace
 
-LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
-                          const PassShape& pass, int num_ranks) {
+LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
+                          const Checkpoint& checkpoint, int num_ranks) {
   if (checkpoint.section().none) {  // every rank by itself, whatever GPUs there are
     LayoutConfig alone;
     alone.gpus_per_group = 1;
     alone.cpu_only = true;
+    alone.place_in_job = layout.place_in_job;
+    alone.most_threads = layout.most_threads;
     return alone;
   }
   if (layout.cpu_only || !layout.gpus_usable || layout.gpus_per_group != 0) return layout;
   LayoutConfig by_device = layout;
   by_device.gpus_per_group = 1;
-  const std::vector<DeviceRow> devices = plan_layout(world, num_ranks, by_device);
+  const std::vector<DeviceRow> devices = plan_layout(context.world, num_ranks, by_device);
   if (!devices.front().gpu) return layout;
-  std::uint64_t free = devices.front().gpu->free_bytes;
-  for (const DeviceRow& row : devices) free = std::min(free, row.gpu->free_bytes);
-  const ModelDescription& description = checkpoint.description();
-  check_gpu_computes(description.config);
-  const QuantScheme scheme = quant_scheme_of(checkpoint.section());
-  const at::ScalarType dtype = resolve_gpu_dtype(checkpoint.section().dtype);
-  for (const int size : working_tp_sizes(description.config, static_cast<int>(devices.size()))) {
+  std::map<std::string, std::uint64_t> kept = kept_bytes(context.world, context.weights);
+  std::uint64_t free = ~std::uint64_t{0};
+  for (const DeviceRow& row : devices) free = std::min(free, row.gpu->free_bytes + kept[row.gpu->uuid]);
+  // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
+  const PassShape pass = task.pass_shape(kGpuPassLimits);
+  std::vector<GroupModel> models = {counted(checkpoint, pass, pages_of_one_text(pass), "")};
+  std::deque<Checkpoint> others;
+  for (const SecondModel& second : task.second_models(kGpuPassLimits)) {
+    bool stands_in = false;
+    ModelSection section = model_by_now(second.section, context, stands_in);
+    section.dtype = second.section.dtype;
+    const Checkpoint& other = others.emplace_back(section);
+    if (second.may_stand_on_cpus && !missing_on_gpus(other.config()).empty()) continue;
+    models.push_back(counted(other, second.pass, second.pages, second.name));
+  }
+  for (const int size : group_sizes(models, static_cast<int>(devices.size()))) {
     if (!group_size_divides(devices, size)) continue;
     layout.gpus_per_group = size;  // the largest where none suffices: check_device_memory() then says what is missing
-    const auto weights = [&](int shard) {
-      return weight_bytes(description, checkpoint.file(), dtype, shard, size, scheme);
-    };
-    const GpuDemand demand{dtype, scheme.on()};
-    if (fits(device_memory(description.config, weights, size, pass, pages_of_one_text(pass), demand), free)) break;
+    if (fits(group_memory(models, size), free)) break;
   }
   log_info("groups of {} GPU{}, of which {} are free each", layout.gpus_per_group,
            layout.gpus_per_group == 1 ? "" : "s", format_bytes(free));
@@ -120,16 +164,19 @@ std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank) 
   return gpus;
 }
 
-std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus) {
+std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus, const WeightStore* store) {
   std::uint64_t free = ~std::uint64_t{0};
-  for (const int gpu : gpus) free = std::min(free, memory_of(gpu).free_bytes);
+  for (const int gpu : gpus)
+    free = std::min(free, memory_of(gpu).free_bytes + (store == nullptr ? 0 : store->gpu_bytes(gpu)));
   return free;
 }
 
-void check_device_memory(const GpuGroup& group, int shard, const MemoryParts& parts) {
+void check_device_memory(const GpuGroup& group, int shard, const OpenModel& model, const MemoryParts& parts) {
   if (!group.on_gpu()) return;
   const int device = group.devices()[static_cast<std::size_t>(shard)];
-  refuse_too_much(fmt::format("cuda:{}", device), memory_of(device), group.tp_size(), parts);
+  GpuMemory memory = memory_of(device);
+  if (model.kept.store != nullptr) memory.free_bytes += model.kept.store->gpu_bytes(device);
+  refuse_too_much(fmt::format("cuda:{}", device), memory, group.tp_size(), parts);
 }
 
 int shards_on_host(const Communicator& world, const GpuGroup& group) {
@@ -148,7 +195,8 @@ void check_host_memory(const Communicator& world, const OpenModel& model, const 
   if (model.gpu && !model.gpu->on_host()) return;
   HostMemory memory = host_memory();
   // Weights that an earlier task left are taken over or freed.
-  const std::uint64_t kept = world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->num_bytes());
+  const std::uint64_t kept =
+      world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->host_bytes());
   if (memory.free_bytes != 0) memory.free_bytes += kept;
   for (const std::string& message :
        world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, parts))) {

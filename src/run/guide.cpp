@@ -22,12 +22,6 @@ GuideForm form_of(const std::string& name) {
                                  : GuideForm::kLogit;
 }
 
-ModelSection opened_section(const ModelSection& section, const RunContext& context, bool& stands_in) {
-  ModelSection opened = model_by_now(section, context, stands_in);
-  opened.dtype = "f32";
-  return opened;
-}
-
 }  // namespace
 
 std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& experiment) {
@@ -36,6 +30,7 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
   GuideConfig config;
   ConfigNode model = section->section("model");
   config.model = read_reward_model(model, experiment);
+  config.model.dtype = model.choice("dtype", {"f32", "bf16"}, "f32");
   config.params.multiplier = section->number("multiplier", 4.0, 0.0, 1e6);
   config.params.candidates = section->integer("candidates", 20, 1, 1 << 24);
   config.params.form = form_of(section->choice("form", {std::begin(kForms), std::end(kForms)}, kForms[0]));
@@ -48,37 +43,53 @@ std::optional<GuideConfig> read_guide(ConfigNode& node, const ExperimentConfig& 
   return config;
 }
 
-ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts)
-    : config_(config),
-      texts_(texts),
-      tp_size_(inputs.tp_size),
-      checkpoint_(opened_section(config.model, inputs.context, stands_in_)) {
-  check(inputs);
-  model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu, inputs.model.gpus);
-  model_.shards_on_host = inputs.model.shards_on_host;
-  divide_cache(inputs.model);
-}
-
 namespace {
 
 std::uint64_t pages_of(std::uint64_t tokens) { return (tokens + KvPages::kSlots - 1) / KvPages::kSlots + 1; }
 
+PassShape value_pass(const GuideParams& params, const GuidedTexts& texts) {
+  return {std::max(texts.token_budget, static_cast<std::uint64_t>(params.candidates)), texts.longest, 0};
+}
+
+// Of a text and its candidates.
+std::uint64_t least_value_pages(const GuideParams& params, std::uint64_t longest) {
+  return pages_of(longest) + 1 + static_cast<std::uint64_t>(params.candidates);
+}
+
 }  // namespace
+
+std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts) {
+  if (!guide || guide->params.multiplier == 0) return {};
+  return {
+      {"value model", guide->model, value_pass(guide->params, texts), least_value_pages(guide->params, texts.longest)}};
+}
+
+ValueModel::ValueModel(const GuideConfig& config, const TaskInputs& inputs, const GuidedTexts& texts)
+    : config_(config),
+      texts_(texts),
+      tp_size_(inputs.tp_size),
+      checkpoint_(model_by_now(config.model, inputs.context, stands_in_)) {
+  check(inputs);
+  model_ = open_model(inputs.context.world, checkpoint_, inputs.model.gpu, inputs.model.gpus);
+  model_.shards_on_host = inputs.model.shards_on_host;
+  model_.kept.store = inputs.model.kept.store;
+  divide_cache(inputs.model);
+}
 
 // What weights and passes of both leave free on a GPU goes to the two caches by what a text takes in each. On CPUs each has its part of the host.
 void ValueModel::divide_cache(const OpenModel& reference) {
   if (!model_.gpu || params().multiplier == 0) return;
   const std::uint64_t own = sum_of(model_.device_memory(tp_size_, pass(), 1)), pages = pages_of(texts_.longest);
   OpenModel beside = reference;
-  beside.beside_bytes = own;
+  beside.beside_bytes = own + texts_.beside_bytes;
   const auto left = static_cast<double>(beside.cache_budget_bytes(tp_size_, texts_.pass));
   const auto value_text = static_cast<double>((pages + static_cast<std::uint64_t>(config_.params.candidates)) *
                                               model_.page_bytes(tp_size_)),
              reference_text = static_cast<double>(pages * reference.page_bytes(tp_size_));
   const auto share = static_cast<std::uint64_t>(left * value_text / (value_text + reference_text));
   beside_reference_ = own + share;
-  model_.beside_bytes =
-      sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) - share;
+  model_.beside_bytes = sum_of(reference.device_memory(tp_size_, texts_.pass, 1)) + static_cast<std::uint64_t>(left) -
+                        share + texts_.beside_bytes;
 }
 
 void ValueModel::check(const TaskInputs& inputs) {
@@ -121,13 +132,16 @@ void ValueModel::check(const TaskInputs& inputs) {
 Attributes ValueModel::identity(const Communicator& world, const StopPoll& poll) const {
   Attributes attributes;
   for (const auto& [name, value] : checkpoint_.identity(world, poll)) attributes.emplace_back("guide_" + name, value);
+  if (const std::string products = model_.bf16_products(); !products.empty())
+    attributes.emplace_back("guide_bf16_products", products);
   return attributes;
 }
 
-PassShape ValueModel::pass() const {
-  const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
-  return {std::max(texts_.token_budget, candidates), texts_.longest, 0};
+void ValueModel::keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+  if (params().multiplier != 0) names.push_back(model_.keep_weights(store, identity, "guide_"));
 }
+
+PassShape ValueModel::pass() const { return value_pass(params(), texts_); }
 
 std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
   const auto candidates = static_cast<std::uint64_t>(config_.params.candidates);
@@ -136,7 +150,7 @@ std::int64_t ValueModel::num_pages(std::uint64_t longest) const {
     return pages_of_texts(model_, tp_size_, pass(), longest, texts_.max_sequences) + static_cast<std::int64_t>(rows);
   const std::uint64_t affordable = model_.cache_budget_bytes(tp_size_, pass()) / model_.page_bytes(tp_size_);
   const std::uint64_t wanted = pages_of(longest) * texts_.max_sequences + rows;
-  return static_cast<std::int64_t>(std::max(pages_of(longest) + 1 + candidates, std::min(wanted, affordable)));
+  return static_cast<std::int64_t>(std::max(least_value_pages(params(), longest), std::min(wanted, affordable)));
 }
 
 MemoryParts ValueModel::memory(std::uint64_t longest) const {
@@ -146,9 +160,10 @@ MemoryParts ValueModel::memory(std::uint64_t longest) const {
 }
 
 std::string ValueModel::words() const {
-  return fmt::format("{}, {:.1f} M parameters: {} candidates, {}, multiplier {}", checkpoint_.config().family,
-                     static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, config_.params.candidates,
-                     kForms[static_cast<std::size_t>(config_.params.form)], config_.params.multiplier);
+  return fmt::format("{}, {:.1f} M parameters, {}: {} candidates, {}, multiplier {}", checkpoint_.config().family,
+                     static_cast<double>(checkpoint_.config().num_parameters()) * 1e-6, dtype_name(model_.dtype),
+                     config_.params.candidates, kForms[static_cast<std::size_t>(config_.params.form)],
+                     config_.params.multiplier);
 }
 
 Transformer ValueModel::load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const {

@@ -7,6 +7,7 @@
 
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
+#include "magister/io/results/reader.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
@@ -96,7 +97,7 @@ Transformer load_model(const OpenModel& model, at::ScalarType dtype, const Quant
                        ProcessGroup& group, ThreadPool& pool, const LoadHook& hook, const KeptWeights& kept) {
   if (model.gpu) {
     const gpu::Queue queue = model.gpu->on_host() ? *model.gpu : gpu::Queue{group.device().index(), nullptr};
-    return {model.description, *model.file, group, pool, dtype, quantization, queue, hook};
+    return {model.description, *model.file, group, pool, dtype, quantization, queue, hook, kept};
   }
   return {model.description, *model.file, group, pool, dtype, quantization, hook, kept};
 }
@@ -130,9 +131,18 @@ std::uint64_t OpenModel::page_bytes(int tp_size) const {
 std::uint64_t OpenModel::cache_budget_bytes(int tp_size, const PassShape& pass) const {
   if (!gpu || gpu->on_host()) return host_memory().total_bytes / 8 / static_cast<std::uint64_t>(shards_on_host);
   // Less than check_device_memory() grants: NCCL and cuBLAS take theirs in between.
-  const auto usable =
-      static_cast<std::uint64_t>((kUsableGpuShare - 0.04) * static_cast<double>(least_free_gpu_bytes(gpus)));
+  const auto usable = static_cast<std::uint64_t>((kUsableGpuShare - 0.04) *
+                                                 static_cast<double>(least_free_gpu_bytes(gpus, kept.store)));
   return usable - std::min(usable, sum_of(device_memory(tp_size, pass, 1)) + beside_bytes);
+}
+
+// With the type: two of one checkpoint would both need memory.
+const std::string& OpenModel::keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix) {
+  const AttributeValue* const sha256 = find_attribute(identity, prefix + "model_sha256");
+  MAGISTER_ASSERT(sha256 != nullptr);
+  kept = {&store,
+          fmt::format("{} {} {} {}", std::get<std::string>(*sha256), device_kind(), dtype_name(dtype), layers())};
+  return kept.checkpoint;
 }
 
 std::string OpenModel::layers() const {

@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/log.h"
 #include "magister/run/classifier_logits.h"
 #include "magister/run/earlier_tasks.h"
@@ -17,6 +19,7 @@ namespace {
 
 constexpr const char* kMessages = "messages";
 constexpr const char* kTools = "tools";
+constexpr std::uint64_t kPassTokens = 2048;  // unless one text has more
 
 // As its files have it, in f32; before the task that trains it has run, what that task starts from.
 ModelSection section_of(const ModelSection& model, const RunContext& context, bool& stands_in) {
@@ -38,8 +41,15 @@ std::string RewardModel::prompt_of(const Record& record) const {
   return nlohmann::ordered_json{{kMessages, chat.messages}, {kTools, chat.tools}}.dump();
 }
 
-RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context)
-    : dataset_(texts.dataset), checkpoint_(section_of(section, context, stands_in_)) {
+RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts, const RunContext& context,
+                         const std::optional<gpu::Queue>& gpu)
+    : dataset_(texts.dataset),
+      max_length_(texts.max_length),
+      checkpoint_(section_of(section, context, stands_in_)),
+      model_(
+          // It has no cache, which is all that wants to know the rank's other GPUs.
+          open_model(context.world, checkpoint_, missing_on_gpus(checkpoint_.config()).empty() ? gpu : std::nullopt,
+                     {})) {
   const ModelConfig& model = checkpoint_.config();
   MAGISTER_CHECK(model.labels.size() == 1, ExitCode::kConfig,
                  "{}: {}.model: {} has {} labels (a reward is one number); name a reward model "
@@ -62,50 +72,82 @@ Attributes RewardModel::identity(const Communicator& world, const StopPoll& poll
   return attributes;
 }
 
-std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const std::string& text) const {
+MemoryParts RewardModel::memory(int tp_size) const {
+  if (!is_on_gpus()) return {{"reward model", 4 * checkpoint_.config().num_parameters()}};
+  MemoryParts parts = model_.device_memory(tp_size, {std::max(kPassTokens, max_length_), 0}, 0);
+  for (auto& part : parts) part.first = "reward model: " + part.first;
+  return parts;
+}
+
+SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length) {
+  SecondModel second{"reward model", model, {std::max(kPassTokens, max_length), 0}, 0, true};
+  second.section.dtype = "f32";
+  return second;
+}
+
+std::vector<TokenId> RewardModel::tokens(const std::string& prompt, const std::string& text,
+                                         const std::string& where) const {
   std::vector<TokenId> ids;
-  if (!chat_) {
+  if (chat_) {
+    ids = chat_->encode_answered(stored_chat(prompt), text, "a text of the model");
+  } else {
     tokenizer_->encode(prompt + text, EncodeOptions{}, ids);
-    return ids;
   }
-  return chat_->encode_answered(stored_chat(prompt), text, "a text of the model");
+  MAGISTER_CHECK(!ids.empty(), ExitCode::kData,
+                 "{}: a text and its prompt have no token of the reward model {} (nothing says what it is worth); look "
+                 "at its tokenizer",
+                 where, printable(checkpoint_.path(), 4096));
+  cut(ids, where);
+  return ids;
 }
 
 // A head reads the first token or the last, and what is judged stands at the end: what lies between the first token and the model's last
-// positions goes. Only where its own tokens are more than the policy's, which train.max_length bounds.
-void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) {
+// positions goes. Only where its own tokens are more than the policy's, which max_length bounds.
+void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) const {
   const std::int64_t most = checkpoint_.config().max_position_embeddings;
   const auto size = static_cast<std::int64_t>(ids.size());
   if (most <= 0 || size <= most) return;
   ids.erase(ids.begin() + 1, ids.begin() + 1 + (size - most));
-  if (std::exchange(has_cut_, true)) return;
+  if (has_cut_.exchange(true)) return;
   log_warning(
       "{}: a text and its prompt have {} tokens of the reward model {}, which was made for {} (the prompt is cut "
       "behind its first token, as others will be without a word); write shorter texts to reward whole ones",
       where, size, printable(checkpoint_.path(), 4096), most);
 }
 
-double RewardModel::reward(const std::string& prompt, const std::string& text, const std::string& where,
-                           int num_threads) {
+Rewarder::Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook)
+    : source_(model),
+      model_(model.model_.load(group, pool, hook)),
+      passes_(model_, [] { return fail_point("score.pass.memory"); }, 0) {
+  model_.self_test();
+  passes_.limit(static_cast<std::int64_t>(kPassTokens));
+}
+
+// Texts of one prompt share its tokens, and a row has the same bits whatever it is computed with.
+std::vector<double> Rewarder::rewards(const std::string& prompt, const std::vector<std::string>& texts,
+                                      const std::string& where, const std::function<void()>& alive) {
   const c10::InferenceMode no_gradients;
-  if (!model_) {
-    group_ = make_single_process_group();
-    pool_ = std::make_unique<ThreadPool>(num_threads);
-    model_.emplace(checkpoint_.description(), checkpoint_.file(), *group_, *pool_, at::kFloat);
-    model_->self_test();
+  std::vector<std::vector<TokenId>> sequences;
+  std::vector<std::int64_t> lengths;
+  for (const std::string& text : texts) {
+    sequences.push_back(source_.tokens(prompt, text, where));
+    lengths.push_back(static_cast<std::int64_t>(sequences.back().size()));
   }
-  std::vector<TokenId> ids = tokens(prompt, text);
-  MAGISTER_CHECK(!ids.empty(), ExitCode::kData,
-                 "{}: a text and its prompt have no token of the reward model {} (nothing says what it is worth); look "
-                 "at its tokenizer",
-                 where, printable(checkpoint_.path(), 4096));
-  cut(ids, where);
-  const double reward = classifier_logits(*model_, {ids}, false)[0][0].item<double>();
-  MAGISTER_CHECK(
-      std::isfinite(reward), ExitCode::kData,
-      "{}: the reward model's number for a text is {} (no advantage can be told from it); look at the weights of {}",
-      where, reward, printable(checkpoint_.path(), 4096));
-  return reward;
+  std::vector<double> rewards;
+  passes_.run(lengths, [&](IndexRange range) {
+    if (alive) alive();
+    const auto at = [&](std::uint64_t i) { return sequences.begin() + static_cast<std::ptrdiff_t>(i); };
+    const at::Tensor logits_S1 = classifier_logits(model_, {at(range.begin), at(range.end)}, true);
+    for (std::int64_t s = 0; s < logits_S1.size(0); ++s) rewards.push_back(logits_S1[s][0].item<double>());
+    return true;
+  });
+  for (const double reward : rewards) {
+    MAGISTER_CHECK(std::isfinite(reward), ExitCode::kData,
+                   "{}: the reward model's number for a text is {} (no advantage can be told from it); look at the "
+                   "weights of {}",
+                   where, reward, printable(source_.checkpoint_.path(), 4096));
+  }
+  return rewards;
 }
 
 }  // namespace magister

@@ -21,9 +21,7 @@ ShardModel::ShardModel(const ModelRun& run, std::unique_ptr<ProcessGroup> group,
 Transformer& ShardModel::load() {
   if (base_.model.gpu) {
     const int shard = place_.group * base_.group.tp_size() + group_.tp_rank() - base_.group.first_tp_rank();
-    check_device_memory(
-        base_.group, shard,
-        base_.model.device_memory(group_.tp_size(), base_.pass, static_cast<std::uint64_t>(base_.cache_pages)));
+    check_device_memory(base_.group, shard, base_.model, base_.memory);
   }
   if (base_.loss && place_.group == 0) return load_and_measure_loss(*base_.loss, instance_, times_);
   const PhaseTimes::Span span(times_, "load");

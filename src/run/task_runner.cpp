@@ -114,8 +114,7 @@ TaskRunner::TaskRunner(const Task& task, RunContext context, std::optional<int> 
     : task_(task),
       context_(std::move(context)),
       checkpoint_(model_by_now(task.model_section(), context_, model_stands_in_)),
-      // The least that a group must hold: what a device likes beyond the task's own limits may be halved again.
-      layout_(sized_layout(context_.world, layout_of(task, context_), checkpoint_, task.pass_shape(kGpuPassLimits),
+      layout_(sized_layout(context_, layout_of(task, context_), task, checkpoint_,
                            plan_ranks.value_or(context_.world.size()))),
       num_ranks_(plan_ranks.value_or(context_.world.size())),
       group_(plan_ranks ? std::nullopt : std::optional(GpuGroup::resolve(context_.world, layout_))),
@@ -227,7 +226,7 @@ namespace {
 
 // For what reads the results and computes nothing: a complete file is complete on every CPU, and a login node may plan for others.
 Attributes on_any_cpu(Attributes expected) {
-  std::erase_if(expected, [](const auto& entry) { return entry.first == "bf16_products"; });
+  std::erase_if(expected, [](const auto& entry) { return entry.first.ends_with("bf16_products"); });
   return expected;
 }
 
@@ -325,6 +324,22 @@ MemoryParts TaskRunner::memory(const PlanNumbers& numbers, std::uint64_t pages) 
              : parts;
 }
 
+// Frees what earlier tasks left and this one does not use. What stands there beside a model without quantisation, whose loss is measured first,
+// would need memory twice, so that is freed, too.
+void TaskRunner::keep_weights(WeightStore& store, const Attributes& expected, nlohmann::ordered_json& log_fields) {
+  std::vector<std::string> names = job_->keep_weights(store, expected);
+  if (checkpoint_.section().none && names.empty()) return;
+  const auto kept = [&](const std::string& name) { return store.has(name); };
+  if (!names.empty()) {
+    auto& others = log_fields["other_weights_kept"] = nlohmann::ordered_json::array();
+    for (const std::string& name : names) others.push_back(kept(name));
+  }
+  if (task_.model_section().quantization_loss > 0) store.keep_only(names);
+  if (task_.runs_model() && !checkpoint_.section().none) names.push_back(model_.keep_weights(store, expected, ""));
+  log_fields["weights_kept"] = model_.kept.are_there();
+  store.keep_only(std::move(names));
+}
+
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {
   MAGISTER_CHECK(file.any_thread() || context_.world.max(static_cast<std::uint64_t>(group_->groups_here())) == 1,
                  ExitCode::kConfig,
@@ -332,27 +347,21 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
                  "of a rank may use MPI-IO); use another driver, or start a rank for every group");
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
-  check_host_memory(context_.world, model_, memory(numbers, pages));
+  const MemoryParts parts = memory(numbers, pages);
+  check_host_memory(context_.world, model_, parts);
   nlohmann::ordered_json log_fields = model_.log_fields();
-  if (context_.weights != nullptr && !checkpoint_.section().none) {
-    // With their type: two of one checkpoint would both need memory.
-    model_.kept.checkpoint =
-        task_.runs_model() ? fmt::format("{} {} {}", std::get<std::string>(*find_attribute(expected, "model_sha256")),
-                                         dtype_name(model_.dtype), model_.layers())
-                           : "";
-    log_fields["weights_kept"] = task_.runs_model() && context_.weights->has(model_.kept.checkpoint);
-    context_.weights->keep_only(model_.kept.checkpoint);
-  }
+  if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
   const std::optional<LossPlan> loss = plan_quantization_loss(
       context_, *group_,
       {task_.name(), task_.model_section().quantization_loss, model_, file, expected, job_->decision()});
-  return run_unit_loop(
-      {context_, *group_, file, task_.name(), times_, std::move(log_fields)}, [&](const UnitWork& work) {
-        const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
-        const ModelRun run{
-            *group_, file, work, model_, stop_wanted, loss, times_, task_.pass_shape(model_.pass_limits()), num_pages};
-        job_->work(run, numbers);
-      });
+  return run_unit_loop({context_, *group_, file, task_.name(), times_, std::move(log_fields)},
+                       [&](const UnitWork& work) {
+                         const std::function<bool()> stop_wanted = shared_stop(context_.stop, work.tickets);
+                         const ModelRun run{*group_,     file,     work,   model_,
+                                            stop_wanted, loss,     times_, task_.pass_shape(model_.pass_limits()),
+                                            parts,       num_pages};
+                         job_->work(run, numbers);
+                       });
 }
 
 // False: the job was asked to stop; all of it is done again by the next run.

@@ -37,10 +37,11 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
   return reward;
 }
 
-TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context)
+TextReward::TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context,
+                       const std::optional<gpu::Queue>& gpu)
     : config_(config) {
   if (config_.model) {
-    model_ = std::make_unique<RewardModel>(*config_.model, texts, context);
+    model_ = std::make_unique<RewardModel>(*config_.model, texts, context, gpu);
   } else {
     verifier_.emplace(config_.rule.options);
   }
@@ -51,10 +52,19 @@ std::vector<std::string> TextReward::needed(const Record& record) const {
   return right_answers(record, config_.rule.answer_field);
 }
 
-double TextReward::reward(const std::vector<std::string>& needed, const std::string& text, const std::string& where,
-                          int num_threads) {
-  if (model_) return model_->reward(needed.at(0), text, where, num_threads);
-  return verified(*verifier_, text, needed);
+std::vector<double> TextReward::rewards(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
+                                        const std::string& where, int num_threads, const std::function<void()>& alive) {
+  if (model_) {
+    if (!alone_) {
+      group_ = make_single_process_group();
+      pool_ = std::make_unique<ThreadPool>(num_threads);
+      alone_.emplace(*model_, *group_, *pool_);
+    }
+    return alone_->rewards(needed.at(0), texts, where, alive);
+  }
+  std::vector<double> rewards;
+  for (const std::string& text : texts) rewards.push_back(verified(*verifier_, text, needed));
+  return rewards;
 }
 
 }  // namespace magister

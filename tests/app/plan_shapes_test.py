@@ -87,6 +87,30 @@ class PlanShapes(unittest.TestCase):
         self.assertIn("smallest group that fits: 2 devices of 143.8 GB", self.plan("Llama-3.1-70B", *short))
         self.assertIn("smallest group that fits: 1 device of 143.8 GB", self.plan("Llama-3.1-70B", *short, "layout.devices=cpu"))
 
+    def test_a_model_beside(self):
+        """A value model in f32, or bf16, and its cache beside the task's own, on GPUs and CPUs; of a multiplier of 0 there is none."""
+        value = self.folder / "value"
+        value.mkdir()
+        config = json.loads((self.folder / "Llama-3.1-8B/config.json").read_text())
+        (value / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaForSequenceClassification"], "num_labels": 1, "id2label": {"0": "LABEL_0"}}))
+        guided = self.folder / "guided.yaml"
+        guided.write_text(f"name: x\ntasks:\n  - {{task: generate, dataset: {{path: none.jsonl}}, guide: {{model: {{path: {value}}}}}}}\nmodel: {{path: none}}\n")
+        self.experiment, experiment = guided, self.experiment
+        try:
+            whole = arithmetic(SHAPES["Llama-3.1-8B"], LLAMA["vocab_size"], 16, 2) / 1e9
+            beside = arithmetic(SHAPES["Llama-3.1-8B"], LLAMA["vocab_size"] / 2, 32, 4) / 1e9  # embeddings and no head
+            for keys, most in (([], beside), (["tasks.0.guide.model.dtype=bf16"], beside / 2), (["tasks.0.guide.multiplier=0"], 0)):
+                for where in ([], ["layout.devices=cpu"]):
+                    text = self.plan("Llama-3.1-8B", "plan.device_memory=80GB", *keys, *where)
+                    self.assertEqual("value model llama" in text, most > 0)
+                    weights = float(re.search(r"on 1 +([\d.]+) GB", text[text.index("this plan"):])[1])
+                    self.assertAlmostEqual(weights / (whole + most), 1, delta=0.02)
+            # 16 GB and 28 GB of weights: 60 GB hold both, 48 GB and 24 GB do not.
+            for memory, devices in (("60GB", 1), ("48GB", 2), ("24GB", 3)):
+                self.assertIn(f"smallest group that fits: {devices} device", self.plan("Llama-3.1-8B", f"plan.device_memory={memory}"))
+        finally:
+            self.experiment = experiment
+
     def test_refusals(self):
         small = self.plan("Llama-3.1-70B", "plan.device_memory=80GB", "layout.gpus_per_group=1", code=78)
         self.assertIn("plan.device_memory gives 73.6 GB", small)

@@ -25,6 +25,23 @@ import tiny_world
 
 HEAD = tiny_world.EXPERIMENT.split("  - task:")[0]
 
+# Four GPUs that have a name, a number and memory.
+PRETENDED_GPUS = """
+#include <stdlib.h>
+#include <string.h>
+static size_t total(void) { return strtoull(getenv("PRETENDED_GPU_BYTES"), 0, 10); }
+int cudaGetDeviceCount(int *count) { return *count = 4, 0; }
+int cudaGetDeviceProperties(char *properties, int device) {
+  memset(properties, 0, 400);
+  strcpy(properties, "pretended");
+  properties[256] = (char)(device + 1);     /* the UUID's first byte */
+  *(size_t *)(properties + 288) = total();  /* totalGlobalMem */
+  *(int *)(properties + 360) = 9;           /* major */
+  return 0;
+}
+int cudaGetDeviceProperties_v2(char *properties, int device) { return cudaGetDeviceProperties(properties, device); }
+"""
+
 
 def softplus(x):
     return numpy.logaddexp(0, x)
@@ -245,6 +262,52 @@ class Guided(unittest.TestCase):
         group = [self.texts(self.run_it(name, [task], shards=2, **on_host)["answers"]) for name in ("gpu-group", "gpu-group-again")]
         self.assertEqual([ids for ids, *_ in group[0]], [ids for ids, *_ in texts])
         self.assertEqual(group[0], group[1])
+
+    def test_a_group_s_size_counts_the_value_model(self):
+        """On GPUs of which nothing is there but their memory: with room for the model alone a group of one GPU is chosen without a guide, and not with one."""
+        source, library = self.folder / "gpus.c", self.folder / "gpus.so"
+        source.write_text(PRETENDED_GPUS)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+
+        def plan(task, *arguments, gigabytes=1.0):
+            command = [word for word in self.command("sized", [{"max_new_tokens": 5, "dataset": {"path": str(self.world.data), "limit": 0}, **task}]) if word != "run"]
+            path = pathlib.Path(command[-1])
+            path.write_text(path.read_text().replace("devices: cpu, shards_per_rank: 1", "devices: auto"))
+            return self.start([command[0], "plan", *arguments, command[-1]], LD_PRELOAD=str(library), PRETENDED_GPU_BYTES=str(int(gigabytes * 1e9)))
+
+        needed = []
+        for task in ({}, {"guide": self.guide()}):
+            planned = plan(task, "--config-only")
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            parts = re.search(r"  on 1: (.*)", planned.stdout)[1]
+            needed.append(sum(float(size) * 1024 ** ("B", "KiB", "MiB", "GiB").index(unit) for size, unit in re.findall(r"([\d.]+) (\w*B)\b", parts)) / 1e9)
+        between, enough = sum(needed) / 2 / 0.92, 1.02 * needed[1] / 0.92
+        self.assertGreater(needed[1], 1.05 * needed[0])
+        for task, gigabytes, alone in (({}, between, True), ({"guide": self.guide()}, between, False), ({"guide": self.guide()}, enough, True), ({"guide": self.guide(multiplier=0)}, between, True)):
+            said = plan(task, "--ranks", "4", gigabytes=gigabytes).stderr
+            self.assertRegex(said, "groups of [1-4] GPU")
+            self.assertEqual("groups of 1 GPU," in said, alone, (needed, said))
+
+    def test_a_value_model_in_bf16(self):
+        """On CPUs and in the GPU's kernels: half the weights, KL near f32's; another type is another identity."""
+        task = {"max_new_tokens": 1, "temperature": 0, "guide": self.guide(multiplier=1.0, candidates=4)}
+        narrow = {**task, "guide": {**task["guide"], "model": {**task["guide"]["model"], "dtype": "bf16"}}}
+        for name, environment in (("bf16-cpu", {}), ("bf16-gpu", {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+            kl = []
+            for one in (task, narrow):
+                self.world.forget(name)
+                kl.append([kl[0] for *_, kl in self.texts(self.run_it(name, [one], **environment)["answers"])])
+            worst = abs(numpy.array(kl[0]) - kl[1]).max()
+            print(f"{name}: largest difference of a KL from f32's {worst:.1e} of {max(kl[0]):.1e} nats")
+            self.assertTrue(0 < worst < 0.02 * max(kl[0]), (kl, name))
+            refused = self.start(self.command(name, [task]), **environment)
+            self.assertIn("config_sha256", refused.stderr)
+        command = self.command("bf16-plan", [task, {**narrow, "name": "narrow"}])
+        command[command.index("run")] = "plan"
+        planned = self.start(command)
+        self.assertEqual(planned.returncode, 0, planned.stderr)
+        weights = [float(size) * {"KiB": 1, "MiB": 1024}[unit] for size, unit in re.findall(r"value model: weights ([\d.]+) (\w+)", planned.stdout)]
+        self.assertAlmostEqual(weights[0] / weights[1], 2, delta=0.1)
 
     def test_a_constraint_holds_and_the_guide_chooses_within_it(self):
         task = {"max_new_tokens": 8, "temperature": 0, "constraint": {"choice": ["A", "B", "C D", "no"]}}

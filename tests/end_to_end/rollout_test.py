@@ -48,9 +48,9 @@ class Rollout(unittest.TestCase):
         small = dict(vocab_size=cls.reference.config.vocab_size, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None)
         score_test.make_classifier(cls.folder / "value", cls.world.model / "tokenizer.json", "llama", {**small, "num_labels": 1}, seed=7)
 
-    def command(self, name, task, ranks=0):
+    def command(self, name, task, ranks=0, head=HEAD):
         path = self.folder / f"{name}.yaml"
-        whole = HEAD.format(name=name, runs=self.folder / "runs", model=self.world.model)
+        whole = head.format(name=name, runs=self.folder / "runs", model=self.world.model)
         entry = {"task": "rollout", "dataset": {"path": str(self.world.data), "key": "id"}, "max_prompt_length": 512, "max_new_tokens": 16,
                  "reward": {"verifier": "regex", "pattern": PATTERN, "scale": 2.0}}
         path.write_text(whole + f"  - {json.dumps({**entry, **task})}\n")
@@ -59,8 +59,8 @@ class Rollout(unittest.TestCase):
     def start(self, command, **environment):
         return subprocess.run(command, env={**self.world.environment, **environment}, cwd=self.folder, capture_output=True, text=True, timeout=600)
 
-    def run_it(self, name, task, ranks=0, **environment):
-        done = self.start(self.command(name, task, ranks), **environment)
+    def run_it(self, name, task, ranks=0, head=HEAD, **environment):
+        done = self.start(self.command(name, task, ranks, head), **environment)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         return self.world.results(name)
 
@@ -141,6 +141,66 @@ class Rollout(unittest.TestCase):
         with h5py.File(first, "r+") as file:
             file["rollout/preferred"][0, 0] = 2
         self.assertNotEqual(self.start([tiny_world.PROGRAM, "check", str(first)]).returncode, 0)
+
+    def test_weights_of_other_models_stay(self):
+        """Of a guide, of a reward and of a model that is scored, as long as the next task has them; GRPO's reward model, too. The bytes are those of each task alone."""
+        value = {"path": str(self.folder / "value"), "dtype": "f32"}
+        data, guide, reward = {"path": str(self.world.data), "limit": 2}, {"model": {"path": value["path"]}, "candidates": 3}, {"model": {"path": value["path"]}}
+        texts, rolls = {"task": "generate", "max_new_tokens": 4}, {"task": "rollout", "max_new_tokens": 4, "cuts": 1}
+        learns = {"task": "train", "objective": "grpo", "grpo": {"num_generations": 2, "max_new_tokens": 4, "reward": reward}, "train": {"steps": 1, "global_batch": 2, "max_length": 256}}
+        # What of a task's own weights was there, and what of the others'.
+        tasks = [("first", {**texts, "guide": guide}, False, [False]), ("both", {**rolls, "guide": guide, "reward": reward}, True, [True, True]),
+                 ("zero", {**texts, "guide": {**guide, "multiplier": 0}}, True, None), ("again", {**rolls, "reward": reward}, True, [False]),
+                 ("scored", {"task": "score", "model": value}, True, None), ("learns", learns, False, [True]), ("rewarded", {**rolls, "seed": 5, "reward": reward}, False, [True]),
+                 ("plain", texts, True, None), ("guided", {**texts, "guide": guide}, True, [False])]
+        gpu = [tasks[0], ("rewarded", {**rolls, "reward": reward}, True, [True]), tasks[2], *tasks[-2:], ("scored", tasks[4][1], True, None), ("twice", {**tasks[4][1], "max_length": 9}, True, None)]
+        two = [task for task in gpu if task[0] != "rewarded"]  # on CPUs a rank without a text to reward reads no reward model
+        head = HEAD.replace("tasks:", "run: {{at_once: 1}}\ntasks:")
+        for name, ranks, chosen, environment in (("stay", 1, tasks, {}), ("stay_two", 2, two, {}), ("stay_gpu", 1, gpu, {"MAGISTER_GPU_CODE_ON_HOST": "1"})):
+            whole = head.format(name=name, runs=self.folder / "runs", model=self.world.model)
+            path, folder, digests = self.folder / f"{name}.yaml", self.folder / "runs" / name, {}
+            command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), tiny_world.PROGRAM, "run", str(path)]
+            for some in (chosen, *([task] for task in (chosen if name == "stay" else chosen[:1]))):
+                self.world.forget(name)
+                path.write_text(whole + "".join(f"  - {json.dumps({'name': task, 'dataset': data, **keys})}\n" for task, keys, *_ in some))
+                done = self.start(command, **environment)
+                self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+                found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.h5")}
+                self.assertLessEqual(found.items(), (digests or found).items(), "another task's weights were taken")
+                if digests:
+                    continue
+                digests = found
+                events = [event for event in map(json.loads, (folder / "run.jsonl").read_text().splitlines()) if event["event"] == "start"]
+                kept = [(event["task"], event["weights_kept"], event.get("other_weights_kept")) for event in events]
+                self.assertEqual(kept, [(task, own, others) for task, _, own, others in chosen])
+
+    def test_on_a_gpus_code(self):
+        """Policy, guide and reward model in the GPU's kernels, run on the host: texts as the CPU's and rewards within a score's limit; the same bytes on two ranks,
+        over two shards again and where a pass of rewards has no memory."""
+        value = {"path": str(self.folder / "value")}
+        task = {"cuts": 3, "max_new_tokens": 6, "temperature": 0.9, "guide": {"model": value, "candidates": 4}, "reward": {"model": value}, "dataset": {"path": str(self.world.data), "key": "id", "limit": 4}}
+        texts = lambda got: [(roll_in, [(cut, [(ids, reason) for ids, _, _, reason in every]) for cut, every in parts]) for _, roll_in, parts in got]
+        rewards = lambda got: numpy.array([one[1] for *_, parts in got for _, every in parts for one in every])
+        want = self.read(self.run_it("gpu-cpu", task), 3, 2)
+        on_host = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
+        alone = self.run_it("gpu-alone", task, **on_host)
+        with h5py.File(alone) as file:
+            self.assertEqual(file.attrs["device"], b"gpu")
+        got = self.read(alone, 3, 2)
+        self.assertEqual(texts(got), texts(want))
+        worst = abs(rewards(got) - rewards(want)).max()
+        print(f"largest difference of a reward from the CPU's path: {worst:.1e}")
+        self.assertLess(worst, 1e-4)
+        self.assertGreater(numpy.ptp(rewards(got)), 0.1)
+        whole = alone.read_bytes()
+        self.world.forget("gpu-alone")
+        self.assertEqual(self.run_it("gpu-alone", task, ranks=2, **on_host).read_bytes(), whole)
+        self.assertEqual(self.read(self.run_it("gpu-halves", task, **on_host, MAGISTER_FAIL_POINT="score.pass.memory@1:enospc"), 3, 2), got)
+        head = HEAD.replace("devices: cpu", "devices: cpu, shards_per_rank: 2")
+        group = [self.read(self.run_it(name, task, head=head, **on_host), 3, 2) for name in ("gpu-group", "gpu-group-again")]
+        self.assertEqual(group[0], group[1])
+        self.assertEqual(texts(group[0]), texts(want))
+        self.assertLess(abs(rewards(group[0]) - rewards(want)).max(), 1e-4)
 
     def test_bad_input_is_refused(self):
         for task, message in (({"n": 5000}, "tasks.0.n"), ({"cuts": 100, "n": 100}, "at most 4096"), ({"reward": {}}, "no reward"),

@@ -146,8 +146,13 @@ class ScoreAnswers(ScoreRuns, tiny_world.Refusals):
             if name in ("llama", "gemma2"):
                 two = self.value_of(f"{name}-two", "layout.shards_per_rank=3", "tasks.0.share_prefixes=false")
                 numpy.testing.assert_array_equal(self.value_of(f"{name}-two-shared", "layout.shards_per_rank=3"), two)
-        gpu = self.value_of("gpu", MAGISTER_GPU_CODE_ON_HOST="1")  # nothing is shared there
-        numpy.testing.assert_array_equal(self.value_of("gpu-alone", "tasks.0.share_prefixes=false", MAGISTER_GPU_CODE_ON_HOST="1"), gpu)
+            if name in ("llama", "gemma2"):
+                on_host = dict(MAGISTER_GPU_CODE_ON_HOST="1")
+                for shards in (1, 2):
+                    keys = [f"layout.shards_per_rank={shards}"]
+                    gpu = self.value_of(f"{name}-gpu{shards}-alone", "tasks.0.share_prefixes=false", *keys, **on_host)
+                    numpy.testing.assert_allclose(gpu, alone, atol=1e-4)
+                    numpy.testing.assert_array_equal(self.value_of(f"{name}-gpu{shards}", *keys, **on_host), gpu)
 
     def value_of(self, name, *arguments, **environment):
         self.world.complete(name, 0, *arguments, **environment)

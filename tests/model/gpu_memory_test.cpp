@@ -74,17 +74,23 @@ TEST_F(GpuMemoryTest, AModelGivesBackWhatItHad) {
   config.vocab_size = 10;
   config.intermediate_size = 16;
   const auto group = make_single_process_group();
+  const gpu::Queue there{0, nullptr};
+  const auto of = [&](const gpu::Queue& queue) {
+    gpu::GpuWeights weights = gpu::GpuWeights::empty(config, *group, at::kBFloat16, queue);
+    weights.layers.emplace_back().shape = shape_of(config, weights.partition, 0);
+    return std::make_shared<const gpu::GpuWeights>(std::move(weights));
+  };
   {
-    const gpu::GpuBackend on_host(config, *group, at::kBFloat16, gpu::Queue{});
+    const gpu::GpuBackend on_host(of(gpu::Queue{}), *group, gpu::Queue{});
   }
   EXPECT_EQ(allocator_->emptied, 0);
   {
-    const gpu::GpuBackend on_gpu(config, *group, at::kBFloat16, gpu::Queue{0, nullptr});
+    const gpu::GpuBackend on_gpu(of(there), *group, there);
   }
   EXPECT_EQ(allocator_->emptied, 1);
   allocator_->fails = true;  // after a fault of the device: a warning
   {
-    const gpu::GpuBackend on_gpu(config, *group, at::kBFloat16, gpu::Queue{0, nullptr});
+    const gpu::GpuBackend on_gpu(of(there), *group, there);
   }
   EXPECT_EQ(allocator_->emptied, 2);
 }
@@ -158,8 +164,7 @@ TEST(PlannedMemory, APassTakesNoMoreThanItsPlan) {
   const auto group = make_single_process_group();
   const ModelConfig config = config_of(4, 64, 640);
   for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
-    gpu::GpuBackend model(config, *group, dtype, gpu::Queue{});
-    model.randomize({});
+    gpu::GpuBackend model(gpu::random_gpu_weights(config, *group, dtype, {}, gpu::Queue{}), *group, gpu::Queue{});
     std::vector<double> planned, used;
     for (const std::size_t sequences : {128, 384}) {
       const PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(sequences, {1, 2}));

@@ -39,6 +39,9 @@ struct GuidedToken {
 // distribution is proportional to it times exp(offset) on these tokens and 0 elsewhere. Local, pure.
 double guide_kl(std::span<const float> logits_V, std::span<const GuidedToken> tokens);
 
+// The same of a row of which only the logits of these tokens, in their order, and the log-sum-exp of the whole are known.
+double guide_kl(std::span<const float> logits_C, double logsumexp, std::span<const GuidedToken> tokens);
+
 // The value model of a generator, and the pages of its cache.
 struct GuideSetup {
   Transformer* value_model = nullptr;  // with a head of labels; of the generator's own group; outlives the generator

@@ -44,6 +44,21 @@ void append_most_probable(std::span<const float> logits_V, std::int64_t k, std::
 // Uniform in [0, 1), 53 bits, the same on every machine. Source: SplitMix64 (Steele et al., OOPSLA 2014), chained.
 double keyed_uniform(const DrawKey& key);
 
+// What a guide and a draw need of a row of which only its best tokens are known.
+struct CandidateRow {
+  std::vector<TokenId> ids;                   // best first, as bias and penalty leave the row
+  std::vector<float> logits, model_logits;    // of these: as they leave it, and the model's own
+  double logsumexp = 0, model_logsumexp = 0;  // of the whole row likewise, nats; NaN where a logit is not finite
+  std::vector<TokenId> top_ids;               // the model's own most probable tokens, best first, where they are kept
+  std::vector<float> top_logprobs;
+};
+
+struct GuidedToken;  // guide.h
+
+// sample_token() of a row whose candidates alone may come out, in whose order `guided` is. Local, pure.
+SampledToken sample_candidate(const CandidateRow& row, std::span<const GuidedToken> guided,
+                              const SamplingParams& params, const DrawKey& key);
+
 struct DecodingState;  // logits_processor.h
 class LogitsChain;
 

@@ -15,8 +15,8 @@ struct PackedBatch {
   at::Tensor positions_T;                // i32, CPU: past, past + 1, ... in each sequence
   std::vector<std::int64_t> cu_seqlens;  // S + 1
   std::vector<std::int64_t> past_S{};    // tokens of each sequence that stand in a KV cache; empty: none anywhere
-  // Of passes without a cache on CPUs: the earlier sequence, whole in this batch, that the past_S first tokens are also of; itself where past_S
-  // is 0. Sequences of one prefix have one past_S. Empty: nothing is shared.
+  // Of passes without a cache: the earlier sequence, whole in this batch, that the past_S first tokens are also of; itself where past_S is 0.
+  // Sequences of one prefix have one past_S and stand behind each other. Empty: nothing is shared.
   std::vector<std::int64_t> prefix_of_S{};
   // Sequences with a cache whose one row is of a text that is being written, not of its prompt: on a GPU these go through other
   // kernels, so it must not depend on how prompts are cut. Empty: none.

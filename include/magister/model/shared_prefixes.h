@@ -1,5 +1,5 @@
-// Sequences that begin alike in one pass: their common tokens are computed once, as the same texts behind one prompt want it. On CPUs a row
-// has the same bits as in a pass over whole sequences.
+// Sequences that begin alike in one pass: their common tokens are computed once, as the same texts behind one prompt want it. A row has the
+// same bits as in a pass over whole sequences, for models that say so (Transformer::shares_prefixes).
 #pragma once
 
 #include <cstdint>

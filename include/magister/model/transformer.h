@@ -54,8 +54,8 @@ class Transformer {
   // The same on a GPU, where the thread has opened it (open_gpu); dtype: see resolve_gpu_dtype. A host queue runs the GPU's code
   // on the CPU, for tests.
   Transformer(const ModelDescription& description, const TensorFile& file, ProcessGroup& group, ThreadPool& pool,
-              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue,
-              const LoadHook& hook = {});
+              at::ScalarType dtype, const QuantScheme& quantization, const gpu::Queue& queue, const LoadHook& hook = {},
+              const KeptWeights& kept = {});
   // Random weights of a config's shapes on a GPU, for measuring speed without a checkpoint.
   Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
               const QuantScheme& quantization, const gpu::Queue& queue);
@@ -99,6 +99,10 @@ class Transformer {
   bool separates_prefill() const;
   // Whether a pass of so many texts, the longest of so many tokens, may have PackedBatch::drawn_ids_T.
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
+  // Whether passes without a cache take batches of pack_sharing() with the bits of whole sequences: decoders on CPUs, and on GPUs where the order
+  // of attention's sums does not depend on the number of queries, so in bf16 by flash attention, or with capped scores, which are summed in
+  // double. Equal on all shards.
+  bool shares_prefixes() const;
   const ModelConfig& config() const;
   ThreadPool& pool() const { return *pool_; }
   ProcessGroup& group() const { return *group_; }

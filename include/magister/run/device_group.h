@@ -13,11 +13,13 @@
 namespace magister {
 
 struct OpenModel;
+class Task;
 
-// layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory (collectives cost more
-// than copies of the model save); elsewhere as `layout` says. For so many ranks like these. Collective over world.
-LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const Checkpoint& checkpoint,
-                          const PassShape& pass, int num_ranks);
+// layout.gpus_per_group: auto on GPUs is the smallest group whose devices hold weights and work memory of the task's model and of those beside it
+// (collectives cost more than copies of the model save); elsewhere as `layout` says. For so many ranks like these. checkpoint: of the
+// task's model. Collective over the context's world.
+LayoutConfig sized_layout(const RunContext& context, LayoutConfig layout, const Task& task,
+                          const Checkpoint& checkpoint, int num_ranks);
 
 // Where the kernels of the rank's first device go, for which this thread opens it; nothing where the model runs on the CPU. devices: the
 // layout's table. MAGISTER_GPU_CODE_ON_HOST=1 in the environment, a test-only override, makes CPU ranks run the GPU's code on the host, and
@@ -25,8 +27,9 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
 std::optional<gpu::Queue> queue_of(const std::vector<DeviceRow>& devices, int world_rank);
 // CUDA indices of a rank's devices; empty on CPUs and where the host plays the GPUs.
 std::vector<int> gpus_of(const std::vector<DeviceRow>& devices, int world_rank);
-// The least that is free on any of these GPUs now. Local.
-std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus);
+// The least that is free on any of these GPUs now, or that earlier tasks left there in the store (null: none): it is taken over or given back
+// before another model comes. Local.
+std::uint64_t least_free_gpu_bytes(const std::vector<int>& gpus, const WeightStore* store);
 
 // Shards that share a host's memory, of the host that has most. Collective over world.
 int shards_on_host(const Communicator& world, const GpuGroup& group);
@@ -37,8 +40,9 @@ int shards_on_host(const std::vector<DeviceRow>& devices);
 // the system would end the job in its middle, without a word. Collective over world.
 void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts);
 
-// Throws Error(kConfig) with every part when the model does not fit into what is free on the GPU of this rank's shard. Local.
-void check_device_memory(const GpuGroup& group, int shard, const MemoryParts& parts);
+// Throws Error(kConfig) with every part when the model, with what stands beside it, does not fit into what is free on the GPU of this rank's
+// shard or kept there for it. Local.
+void check_device_memory(const GpuGroup& group, int shard, const OpenModel& model, const MemoryParts& parts);
 // The same for `plan`, on every GPU of the layout, as each was found; the same on every rank.
 void check_device_memory(const PlanReport& report);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "magister/core/config.h"
 #include "magister/engine/guide.h"
@@ -17,7 +18,7 @@
 namespace magister {
 
 struct GuideConfig {
-  ModelSection model;  // in f32
+  ModelSection model;  // in f32 or bf16
   GuideParams params;
   std::string model_place, form_place, candidates_place;  // file:line:column and key
 };
@@ -31,7 +32,11 @@ struct GuidedTexts {
   std::uint64_t max_sequences = 0;  // at once
   std::uint64_t token_budget = 0;   // of a pass
   PassShape pass{};                 // of the reference
+  std::uint64_t beside_bytes = 0;   // on a GPU: of what else stands there
 };
+
+// The value model by the keys alone; nothing for a multiplier of 0.
+std::vector<SecondModel> value_models(const std::optional<GuideConfig>& guide, const GuidedTexts& texts);
 
 // The value model's files, opened and held against the reference: the same tokenizer and vocabulary, a decoder with a head of labels that
 // the form reads, positions for the longest text. Until an earlier task has trained it, what that task starts from stands in.
@@ -45,13 +50,15 @@ class ValueModel {
   std::uint64_t parameters_a_token() const { return checkpoint_.config().parameters_a_token(); }
   // model_sha256, tokenizer_sha256 and so on, under names that begin with guide_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // As TaskJob::keep_weights(), of this model; of a multiplier of 0 there is nothing.
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names);
   // On a GPU: bytes that the reference's cache leaves to this model, weights, passes and its part of what they both leave free.
   std::uint64_t bytes_beside_reference() const { return beside_reference_; }
   // Pages of its cache for texts of `longest` tokens and their candidates, as many as the cache's budget has, at least one text's. Local.
   std::int64_t num_pages(std::uint64_t longest) const;
   // Of a device, by part, with a cache for texts of `longest` tokens.
   MemoryParts memory(std::uint64_t longest) const;
-  // "llama, 0.1 M parameters: 20 candidates, logit, multiplier 4".
+  // "llama, 0.1 M parameters, f32: 20 candidates, logit, multiplier 4".
   std::string words() const;
   // This shard's weights, self-tested. Local.
   Transformer load(ProcessGroup& group, ThreadPool& pool, const LoadHook& hook) const;

@@ -1,4 +1,4 @@
-// What a model needs of each device of a group: for `plan`, and, from a config.json alone, for choosing the machines first.
+// What models need of each device of a group: for `plan`, for choosing a group's size, and, from a config.json alone, for choosing the machines first.
 // Bytes: weights are exact (what WeightSource hands out), work memory is an upper bound.
 #pragma once
 
@@ -49,12 +49,32 @@ struct PlannedModel {
 };
 void plan_devices(PlanReport& report, const PlannedModel& model);
 
-// `plan --config-only`: the text for people. section.path: a folder with config.json, or a config.json. dtype auto counts as
-// bf16 here, what checkpoints of that size are stored in. pass_shape: of a task, on a device of these limits. Counted as a run counts it on GPUs,
-// or on CPUs where layout.devices says so or the model is not computed on GPUs. device_bytes: memory of one device, 0: unknown, of which a GPU
-// gives kUsableGpuShare. Throws Error(kConfig) with the smallest group that fits when the requested one does not, or when none does.
-std::string plan_from_config(const ModelSection& section,
-                             const std::function<PassShape(const PassLimits& device)>& pass_shape,
-                             const LayoutConfig& layout, std::uint64_t device_bytes);
+// "llama, 134.5 M parameters, f32".
+std::string model_words(const PlannedModel& model);
+
+// A model that stands beside a task's own on the same devices.
+struct SecondModel {
+  std::string name;  // "value model"
+  ModelSection section;
+  PassShape pass{};
+  std::uint64_t pages = 0;         // of the smallest cache that it works with
+  bool may_stand_on_cpus = false;  // where GPUs do not compute it
+};
+
+// One of the models that a group holds; the first is the task's own.
+struct GroupModel {
+  std::string name{};  // empty: the task's own
+  ModelConfig config{};
+  at::ScalarType dtype = at::kFloat;
+  QuantScheme scheme{};
+  std::function<std::uint64_t(int tp_rank, int tp_size)> weight_bytes{};
+  PassShape pass{};
+  std::uint64_t pages = 0;
+  std::optional<GpuDemand> gpu{};
+};
+// What they take of each device of a group together, by part: the largest shard of each.
+MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size);
+// The sizes of groups, up to `most`, that divide all of them.
+std::vector<int> group_sizes(const std::vector<GroupModel>& models, int most);
 
 }  // namespace magister

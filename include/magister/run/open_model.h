@@ -13,6 +13,7 @@
 #include "magister/core/types.h"
 #include "magister/device/launch.h"
 #include "magister/io/checkpoint/tensor_file.h"
+#include "magister/io/results/results_file.h"
 #include "magister/model/cpu/quantize.h"
 #include "magister/model/model_config.h"
 #include "magister/model/weight_store.h"
@@ -38,7 +39,7 @@ struct OpenModel {
   QuantizedProducts products;      // with quantisation
   int shards_on_host = 1;          // that share a host's memory, this one among them
   std::uint64_t beside_bytes = 0;  // on a GPU: of what else stands there, which the cache must leave
-  KeptWeights kept;                // of load()
+  KeptWeights kept;                // of load(); without a name it leaves nothing there
   std::optional<gpu::Queue> gpu;   // where this rank's first shard computes; nothing: on the CPU
   std::vector<int> gpus;           // of all its shards; empty where the host computes
 
@@ -63,6 +64,9 @@ struct OpenModel {
   // it, or on a GPU what weights and passes leave free.
   std::uint64_t page_bytes(int tp_size) const;
   std::uint64_t cache_budget_bytes(int tp_size, const PassShape& pass) const;
+  // From now on load() looks for its weights in the store and leaves them there, under the name that this returns. identity: of the task,
+  // with the model's hash as `prefix`model_sha256.
+  const std::string& keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix);
   // Of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
   nlohmann::ordered_json log_fields() const;
 };

@@ -1,6 +1,9 @@
-// A reward model's opinion of texts that a policy has written: a sequence classifier with one label, beside the policy, in f32 on every rank.
+// A reward model's opinion of texts that a policy has written: a sequence classifier with one label, beside the policy, in f32: on its GPUs, divided
+// over them as it is, or on the CPU of every rank that asks.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +15,10 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/memory_plan.h"
+#include "magister/run/open_model.h"
 #include "magister/run/run_context.h"
+#include "magister/run/sequence_passes.h"
 
 namespace magister {
 
@@ -26,36 +32,63 @@ struct RewardedTexts {
 
 class RewardModel {
  public:
-  // Opens and checks the model; the weights are read with the first text. The data set's config, whose records are texts or chats, is
-  // kept by reference. Throws Error(kConfig) for a model with other labels than one, with fewer positions than texts.max_length, or without a
-  // chat template where records are chats. Local.
-  RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context);
+  // Opens and checks the model. gpu: of the policy's shard; a model that GPUs do not compute (an encoder) stands on the CPU all the same.
+  // The data set's config, whose records are texts or chats, is kept by reference. Throws Error(kConfig) for a model with other labels than
+  // one, with fewer positions than texts.max_length, or without a chat template where records are chats. Collective over the context's
+  // world.
+  RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context,
+              const std::optional<gpu::Queue>& gpu = {});
 
   // model_sha256, tokenizer_sha256 and so on, under names that begin with reward_. Collective over world.
   Attributes identity(const Communicator& world, const StopPoll& poll) const;
+  // As TaskJob::keep_weights(), of this model.
+  void keep_weights(WeightStore& store, const Attributes& identity, std::vector<std::string>& names) {
+    names.push_back(model_.keep_weights(store, identity, "reward_"));
+  }
   // Whether what the reward model's task starts from was opened in its place.
   bool stands_in() const { return stands_in_; }
-  std::uint64_t weight_bytes() const { return 4 * checkpoint_.config().num_parameters(); }
-  // What reward() asks for: the record's text, or its chat. Throws Error(kData) with its place.
+  // Whether all shards of a group compute it together, where they have the policy; else each CPU that asks does, alone.
+  bool is_on_gpus() const { return model_.gpu.has_value(); }
+  // Of a device where it stands beside the policy, by part.
+  MemoryParts memory(int tp_size) const;
+  // What Rewarder asks for: the record's text, or its chat. Throws Error(kData) with its place.
   std::string prompt_of(const Record& record) const;
-  // prompt: of prompt_of(). With the text behind it: what task `score` says of both together. A text that is
-  // longer than the model's positions is cut in its prompt. Throws Error(kData) where there is no finite reward; where: the record, for
-  // messages. Local.
-  double reward(const std::string& prompt, const std::string& text, const std::string& where, int num_threads);
 
  private:
-  std::vector<TokenId> tokens(const std::string& prompt, const std::string& text) const;
-  void cut(std::vector<TokenId>& ids, const std::string& where);
+  friend class Rewarder;
+  // prompt: of prompt_of(). Cut in its prompt where prompt and text are longer than the model's positions. Throws Error(kData) where there is
+  // no token; where: the record.
+  std::vector<TokenId> tokens(const std::string& prompt, const std::string& text, const std::string& where) const;
+  void cut(std::vector<TokenId>& ids, const std::string& where) const;
 
   const DatasetConfig& dataset_;
+  std::uint64_t max_length_;
   bool stands_in_ = false;
   Checkpoint checkpoint_;
+  OpenModel model_;
   const Tokenizer* tokenizer_ = nullptr;
   std::optional<ChatPrompts> chat_;
-  std::unique_ptr<ProcessGroup> group_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::optional<Transformer> model_;
-  bool has_cut_ = false;
+  mutable std::atomic<bool> has_cut_ = false;
+};
+
+// The reward model by its keys alone, as it stands beside a policy on GPUs.
+SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length);
+
+// A reward model that is loaded.
+class Rewarder {
+ public:
+  // model, group and pool are kept by reference. Collective over the group, which is alone for a model that is not on GPUs.
+  Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {});
+
+  // Of each text behind the prompt (RewardModel::prompt_of): what task `score` says of both together. Throws Error(kData) where one is
+  // not finite; where: the record, for messages; alive: called before every pass. Collective over the group.
+  std::vector<double> rewards(const std::string& prompt, const std::vector<std::string>& texts,
+                              const std::string& where, const std::function<void()>& alive = {});
+
+ private:
+  const RewardModel& source_;
+  Transformer model_;
+  SequencePasses passes_;
 };
 
 }  // namespace magister

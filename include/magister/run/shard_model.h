@@ -30,7 +30,8 @@ struct ModelRun {
   StopPoll stop_wanted;                 // signal or wall time: asked often
   const std::optional<LossPlan>& loss;  // of quantisation, measured before the work
   PhaseTimes& times;                    // of this rank's first shard
-  PassShape pass{};                     // for the check of a GPU's memory before the weights come
+  PassShape pass{};
+  MemoryParts memory{};  // of a device: for the check of a GPU's before the weights come
   std::int64_t cache_pages = 0;
 };
 

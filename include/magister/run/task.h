@@ -16,6 +16,7 @@
 #include "magister/io/dataset/dataset.h"
 #include "magister/io/results/results_file.h"
 #include "magister/run/checkpoint.h"
+#include "magister/run/memory_plan.h"
 #include "magister/run/quantization_loss.h"
 #include "magister/run/run_context.h"
 #include "magister/run/sample_plan.h"
@@ -65,6 +66,9 @@ class TaskJob {
 
   // What must be there before work begins and is made by earlier tasks: other tasks' results. Called when they have run.
   virtual void open_results() {}
+  // The weights of models beside the task's own may be in the store already, and stay there: under the names that this returns. Before
+  // work(); identity: the whole one.
+  virtual std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) { return {}; }
   // What decides the content besides config, checkpoint, data set, dtype, device and tp_size. After open_results().
   // Collective over the world.
   virtual Attributes identity() { return {}; }
@@ -146,8 +150,8 @@ class Task {
   virtual bool divides_records() const { return true; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
-  // Whether a second model stands beside its own on the same devices.
-  virtual bool has_second_model() const { return false; }
+  // The models beside its own on the same devices; device: as of pass_shape().
+  virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.
   virtual std::int64_t head_labels() const { return 0; }
   // device: what `auto` stands for where it says something.

@@ -50,6 +50,7 @@ class TaskRunner {
   bool is_complete(const Attributes& expected);
   ResultsFile create(const Attributes& expected);
   PlanNumbers stored_numbers(const std::string& path, std::uint64_t num_units) const;
+  void keep_weights(WeightStore& store, const Attributes& expected, nlohmann::ordered_json& log_fields);
   ExitCode compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   ExitCode finish(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);
   bool finish_on_rank_zero(const ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected);

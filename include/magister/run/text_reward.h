@@ -28,20 +28,27 @@ RewardConfig read_reward(ConfigNode node, bool applies, const ExperimentConfig& 
 
 class TextReward {
  public:
-  // All is kept by reference but for the names. Throws Error(kConfig) for a model that cannot be used. Local.
-  TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context);
+  // All is kept by reference but for the names. Throws Error(kConfig) for a model that cannot be used. Collective over the
+  // context's world.
+  // gpu: of the policy's shard.
+  TextReward(const RewardConfig& config, const RewardedTexts& texts, const RunContext& context,
+             const std::optional<gpu::Queue>& gpu = {});
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const;
-  const RewardModel* model() const { return model_.get(); }  // null: a verifier
-  // Of one text, finite. needed: of its record; where: the record, for messages. Local, one thread at a time.
-  double reward(const std::vector<std::string>& needed, const std::string& text, const std::string& where,
-                int num_threads);
+  RewardModel* model() const { return model_.get(); }  // null: a verifier
+  // Of texts of one record, finite. needed: of the record; where: the record, for messages; a reward model is loaded with the first ones. Not
+  // of a model on GPUs, which a Rewarder of the group computes; alive as there. Local, one thread at a time.
+  std::vector<double> rewards(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
+                              const std::string& where, int num_threads, const std::function<void()>& alive = {});
 
  private:
   const RewardConfig& config_;
   std::optional<Verifier> verifier_;
   std::unique_ptr<RewardModel> model_;
+  std::unique_ptr<ProcessGroup> group_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::optional<Rewarder> alone_;
 };
 
 }  // namespace magister

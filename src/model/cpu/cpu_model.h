@@ -32,6 +32,7 @@ class CpuModel final : public ModelBackend {
   std::uint64_t weight_bytes() const override { return weights_.num_bytes; }
   const gpu::Queue* queue() const override { return nullptr; }
   bool separates_prefill() const override { return false; }
+  bool shares_prefixes() const override { return true; }
 
  private:
   struct Pass;

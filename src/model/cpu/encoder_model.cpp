@@ -40,43 +40,54 @@ at::Tensor bucket_of(const at::Tensor& distance, const EncoderConfig& encoder) {
 
 }  // namespace
 
-EncoderModel::EncoderModel(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,
-                           const LoadHook& hook)
-    : config_(description.config), pool_(pool) {
-  WeightSource source(file, description, partition_for(config_, 0, 1), 0, at::kFloat, {}, &pool, hook);
+namespace {
+
+at::Tensor normed(const at::Tensor& x_TD, const EncoderWeights::Norm& norm, const ModelConfig& config) {
+  return at::layer_norm(x_TD, {x_TD.size(1)}, norm.weight_D, norm.bias_D, config.rms_norm_eps);
+}
+
+}  // namespace
+
+EncoderWeights load_encoder_weights(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,
+                                    const LoadHook& hook) {
+  EncoderWeights out;
+  out.config = description.config;
+  WeightSource source(file, description, partition_for(out.config, 0, 1), 0, at::kFloat, {}, &pool, hook);
   const TensorNames& names = description.names;
-  const EncoderConfig& encoder = *config_.encoder;
-  const std::int64_t D = config_.hidden_size, labels = config_.head_outputs();
+  const EncoderConfig& encoder = *out.config.encoder;
+  const std::int64_t D = out.config.hidden_size, labels = out.config.head_outputs();
   const auto norm = [&](const std::string& weight, const std::string& bias) {
-    return Norm{source.load_whole(weight, {D}), source.load_whole(bias, {D})};
+    return EncoderWeights::Norm{source.load_whole(weight, {D}), source.load_whole(bias, {D})};
   };
-  words_VD_ = source.load_embeddings();
-  positions_PD_ = source.load_positions();
-  types_XD_ = source.load_whole(names.embed_token_types, {encoder.token_types, D});
-  embed_norm_ = norm(names.embed_norm, names.embed_norm_bias);
-  relative_ND_ = source.load_whole(names.relative, {2 * encoder.relative_span, D});
-  if (encoder.relative_norm) relative_ND_ = normed(relative_ND_, norm(names.relative_norm, names.relative_norm_bias));
-  for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+  out.words_VD = source.load_embeddings();
+  out.positions_PD = source.load_positions();
+  out.types_XD = source.load_whole(names.embed_token_types, {encoder.token_types, D});
+  out.embed_norm = norm(names.embed_norm, names.embed_norm_bias);
+  out.relative_ND = source.load_whole(names.relative, {2 * encoder.relative_span, D});
+  if (encoder.relative_norm)
+    out.relative_ND = normed(out.relative_ND, norm(names.relative_norm, names.relative_norm_bias), out.config);
+  for (std::int64_t i = 0; i < out.config.num_hidden_layers; ++i) {
     const TensorNames::Layer& layer = names.layers[static_cast<std::size_t>(i)];
-    Layer& out = layers_.emplace_back();
-    out.qkv = pack(source.load_qkv_proj(i), &pool);
-    out.output = pack(source.load_o_proj(i), &pool);
-    out.attention_norm = norm(layer.attention_output_norm, layer.attention_output_norm_bias);
-    out.up = pack(source.load_gate_up_proj(i), &pool);
-    out.down = pack(source.load_down_proj(i), &pool);
-    out.mlp_norm = norm(layer.mlp_output_norm, layer.mlp_output_norm_bias);
+    EncoderWeights::Layer& to = out.layers.emplace_back();
+    to.qkv = pack(source.load_qkv_proj(i), &pool);
+    to.output = pack(source.load_o_proj(i), &pool);
+    to.attention_norm = norm(layer.attention_output_norm, layer.attention_output_norm_bias);
+    to.up = pack(source.load_gate_up_proj(i), &pool);
+    to.down = pack(source.load_down_proj(i), &pool);
+    to.mlp_norm = norm(layer.mlp_output_norm, layer.mlp_output_norm_bias);
   }
-  pooler_ = pack({source.load_whole(names.pooler, {D, D}), source.load_whole(names.pooler_bias, {D})}, &pool);
-  head_.projection =
+  out.pooler = pack({source.load_whole(names.pooler, {D, D}), source.load_whole(names.pooler_bias, {D})}, &pool);
+  out.head.projection =
       pack({source.load_whole(names.lm_head, {labels, D}), source.load_whole(names.lm_head_bias, {labels})}, &pool);
-  head_.vocab = {0, static_cast<std::uint64_t>(labels)};
-  head_.vocab_size = labels;
+  out.head.vocab = {0, static_cast<std::uint64_t>(labels)};
+  out.head.vocab_size = labels;
   source.verify_all_used();
-  num_bytes_ = source.loaded_bytes();
+  out.num_bytes = source.loaded_bytes();
+  return out;
 }
 
 at::Tensor EncoderModel::normed(const at::Tensor& x_TD, const Norm& norm) const {
-  return at::layer_norm(x_TD, {x_TD.size(1)}, norm.weight_D, norm.bias_D, config_.rms_norm_eps);
+  return magister::normed(x_TD, norm, config_);
 }
 
 void EncoderModel::add_and_norm(at::Tensor& hidden_TD, const at::Tensor& output_TD, const Norm& norm) const {
@@ -116,14 +127,15 @@ at::Tensor EncoderModel::positions_of(const PackedBatch& batch) const {
 }
 
 at::Tensor EncoderModel::embed(const PackedBatch& batch) const {
-  at::Tensor hidden_TD = at::empty({batch.num_tokens(), config_.hidden_size}, words_VD_.options());
+  at::Tensor hidden_TD = at::empty({batch.num_tokens(), config_.hidden_size}, weights_.words_VD.options());
   const at::Tensor positions_T = positions_of(batch);
   for_tiles(pool_, batch.num_tokens(), [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t rows = end - begin;
-    at::Tensor sum = words_VD_.index_select(0, batch.token_ids_T.narrow(0, begin, rows));
-    if (types_XD_.defined()) sum += types_XD_[0];
-    if (positions_PD_.defined()) sum += positions_PD_.index_select(0, positions_T.narrow(0, begin, rows));
-    hidden_TD.narrow(0, begin, rows).copy_(normed(sum, embed_norm_));
+    at::Tensor sum = weights_.words_VD.index_select(0, batch.token_ids_T.narrow(0, begin, rows));
+    if (weights_.types_XD.defined()) sum += weights_.types_XD[0];
+    if (weights_.positions_PD.defined())
+      sum += weights_.positions_PD.index_select(0, positions_T.narrow(0, begin, rows));
+    hidden_TD.narrow(0, begin, rows).copy_(normed(sum, weights_.embed_norm));
   });
   return hidden_TD;
 }
@@ -164,7 +176,8 @@ at::Tensor EncoderModel::attend(const Layer& layer, const PackedBatch& batch, co
                                 const at::Tensor& hidden_TD) const {
   const std::int64_t H = config_.num_attention_heads, E = config_.head_dim;
   const at::Tensor qkv_TX = product(hidden_TD, layer.qkv);
-  const at::Tensor distances_NX = relative_ND_.defined() ? product(relative_ND_, layer.qkv) : at::Tensor();
+  const at::Tensor distances_NX =
+      weights_.relative_ND.defined() ? product(weights_.relative_ND, layer.qkv) : at::Tensor();
   at::Tensor context_TD = at::empty_like(hidden_TD);
   on_threads(&pool_, batch.num_sequences() * H, [&](std::int64_t tile) {
     const std::int64_t s = tile / H, head = tile % H, begin = batch.cu_seqlens[s];
@@ -193,7 +206,7 @@ void EncoderModel::run_layer(const Layer& layer, const PackedBatch& batch, const
 
 at::Tensor EncoderModel::run(const PackedBatch& batch, const std::function<bool()>& should_stop,
                              const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) const {
-  if (batch.num_tokens() == 0) return at::empty({0, config_.hidden_size}, words_VD_.options());
+  if (batch.num_tokens() == 0) return at::empty({0, config_.hidden_size}, weights_.words_VD.options());
   const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
   MAGISTER_CHECK(!config_.learned_positions || last < config_.max_position_embeddings, ExitCode::kConfig,
                  "a sequence of {} tokens is longer than the {} positions that this model has learned (there is no "
@@ -202,9 +215,9 @@ at::Tensor EncoderModel::run(const PackedBatch& batch, const std::function<bool(
   at::Tensor hidden_TD = embed(batch);
   if (after_layer) after_layer(-1, hidden_TD);
   const Distances distances = distances_of(batch);
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
+  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     if (should_stop && should_stop()) return {};
-    run_layer(layers_[i], batch, distances, hidden_TD);
+    run_layer(weights_.layers[i], batch, distances, hidden_TD);
     if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
   return hidden_TD;
@@ -215,7 +228,7 @@ at::Tensor EncoderModel::forward(const PackedBatch& batch, const std::function<b
 }
 
 at::Tensor EncoderModel::logits(const at::Tensor& hidden_RD) const {
-  at::Tensor pooled_RD = product(hidden_RD.contiguous(), pooler_);
+  at::Tensor pooled_RD = product(hidden_RD.contiguous(), weights_.pooler);
   switch (config_.encoder->pooler) {
     case EncoderConfig::Pooler::kRelu:
       pooled_RD = at::relu(pooled_RD);
@@ -227,7 +240,7 @@ at::Tensor EncoderModel::logits(const at::Tensor& hidden_RD) const {
       pooled_RD = at::gelu(pooled_RD, "none");
       break;
   }
-  return product(pooled_RD, head_.projection);
+  return product(pooled_RD, weights_.head.projection);
 }
 
 std::string EncoderModel::first_not_finite(const PackedBatch& batch) {
@@ -241,7 +254,7 @@ std::string EncoderModel::first_not_finite(const PackedBatch& batch) {
 
 void EncoderModel::self_test() {
   const at::Tensor input = self_test_block(37, config_.hidden_size, at::kCPU);
-  const Linear& qkv = layers_.front().qkv;
+  const Linear& qkv = weights_.layers.front().qkv;
   compare_paths("product", product(input, qkv), at::linear(input, qkv.plain_weight(), qkv.bias_N), 1e-4,
                 cpu_kernels().name);
 }

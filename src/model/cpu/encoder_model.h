@@ -5,16 +5,40 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "model/model_backend.h"
 
 namespace magister {
 
+struct EncoderWeights {
+  struct Norm {
+    at::Tensor weight_D, bias_D;
+  };
+  struct Layer {
+    Linear qkv, output, up, down;
+    Norm attention_norm, mlp_norm;
+  };
+  ModelConfig config;
+  at::Tensor words_VD, positions_PD, types_XD, relative_ND;  // f32; undefined: none
+  Norm embed_norm;
+  std::vector<Layer> layers;
+  Linear pooler;
+  LmHead head;
+  std::uint64_t num_bytes = 0;
+};
+
+// The whole model. Local (reads files only).
+EncoderWeights load_encoder_weights(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,
+                                    const LoadHook& hook);
+
 class EncoderModel final : public ModelBackend {
  public:
-  // Reads the whole model. pool is kept by reference.
-  EncoderModel(const ModelDescription& description, const TensorFile& file, ThreadPool& pool, const LoadHook& hook);
+  // pool is kept by reference.
+  EncoderModel(std::shared_ptr<const EncoderWeights> weights, ThreadPool& pool)
+      : held_(std::move(weights)), weights_(*held_), config_(weights_.config), pool_(pool) {}
 
   // The last layer's output; no norm stands behind it. A sequence's bits do not depend on its neighbours.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override;
@@ -23,11 +47,12 @@ class EncoderModel final : public ModelBackend {
   std::string first_not_finite(const PackedBatch& batch) override;
   void self_test() override;
 
-  const LmHead& lm_head() const override { return head_; }
+  const LmHead& lm_head() const override { return weights_.head; }
   const ModelConfig& config() const override { return config_; }
-  std::uint64_t weight_bytes() const override { return num_bytes_; }
+  std::uint64_t weight_bytes() const override { return weights_.num_bytes; }
   const gpu::Queue* queue() const override { return nullptr; }
   bool separates_prefill() const override { return false; }
+  bool shares_prefixes() const override { return false; }
 
   // An encoder writes no text and is not differentiated: Error(kInternal).
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
@@ -35,13 +60,8 @@ class EncoderModel final : public ModelBackend {
   at::Tensor forward_reference(const PackedBatch& batch) override;
 
  private:
-  struct Norm {
-    at::Tensor weight_D, bias_D;
-  };
-  struct Layer {
-    Linear qkv, output, up, down;
-    Norm attention_norm, mlp_norm;
-  };
+  using Norm = EncoderWeights::Norm;
+  using Layer = EncoderWeights::Layer;
   // Of a pass over the distances of its longest sequence: which vector stands for query i and key j, [L, L] i64.
   struct Distances {
     at::Tensor content_to_position_LL, position_to_content_LL;
@@ -50,7 +70,7 @@ class EncoderModel final : public ModelBackend {
   at::Tensor run(const PackedBatch& batch, const std::function<bool()>& should_stop,
                  const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) const;
   at::Tensor embed(const PackedBatch& batch) const;
-  at::Tensor positions_of(const PackedBatch& batch) const;  // [T] i32, rows of positions_PD_
+  at::Tensor positions_of(const PackedBatch& batch) const;  // [T] i32, rows of positions_PD
   Distances distances_of(const PackedBatch& batch) const;
   void run_layer(const Layer& layer, const PackedBatch& batch, const Distances& distances, at::Tensor& hidden_TD) const;
   at::Tensor attend(const Layer& layer, const PackedBatch& batch, const Distances& distances,
@@ -63,14 +83,10 @@ class EncoderModel final : public ModelBackend {
   void add_and_norm(at::Tensor& hidden_TD, const at::Tensor& output_TD, const Norm& norm) const;
   at::Tensor normed(const at::Tensor& x_TD, const Norm& norm) const;
 
-  ModelConfig config_;
+  const std::shared_ptr<const EncoderWeights> held_;
+  const EncoderWeights& weights_;
+  const ModelConfig& config_;
   ThreadPool& pool_;
-  at::Tensor words_VD_, positions_PD_, types_XD_, relative_ND_;  // f32; undefined: none
-  Norm embed_norm_;
-  std::vector<Layer> layers_;
-  Linear pooler_;
-  LmHead head_;
-  std::uint64_t num_bytes_ = 0;
 };
 
 }  // namespace magister

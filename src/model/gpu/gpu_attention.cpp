@@ -83,6 +83,10 @@ bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& que
          shape.attention_softcap == 0;
 }
 
+bool prompts_may_be_cut(const LayerShape& shape, at::ScalarType dtype, const Queue& queue) {
+  return queue.on_host() || shape.attention_softcap > 0 || flash_takes(shape, dtype, queue);
+}
+
 bool groups_are_even(const LayerShape& shape) {
   if (shape.heads % shape.kv_heads != 0) return false;
   for (std::int64_t head = 0; head < shape.heads; ++head) {
@@ -175,7 +179,30 @@ std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at
   return {keys_NKE, values_NKE};
 }
 
+namespace {
+
+// Appends where each key of sequence s stands: in the slots of its pages, or in the rows of the pass.
+void add_keys(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::int64_t s,
+              std::vector<std::int64_t>& keys) {
+  const auto index = static_cast<std::size_t>(s);
+  const std::int64_t begin = batch.cu_seqlens[index], rows = batch.cu_seqlens[index + 1] - begin, past = batch.past(s);
+  if (slots.empty()) {
+    const std::int64_t prefix = batch.cu_seqlens[static_cast<std::size_t>(batch.prefix_of_S[index])];
+    for (std::int64_t j = 0; j < past + rows; ++j) keys.push_back(j < past ? prefix + j : begin + j - past);
+    return;
+  }
+  const BlockTable& table = slots[index];
+  for (std::int64_t j = 0; j < past + rows; ++j) {
+    const std::int64_t slot = table.offset + j;
+    keys.push_back(table.pages[slot / KvPages::kSlots] * KvPages::kSlots + slot % KvPages::kSlots);
+  }
+}
+
+}  // namespace
+
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device) {
+  MAGISTER_ASSERT(!slots.empty() || batch.past_S.empty() || !batch.prefix_of_S.empty());
+  const std::int64_t most_keys = slots.empty() ? batch.num_tokens() : kMostGatheredKeys;
   AttentionPlan plan;
   std::vector<std::vector<std::int64_t>> key_slots;  // of each run
   bool cached_before = false;
@@ -183,7 +210,7 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
     const std::int64_t begin = batch.cu_seqlens[s], rows = batch.cu_seqlens[s + 1] - begin, past = batch.past(s);
     const bool cached = past > 0;
     if (plan.runs.empty() || cached != cached_before ||
-        (cached && plan.runs.back().cu_keys.back() + past + rows > kMostGatheredKeys)) {
+        (cached && plan.runs.back().cu_keys.back() + past + rows > most_keys)) {
       plan.runs.push_back({begin, 0, {0}, {0}, {}, {}, 0, 0, {}});
       key_slots.emplace_back();
     }
@@ -194,11 +221,7 @@ AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTa
     run.cu_keys.push_back(run.cu_keys.back() + past + rows);
     run.longest_queries = std::max(run.longest_queries, rows);
     run.longest_keys = std::max(run.longest_keys, past + rows);
-    for (std::int64_t j = 0; cached && j < past + rows; ++j) {
-      const BlockTable& table = slots[static_cast<std::size_t>(s)];
-      const std::int64_t slot = table.offset + j;
-      key_slots.back().push_back(table.pages[slot / KvPages::kSlots] * KvPages::kSlots + slot % KvPages::kSlots);
-    }
+    if (cached) add_keys(batch, slots, s, key_slots.back());
   }
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     AttentionRun& run = plan.runs[i];
@@ -220,7 +243,12 @@ at::Tensor attend(const AttentionPlan& plan, const LayerShape& shape, const at::
     const at::Tensor rows = qkv_TAE.narrow(0, run.first_row, run.num_rows);
     const at::Tensor q = rows.narrow(1, 0, H);
     at::Tensor k = rows.narrow(1, H, K), v = rows.narrow(1, H + K, K);
-    if (run.slots_N.defined()) std::tie(k, v) = gathered_keys(keys, values, run.slots_N, queue);
+    if (run.slots_N.defined() && keys.defined()) {
+      std::tie(k, v) = gathered_keys(keys, values, run.slots_N, queue);
+    } else if (run.slots_N.defined()) {
+      k = qkv_TAE.narrow(1, H, K).index_select(0, run.slots_N);
+      v = qkv_TAE.narrow(1, H + K, K).index_select(0, run.slots_N);
+    }
     if (kv_of_head.defined()) {
       k = k.index_select(1, kv_of_head);
       v = v.index_select(1, kv_of_head);

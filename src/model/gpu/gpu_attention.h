@@ -24,7 +24,9 @@ struct AttentionRun {
   std::vector<std::int64_t> cu_queries, cu_keys;  // from 0, S + 1 each
   at::Tensor cu_queries_device, cu_keys_device;   // i32
   std::int64_t longest_queries = 0, longest_keys = 0;
-  at::Tensor slots_N;  // i64, page * 48 + place of every key of a cached run; undefined: the keys are its own rows
+  // i64, of a run whose sequences go on from others' keys: of every key page * 48 + place, or without a cache its row in the pass;
+  // undefined: the keys are its own rows.
+  at::Tensor slots_N;
 };
 
 // Keys of a cached run, unless one sequence alone has more: they are gathered out of the pages, and what that takes is planned
@@ -35,7 +37,8 @@ struct AttentionPlan {
   std::vector<AttentionRun> runs;
 };
 
-// slots: of each sequence, or empty without a cache.
+// slots: of each sequence, or empty without a cache. Of beginnings that a pass shares (PackedBatch::prefix_of_S) a run has no more keys than the
+// pass has rows, for no plan counts more.
 AttentionPlan plan_attention(const PackedBatch& batch, const std::vector<BlockTable>& slots, at::Device device);
 
 // Keys and values of the slots out of pages [P, K, 48, E], [N, K, E] each.
@@ -44,6 +47,9 @@ std::pair<at::Tensor, at::Tensor> gathered_keys(const at::Tensor& keys, const at
 
 // Whether flash attention computes it: on a GPU, in bf16, with heads of a size that it has, scores without a cap.
 bool flash_takes(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
+
+// Whether a row's sums have one order however its sequence is cut: by flash attention, and in double, which capped scores and the host have.
+bool prompts_may_be_cut(const LayerShape& shape, at::ScalarType dtype, const Queue& queue);
 
 struct GpuLayer;  // src/model/gpu/gpu_weights.h
 

@@ -1,7 +1,11 @@
 // Weights onto the device, and what a pass takes there.
 #include "model/gpu/gpu_backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "magister/device/gpu.h"
@@ -9,32 +13,56 @@
 namespace magister {
 namespace gpu {
 
-GpuBackend::GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue)
+namespace {
+
+std::shared_ptr<const GpuWeights> made(const ModelConfig& config, const ProcessGroup& group, at::ScalarType dtype,
+                                       const Queue& queue, const std::function<void(GpuWeights&)>& fill) {
+  const std::shared_ptr<GpuWeights> weights(new GpuWeights(GpuWeights::empty(config, group, dtype, queue)),
+                                            [queue](const GpuWeights* unused) {
+                                              delete unused;
+                                              if (!queue.on_host()) release_idle_gpu_memory();
+                                            });
+  fill(*weights);
+  weights->find_tile_sizes(queue);
+  return weights;
+}
+
+}  // namespace
+
+std::shared_ptr<const GpuWeights> load_gpu_weights(const ModelDescription& description, const TensorFile& file,
+                                                   const ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
+                                                   const QuantScheme& quantization, const Queue& queue,
+                                                   const LoadHook& hook) {
+  return made(description.config, group, dtype, queue, [&](GpuWeights& weights) {
+    WeightSource source(file, description, weights.partition, group.tp_rank(), weights.dtype, quantization, &pool,
+                        hook);
+    weights.load(source, description.names.lm_head.empty(), queue);
+    source.verify_all_used();
+  });
+}
+
+std::shared_ptr<const GpuWeights> random_gpu_weights(const ModelConfig& config, const ProcessGroup& group,
+                                                     at::ScalarType dtype, const QuantScheme& quantization,
+                                                     const Queue& queue) {
+  return made(config, group, dtype, queue, [&](GpuWeights& weights) { weights.randomize(quantization, queue); });
+}
+
+std::string gpu_shard_words(const ProcessGroup& group, const Queue& queue) {
+  return fmt::format("{} of {} on GPU {} with {}", group.tp_rank(), group.tp_size(), queue.device, group.backend());
+}
+
+GpuBackend::GpuBackend(std::shared_ptr<const GpuWeights> weights, ProcessGroup& group, const Queue& queue)
     : at_the_end_{queue},
-      config_((check_gpu_computes(config), config)),
-      partition_(partition_for(config, group.tp_rank(), group.tp_size())),
-      model_(config_, partition_, dtype, queue, group) {}
+      weights_(std::move(weights)),
+      model_(weights_, queue, group),
+      lm_head_{{weights_->head.weight_NK, {}},
+               weights_->partition.head_rows(weights_->config),
+               weights_->config.head_outputs(),
+               queue,
+               weights_->config.final_logit_softcapping} {}
 
 GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
   if (!queue.on_host()) release_idle_gpu_memory();
-}
-
-void GpuBackend::load(WeightSource& source, bool tied) {
-  model_.load(source, tied);
-  take_head();
-}
-
-void GpuBackend::randomize(const QuantScheme& quantization) {
-  model_.randomize(quantization);
-  take_head();
-}
-
-void GpuBackend::take_head() {
-  lm_head_ = {{model_.head().weight_NK, {}},
-              partition_.head_rows(config_),
-              config_.head_outputs(),
-              model_.queue(),
-              config_.final_logit_softcapping};
 }
 
 at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
@@ -83,7 +111,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {
   const auto H = partition.heads.size(), K = partition.kv_heads.size();
   const auto E = static_cast<std::uint64_t>(config.head_dim), D = static_cast<std::uint64_t>(config.hidden_size);
-  const std::uint64_t attention = (H + 2 * K) * E + H * E,
+  // Keys and values once more where a pass shares beginnings.
+  const std::uint64_t attention = (H + 2 * K) * E + H * E + 2 * K * E,
                       mlp = 3 * std::max(partition.mlp.size(), partition.expert.size());
   // Of experts: what each token's give, and their choice with its logits.
   const auto k = config.num_experts > 0 ? static_cast<std::uint64_t>(config.num_experts_per_tok) : 0;

@@ -1,7 +1,9 @@
-// GpuBackend: a GpuModel, the partition that it holds and its head, as Transformer asks for them.
+// GpuBackend: a GpuModel and its head, as Transformer asks for them, and how its weights come to the device.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "magister/model/weights.h"
 #include "model/gpu/gpu_model.h"
@@ -9,12 +11,22 @@
 
 namespace magister::gpu {
 
+// This shard's, read from the file or made at random of the config's shapes, with their tile sizes. When nobody has them any more, their memory
+// is the driver's again. Local.
+std::shared_ptr<const GpuWeights> load_gpu_weights(const ModelDescription& description, const TensorFile& file,
+                                                   const ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
+                                                   const QuantScheme& quantization, const Queue& queue,
+                                                   const LoadHook& hook);
+std::shared_ptr<const GpuWeights> random_gpu_weights(const ModelConfig& config, const ProcessGroup& group,
+                                                     at::ScalarType dtype, const QuantScheme& quantization,
+                                                     const Queue& queue);
+// What else than the file, its type and the quantisation decides them.
+std::string gpu_shard_words(const ProcessGroup& group, const Queue& queue);
+
 class GpuBackend final : public ModelBackend {
  public:
-  // group is kept by reference. Without a source: random weights of the config's shapes.
-  GpuBackend(const ModelConfig& config, ProcessGroup& group, at::ScalarType dtype, const Queue& queue);
-  void load(WeightSource& source, bool tied);
-  void randomize(const QuantScheme& quantization);
+  // group is kept by reference.
+  GpuBackend(std::shared_ptr<const GpuWeights> weights, ProcessGroup& group, const Queue& queue);
 
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override {
     return should_stop && should_stop() ? at::Tensor() : model_.forward(batch, {}, nullptr);
@@ -31,12 +43,15 @@ class GpuBackend final : public ModelBackend {
   void self_test() override { model_.self_test(); }
 
   const LmHead& lm_head() const override { return lm_head_; }
-  const ModelConfig& config() const override { return config_; }
+  const ModelConfig& config() const override { return weights_->config; }
   std::uint64_t weight_bytes() const override { return model_.weight_bytes(); }
   const Queue* queue() const override { return &model_.queue(); }
   bool separates_prefill() const override { return true; }
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const override {
     return model_.takes_drawn_ids(rows, tokens);
+  }
+  bool shares_prefixes() const override {
+    return prompts_may_be_cut(weights_->layers.front().shape, weights_->dtype, model_.queue());
   }
   void use_cuda_graphs(bool on) override { model_.use_graphs(on); }
 
@@ -46,11 +61,9 @@ class GpuBackend final : public ModelBackend {
     Queue queue;
     ~GivesMemoryBack();
   };
-  void take_head();
 
   GivesMemoryBack at_the_end_;
-  ModelConfig config_;
-  Partition partition_;
+  std::shared_ptr<const GpuWeights> weights_;
   GpuModel model_;
   LmHead lm_head_;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
@@ -17,23 +18,12 @@
 
 namespace magister::gpu {
 
-GpuModel::GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue,
-                   ProcessGroup& group)
-    : queue_(queue), group_(group) {
-  MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
-  weights_.config = config;
-  weights_.partition = partition;
-  weights_.dtype = activation_dtype(dtype);
-  weights_.fp8 = dtype == at::kFloat8_e4m3fn;
-  weights_.device = device_of(queue);
-  // A fast group sends sums of bf16 as they are: there half the bytes are worth the rounding (layout.collectives).
-  weights_.float_sums = group.tp_size() > 1 && group.backend() != "nccl, fast";
-}
-
-void GpuModel::finish_loading() {
-  weights_.find_tile_sizes(queue_);
-  decoder_.emplace(weights_, rope_, group_, queue_);
-}
+GpuModel::GpuModel(std::shared_ptr<const GpuWeights> weights, const Queue& queue, ProcessGroup& group)
+    : held_(std::move(weights)),
+      weights_(*held_),
+      queue_(queue),
+      group_(group),
+      decoder_(weights_, rope_, group_, queue_) {}
 
 KvCache GpuModel::make_cache(std::int64_t num_pages) const {
   static std::atomic<std::uint64_t> caches{0};
@@ -220,6 +210,26 @@ void GpuModel::begin_sum(GpuPass& pass, at::Tensor partial_TD, const BlockNorms&
   if (group_.tp_size() > 1) group_.begin_all_reduce_sum(pass.delta_TD);
 }
 
+namespace {
+
+// Sequences [first, last) of a batch without a cache; none of them begins as one before does.
+PackedBatch sequences_of(const PackedBatch& batch, std::int64_t first, std::int64_t last) {
+  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
+  std::vector<std::vector<TokenId>> sequences;
+  std::vector<std::int64_t> past, prefix_of;
+  for (auto s = static_cast<std::size_t>(first); s < static_cast<std::size_t>(last); ++s) {
+    sequences.emplace_back(ids + batch.cu_seqlens[s], ids + batch.cu_seqlens[s + 1]);
+    if (batch.prefix_of_S.empty()) continue;
+    past.push_back(batch.past_S[s]);
+    prefix_of.push_back(batch.prefix_of_S[s] - first);
+  }
+  PackedBatch part = pack_sequences(sequences, std::move(past));
+  part.prefix_of_S = std::move(prefix_of);
+  return part;
+}
+
+}  // namespace
+
 std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cached) const {
   // Fewer rows would fill the products' last wave badly; the host has no waves. With a cache sequences may read each other's pages.
   const std::int64_t least = queue_.on_host() ? 1 : 1024, T = batch.num_tokens();
@@ -228,17 +238,12 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   if (group_.tp_size() == 1 || weights_.config.qk_norm_of_all_heads || cached || batch.num_sequences() < 2 ||
       T < 2 * least)
     return parts;
-  const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
-  std::vector<std::vector<TokenId>> sequences;
-  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-    const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1];
-    if (parts.empty() && begin >= least && begin >= T / 2)
-      parts.push_back(pack_sequences(std::exchange(sequences, {})));
-    sequences.emplace_back(ids + begin, ids + end);
+  for (std::int64_t s = 1; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s];
+    if (begin < least || begin < T / 2 || batch.past(s) > 0) continue;
+    return {sequences_of(batch, 0, s), sequences_of(batch, s, batch.num_sequences())};
   }
-  if (parts.empty()) return parts;  // the last sequence holds the second half
-  parts.push_back(pack_sequences(sequences));
-  return parts;
+  return parts;  // the last sequence, or those of the last beginning, hold the second half
 }
 
 at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
@@ -279,11 +284,11 @@ bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {
   const bool writes = !batch.is_decode_S.empty() && batch.is_decode_S[static_cast<std::size_t>(sequence)] != 0;
   MAGISTER_ASSERT(!writes ||
                   (batch.past(sequence) > 0 && batch.cu_seqlens[sequence + 1] - batch.cu_seqlens[sequence] == 1));
-  return writes && decoder_->works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
+  return writes && decoder_.works() && !rope_needs_own_table(weights_.config, batch.past(sequence) + 1);
 }
 
 bool GpuModel::takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const {
-  return decoder_->works() && rows <= kGpuDecodingRows && !rope_needs_own_table(weights_.config, tokens);
+  return decoder_.works() && rows <= kGpuDecodingRows && !rope_needs_own_table(weights_.config, tokens);
 }
 
 at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
@@ -307,7 +312,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
   }
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= kGpuDecodingRows) return decoder_->forward(decoding, *cache, batch.drawn_ids_T);
+  if (others.empty() && T <= kGpuDecodingRows) return decoder_.forward(decoding, *cache, batch.drawn_ids_T);
   MAGISTER_ASSERT(!batch.drawn_ids_T.defined());
   // Prompts first: a sequence of one row may share pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
@@ -321,7 +326,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     const auto part = [&](const auto& all) {
       return std::decay_t<decltype(all)>(all.begin() + first, all.begin() + last);
     };
-    place(part(decoding_rows), decoder_->forward(part(decoding), *cache));
+    place(part(decoding_rows), decoder_.forward(part(decoding), *cache));
   }
   return out_TD;
 }

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "magister/device/launch.h"
@@ -39,21 +39,8 @@ struct GpuPass {
 
 class GpuModel {
  public:
-  // dtype: of weights and activations, kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16. group is
-  // kept by reference.
-  GpuModel(const ModelConfig& config, const Partition& partition, at::ScalarType dtype, const Queue& queue,
-           ProcessGroup& group);
-
-  // Everything that the model has of this shard, out of the source.
-  void load(WeightSource& source, bool tied) {
-    weights_.load(source, tied, queue_);
-    finish_loading();
-  }
-  // Random numbers instead, for benchmarks.
-  void randomize(const QuantScheme& scheme) {
-    weights_.randomize(scheme, queue_);
-    finish_loading();
-  }
+  // weights: whole, with their tile sizes. group is kept by reference.
+  GpuModel(std::shared_ptr<const GpuWeights> weights, const Queue& queue, ProcessGroup& group);
 
   // Hidden states after the last norm, [T, D] in dtype, on the device, replicated. Queued, not finished, when it returns.
   // slots and cache: see Transformer::forward; empty and nullptr without a cache. A row's bits do not depend on the other sequences
@@ -70,10 +57,9 @@ class GpuModel {
   const Queue& queue() const { return queue_; }
   const GpuLinear& head() const { return weights_.head; }
   std::uint64_t weight_bytes() const { return weights_.num_bytes(); }
-  void use_graphs(bool on) { decoder_->use_graphs(on); }
+  void use_graphs(bool on) { decoder_.use_graphs(on); }
 
  private:
-  void finish_loading();
   void self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance);
   // Whole sequences in parts that are computed in turn, so that the sums of one travel while the next is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
@@ -100,11 +86,12 @@ class GpuModel {
     return product_in_tiles(linear, x_TK, pass.cached ? linear.prompt_tiles : linear.pass_tiles, queue_);
   }
 
-  GpuWeights weights_;
+  const std::shared_ptr<const GpuWeights> held_;
+  const GpuWeights& weights_;
   Queue queue_;
   ProcessGroup& group_;
   RopeOnDevice rope_{weights_};
-  std::optional<GpuDecoder> decoder_;
+  GpuDecoder decoder_;
 };
 
 }  // namespace magister::gpu

@@ -9,8 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
+#include "magister/model/transformer.h"
 #include "model/gpu/elementwise_kernels.h"
 #include "model/self_test.h"
 
@@ -30,6 +32,21 @@ void check_codes(const Linear& linear, const GpuLinear& there) {
 }
 
 }  // namespace
+
+GpuWeights GpuWeights::empty(const ModelConfig& config, const ProcessGroup& group, at::ScalarType dtype,
+                             const Queue& queue) {
+  MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
+  check_gpu_computes(config);
+  GpuWeights weights;
+  weights.config = config;
+  weights.partition = partition_for(config, group.tp_rank(), group.tp_size());
+  weights.dtype = activation_dtype(dtype);
+  weights.fp8 = dtype == at::kFloat8_e4m3fn;
+  weights.device = device_of(queue);
+  // A fast group sends sums of bf16 as they are: there half the bytes are worth the rounding (layout.collectives).
+  weights.float_sums = group.tp_size() > 1 && group.backend() != "nccl, fast";
+  return weights;
+}
 
 std::vector<const GpuLinear*> GpuLayer::products() const {
   std::vector<const GpuLinear*> all = {&qkv_proj, &o_proj};

@@ -14,6 +14,7 @@
 #include "magister/model/model_config.h"
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
+#include "magister/parallel/process_group.h"
 #include "model/gpu/gpu_linear.h"
 
 namespace magister::gpu {
@@ -47,6 +48,10 @@ struct GpuWeights {
   at::Tensor embedding_vD, norm_D;
   GpuLinear head;
   std::vector<GpuLayer> layers;
+
+  // What decides them before anything is read. dtype: kBFloat16 or kFloat; kFloat8_e4m3fn: products in 8-bit floats, activations in bf16.
+  static GpuWeights empty(const ModelConfig& config, const ProcessGroup& group, at::ScalarType dtype,
+                          const Queue& queue);
 
   float embedding_scale() const { return embedding_multiplier(config, dtype); }
   // Takes everything that the model has of this shard out of the source.

@@ -19,6 +19,11 @@ class GenerateJob final : public TaskJob {
   GenerateJob(GenerateConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   Attributes identity() override;
+  std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override {
+    std::vector<std::string> names;
+    if (value_) value_->keep_weights(store, identity, names);
+    return names;
+  }
   bool awaits_earlier() const override { return value_ && value_->stands_in(); }
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
@@ -207,7 +212,11 @@ class Generate final : public Task {
   explicit Generate(GenerateConfig config)
       : Task("generate", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  bool has_second_model() const override { return config_.guide.has_value(); }
+  std::vector<SecondModel> second_models(const PassLimits& device) const override {
+    const PassLimits chosen = limits(device);
+    const PassShape pass = pass_shape(device);
+    return value_models(config_.guide, {pass.sequence_tokens, chosen.sequences, chosen.tokens, pass});
+  }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};

@@ -37,6 +37,10 @@ class Roller final : public GeneratorShard {
         [this](auto, auto, const auto& tokens) { return ends_text(run_.tokenizer, tokens, run_.rules); },
         config.max_sequences * config.texts());
     if (run_.value != nullptr) guide(*run_.value, run_.value_pages);
+    const RewardModel* const model = run_.reward.model();
+    if (model == nullptr || !model->is_on_gpus()) return;
+    const PhaseTimes::Span span(times_, "load");
+    rewarder_.emplace(*model, group_, pool_, [this] { watch("load the reward model"); });
   }
 
  private:
@@ -72,8 +76,8 @@ class Roller final : public GeneratorShard {
     one.finish_reason = static_cast<std::uint8_t>(text.finish_reason);
     if (--record.missing > 0) return 1;
     fail_point("rollout.record.done");
+    if (writer_ || rewarder_) add_rewards(text.record, record);
     if (writer_) {
-      add_rewards(text.record, record);
       add_preferences(text.record, record.rollouts);
       submit(record.unit, rollout_rows(record.rollouts, run_.shape));
     }
@@ -103,6 +107,7 @@ class Roller final : public GeneratorShard {
   const std::vector<std::string>& needed_of(std::uint64_t source) {
     if (source < needed_begin_ || source >= needed_begin_ + needed_.size()) {
       const IndexRange all = run_.dataset.records();
+      const std::lock_guard lock(run_.reading);
       needed_begin_ = std::max(all.begin, source - source % kReadAtOnce);
       needed_.clear();
       run_.dataset.for_each({needed_begin_, std::min(all.end, source - source % kReadAtOnce + kReadAtOnce)},
@@ -117,15 +122,20 @@ class Roller final : public GeneratorShard {
     const std::vector<std::string> needed = needed_of(source);
     const std::string where = record_words(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
+    const auto alive = [this] { watch("reward texts"); };
+    alive();
+    std::vector<std::string> texts;
     for (std::size_t i = 0; i < all.continuations.size(); ++i) {
-      watch("reward texts");
       const std::uint32_t cut = all.cut[i / run_.config.n];
       std::vector<TokenId> whole(all.roll_in.begin(), all.roll_in.begin() + static_cast<std::ptrdiff_t>(cut));
       whole.insert(whole.end(), all.continuations[i].tokens.begin(), all.continuations[i].tokens.end());
-      const std::string text = text_of(run_.tokenizer, whole, run_.rules);
-      all.continuations[i].reward = static_cast<float>(
-          run_.config.scale * run_.reward.reward(needed, text, where, base_.group.threads_per_shard()));
+      texts.push_back(text_of(run_.tokenizer, whole, run_.rules));
     }
+    const std::vector<double> rewards =
+        rewarder_ ? rewarder_->rewards(needed.at(0), texts, where, alive)
+                  : run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), alive);
+    for (std::size_t i = 0; i < rewards.size(); ++i)
+      all.continuations[i].reward = static_cast<float>(run_.config.scale * rewards[i]);
   }
 
   // Of 2i and 2i + 1 by their rewards (Bradley-Terry): also where both texts are the same, which then is a fair coin.
@@ -151,6 +161,7 @@ class Roller final : public GeneratorShard {
   }
 
   const RolloutRun& run_;
+  std::optional<Rewarder> rewarder_;              // of a reward model on GPUs
   std::map<std::uint64_t, Record> records_;       // in flight, by source index
   std::uint64_t needed_begin_ = 0;                // source index of the first of
   std::vector<std::vector<std::string>> needed_;  // what rewards need of a block of records

@@ -1,6 +1,8 @@
 // The loop of `rollout`: every shard of this rank runs the generator over the records that its group claims.
 #pragma once
 
+#include <mutex>
+
 #include "magister/io/dataset/dataset.h"
 #include "magister/run/guide.h"
 #include "magister/run/rollouts_file.h"
@@ -18,7 +20,8 @@ struct RolloutRun {
   const Tokenizer& tokenizer;
   const StopRules& rules;
   const Dataset& dataset;
-  TextReward& reward;       // of the group's leader
+  std::mutex& reading;      // of this rank's shards
+  TextReward& reward;       // of the group's leader; of a model on GPUs each shard has its part
   const ValueModel* value;  // null: texts are not guided
   std::int64_t num_pages;   // of the cache, equal on every rank
   std::int64_t value_pages;

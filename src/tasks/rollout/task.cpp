@@ -2,6 +2,8 @@
 // models learn from. Sources: PITA (arXiv 2507.20067), Q# (arXiv 2502.20548).
 #include "magister/run/task.h"
 
+#include <mutex>
+
 #include "magister/core/error.h"
 #include "magister/run/chat_prompts.h"
 #include "magister/run/generator_shard.h"
@@ -16,6 +18,7 @@ class RolloutJob final : public TaskJob {
   RolloutJob(RolloutConfig config, const PassShape& pass, const TaskInputs& inputs);
 
   Attributes identity() override;
+  std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
   bool awaits_earlier() const override {
     return (value_ && value_->stands_in()) || (reward_->model() != nullptr && reward_->model()->stands_in());
   }
@@ -41,6 +44,7 @@ class RolloutJob final : public TaskJob {
   void work(const ModelRun& run, const PlanNumbers& plan) override;
 
  private:
+  bool rewards_on_gpus() const { return reward_->model() != nullptr && reward_->model()->is_on_gpus(); }
   std::vector<TokenId> encode(const Record& record) const;
   RolloutShape shape(const PlanNumbers& plan) const {
     return {plan.num_samples, plan.num_tokens, plan.key_bytes, config_.cuts, config_.n, config_.max_new_tokens};
@@ -67,14 +71,16 @@ RolloutJob::RolloutJob(RolloutConfig config, const PassShape& pass, const TaskIn
   stops_.texts = config_.stop;
   if (!config_.ignore_eos) stops_.tokens = inputs.checkpoint.end_tokens();
   const std::uint64_t longest = config_.max_prompt_length + config_.max_new_tokens;
-  if (config_.guide) {
-    value_ = std::make_unique<ValueModel>(*config_.guide, inputs,
-                                          GuidedTexts{longest, config_.max_sequences, config_.token_budget, pass_});
-    reference_.beside_bytes = value_->bytes_beside_reference();
-  }
   reward_ = std::make_unique<TextReward>(
       config_.reward, RewardedTexts{config_.name, "reward", config_.dataset, longest, config_.length_place},
-      inputs.context);
+      inputs.context, inputs.model.gpu);
+  if (rewards_on_gpus()) reference_.beside_bytes = sum_of(reward_->model()->memory(inputs.tp_size));
+  if (config_.guide) {
+    value_ = std::make_unique<ValueModel>(
+        *config_.guide, inputs,
+        GuidedTexts{longest, config_.max_sequences, config_.token_budget, pass_, reference_.beside_bytes});
+    reference_.beside_bytes += value_->bytes_beside_reference();
+  }
   if (!config_.dataset.messages_field.empty()) chat_.emplace(inputs.checkpoint, config_.dataset);
 }
 
@@ -90,6 +96,13 @@ Attributes RolloutJob::identity() {
   return all;
 }
 
+std::vector<std::string> RolloutJob::keep_weights(WeightStore& store, const Attributes& identity) {
+  std::vector<std::string> names;
+  if (value_) value_->keep_weights(store, identity, names);
+  if (reward_->model() != nullptr) reward_->model()->keep_weights(store, identity, names);
+  return names;
+}
+
 // Two or three models beside each other.
 MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
   const bool guided = value_ && value_->params().multiplier > 0;
@@ -98,7 +111,9 @@ MemoryParts RolloutJob::memory(const PlanNumbers& plan) const {
   if (guided) {
     for (auto& part : value_->memory(plan.longest_sample + config_.max_new_tokens)) parts.push_back(std::move(part));
   }
-  if (reward_->model() != nullptr) parts.emplace_back("reward model", reward_->model()->weight_bytes());
+  if (rewards_on_gpus() || (reward_->model() != nullptr && !inputs_.model.gpu)) {
+    for (auto& part : reward_->model()->memory(inputs_.tp_size)) parts.push_back(std::move(part));
+  }
   return parts;
 }
 
@@ -128,8 +143,9 @@ SampleRules RolloutJob::rules() {
 void RolloutJob::work(const ModelRun& run, const PlanNumbers& plan) {
   const RolloutShape size = shape(plan);
   const std::int64_t value_pages = value_ ? value_->num_pages(plan.longest_sample + config_.max_new_tokens) : 0;
-  run_rollout_units(
-      {run, config_, size, tokenizer_, stops_, inputs_.dataset, *reward_, value_.get(), run.cache_pages, value_pages});
+  std::mutex reading;
+  run_rollout_units({run, config_, size, tokenizer_, stops_, inputs_.dataset, reading, *reward_, value_.get(),
+                     run.cache_pages, value_pages});
 }
 
 class Rollout final : public Task {
@@ -137,9 +153,13 @@ class Rollout final : public Task {
   explicit Rollout(RolloutConfig config)
       : Task("rollout", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
-  // A reward model's passes are not there for GPUs yet.
-  bool uses_gpus() const override { return !config_.reward.model; }
-  bool has_second_model() const override { return config_.guide.has_value(); }
+  std::vector<SecondModel> second_models(const PassLimits& device) const override {
+    const PassLimits chosen = limits(device);
+    const PassShape pass = pass_shape(device);
+    auto models = value_models(config_.guide, {pass.sequence_tokens, chosen.sequences, chosen.tokens, pass});
+    if (config_.reward.model) models.push_back(reward_model_of(*config_.reward.model, pass.sequence_tokens));
+    return models;
+  }
   PassShape pass_shape(const PassLimits& device) const override {
     const PassLimits chosen = limits(device);
     return {chosen.tokens, config_.max_prompt_length + config_.max_new_tokens, 0, chosen.sequences};

@@ -103,8 +103,9 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
     const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
     const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
     parts.emplace_back("generator, freed before the gradients", weights + pages * model_.page_bytes(1));
-    if (prompts_->reward_model() != nullptr)
-      parts.emplace_back("reward model", prompts_->reward_model()->weight_bytes());
+    if (prompts_->reward_model() != nullptr) {
+      for (const auto& part : prompts_->reward_model()->memory(1)) parts.push_back(part);
+    }
     if (config_.trainer.policy.beta > 0 && !lora_)
       parts.emplace_back("reference", weights / static_cast<std::uint64_t>(on_host));
   }

@@ -34,6 +34,7 @@ class TrainJob final : public TaskJob {
     return !config_.reads_results() || ((teacher_ != nullptr || values_ != nullptr) && !awaits_held_out_);
   }
   Attributes identity() override;
+  std::vector<std::string> keep_weights(WeightStore& store, const Attributes& identity) override;
   bool awaits_earlier() const override {
     return awaits_held_out_ ||
            (prompts_ && prompts_->reward_model() != nullptr && prompts_->reward_model()->stands_in());

@@ -219,6 +219,12 @@ Attributes TrainJob::identity() {
   return attributes;
 }
 
+std::vector<std::string> TrainJob::keep_weights(WeightStore& store, const Attributes& identity) {
+  std::vector<std::string> names;
+  if (prompts_ && prompts_->reward_model() != nullptr) prompts_->reward_model()->keep_weights(store, identity, names);
+  return names;
+}
+
 Attributes TrainJob::added_identity() {
   if (prompts_) {
     Attributes attributes = {{"objective", std::string("grpo")}};

@@ -43,8 +43,8 @@ void RewardFunction::read_records(const Communicator& world, const Dataset& reco
 
 double RewardFunction::reward(const RolloutText& text, const Tokenizer& tokenizer, int num_threads) {
   const std::string written = tokenizer.decode(text.tokens, true);
-  return reward_.reward(needed_.empty() ? std::vector<std::string>() : needed_.at(text.prompt), written, text.where,
-                        num_threads);
+  return reward_.rewards(needed_.empty() ? std::vector<std::string>() : needed_.at(text.prompt), {written}, text.where,
+                         num_threads)[0];
 }
 
 }  // namespace magister

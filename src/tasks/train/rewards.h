@@ -17,12 +17,13 @@ namespace magister {
 
 class RewardFunction {
  public:
-  // Both are kept by reference. Throws Error(kConfig) for a model that cannot be used.
+  // Both are kept by reference. Throws Error(kConfig) for a model that cannot be used. Collective over the context's
+  // world.
   RewardFunction(const TrainConfig& config, const RunContext& context);
 
   // What rewards of a record's texts need of it: its answers, its prompt for another model, or nothing. Throws Error(kData) with its place.
   std::vector<std::string> needed(const Record& record) const { return reward_.needed(record); }
-  const RewardModel* model() const { return reward_.model(); }  // null: a verifier
+  RewardModel* model() const { return reward_.model(); }  // null: a verifier
   // Of all records, in order; every rank reads its part. Before rewards(). Collective over world.
   void read_records(const Communicator& world, const Dataset& records);
   // Of one text, finite. Local.

@@ -1,0 +1,146 @@
+// The teacher's kernel finds the best tokens, the judge's reads them and sums the row.
+#include "engine/gpu_candidates.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/gpu/head_kernel.h"
+#include "engine/gpu/wanted_kernel.h"
+#include "magister/core/error.h"
+#include "magister/device/upload.h"
+
+namespace magister {
+
+const std::int64_t kMostGpuCandidates = gpu::ReduceLogits::kMostKept;
+
+namespace {
+
+// Bias and penalty as LogitsChain makes them, number for number, on the rows where they are: no second copy of these is needed.
+class ChangedRows {
+ public:
+  ChangedRows(const at::Tensor& logits_RV, const std::vector<std::span<const TokenId>>& histories,
+              const SamplingParams& params)
+      : flat_(logits_RV.view({-1})) {
+    const std::int64_t V = logits_RV.size(1);
+    std::vector<std::int64_t> biased, seen;
+    std::vector<float> bias;
+    for (std::size_t r = 0; r < histories.size(); ++r) {
+      const std::int64_t first = static_cast<std::int64_t>(r) * V;
+      for (const auto& [id, added] : params.logit_bias) {
+        biased.push_back(first + id);
+        bias.push_back(added);
+      }
+      if (params.repetition_penalty == 1.0) continue;
+      const auto begin = static_cast<std::ptrdiff_t>(seen.size());
+      for (const TokenId id : histories[r]) seen.push_back(first + id);
+      std::sort(seen.begin() + begin, seen.end());
+      seen.erase(std::unique(seen.begin() + begin, seen.end()), seen.end());
+    }
+    const auto there = [&](const at::Tensor& numbers) { return upload(numbers, flat_.device()); };
+    places_N = there(at::tensor(biased.empty() ? seen : joined(biased, seen), at::kLong));
+    before_N = flat_.index_select(0, places_N);
+    if (!biased.empty()) {
+      const at::Tensor places = there(at::tensor(biased, at::kLong));
+      flat_.index_copy_(0, places, flat_.index_select(0, places) + there(at::tensor(bias, at::kFloat)));
+    }
+    if (!seen.empty()) {
+      const at::Tensor places = there(at::tensor(seen, at::kLong));
+      const at::Tensor logits = flat_.index_select(0, places).to(at::kDouble);
+      const double penalty = params.repetition_penalty;
+      flat_.index_copy_(0, places, at::where(logits > 0, logits / penalty, logits * penalty).to(at::kFloat));
+    }
+  }
+  bool any() const { return places_N.numel() > 0; }
+  void undo() const { flat_.index_copy_(0, places_N, before_N); }
+
+ private:
+  static std::vector<std::int64_t> joined(std::vector<std::int64_t> a, const std::vector<std::int64_t>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+
+  mutable at::Tensor flat_;
+  at::Tensor places_N, before_N;  // a place that both change stands there twice, with one number
+};
+
+// [R, 4 + kept] i64: as ReduceLogits writes them.
+at::Tensor best_of(const at::Tensor& logits_RV, std::int64_t kept, const gpu::Queue& queue) {
+  const std::int64_t R = logits_RV.size(0), W = gpu::ReduceLogits::kNumbers + kept;
+  const at::Tensor no_targets = at::full({R}, -1, logits_RV.options().dtype(at::kInt));
+  at::Tensor shares_RW = at::empty({R, W}, logits_RV.options().dtype(at::kLong));
+  const gpu::ReduceLogits kernel{logits_RV.const_data_ptr<float>(),
+                                 no_targets.const_data_ptr<std::int32_t>(),
+                                 shares_RW.data_ptr<std::int64_t>(),
+                                 logits_RV.size(1),
+                                 0,
+                                 W,
+                                 static_cast<int>(kept)};
+  gpu::launch(kernel, kernel.shape(R), queue);
+  return shares_RW.narrow(1, gpu::ReduceLogits::kNumbers, kept);
+}
+
+// [R, 2 + C] f64: maximum and sum of each row, and the logits of these tokens.
+at::Tensor look_at(const at::Tensor& logits_RV, const at::Tensor& ids_RC, const gpu::Queue& queue) {
+  const std::int64_t R = ids_RC.size(0), C = ids_RC.size(1);
+  const auto options = logits_RV.options();
+  const at::Tensor first_R1 = at::arange(0, R * C + 1, std::max<std::int64_t>(C, 1), options.dtype(at::kInt));
+  at::Tensor sums_R2 = at::empty({R, 2}, options.dtype(at::kDouble)), found_RC = at::empty({R, C}, sums_R2.options());
+  const gpu::WantedLogits kernel{logits_RV.const_data_ptr<float>(),
+                                 first_R1.const_data_ptr<std::int32_t>(),
+                                 ids_RC.const_data_ptr<std::int32_t>(),
+                                 sums_R2.data_ptr<double>(),
+                                 found_RC.data_ptr<double>(),
+                                 logits_RV.size(1),
+                                 0};
+  gpu::launch(kernel, kernel.shape(R), queue);
+  return at::cat({sums_R2, found_RC}, 1);
+}
+
+TokenId id_of(std::int64_t candidate) { return static_cast<TokenId>(candidate >> 32); }
+float logit_of(std::int64_t candidate) { return std::bit_cast<float>(static_cast<std::uint32_t>(candidate)); }
+
+}  // namespace
+
+std::vector<CandidateRow> candidates_on_device(const at::Tensor& logits_RV,
+                                               const std::vector<std::span<const TokenId>>& histories,
+                                               const SamplingParams& params, std::int64_t count, std::int64_t top,
+                                               const gpu::Queue& queue) {
+  MAGISTER_ASSERT(logits_RV.is_contiguous() && std::max(count, top) <= kMostGpuCandidates);
+  const std::int64_t R = logits_RV.size(0);
+  const ChangedRows changed(logits_RV, histories, params);
+  const at::Tensor best_RK = best_of(logits_RV, changed.any() ? count : std::max(count, top), queue);
+  const at::Tensor ids_RC = best_RK.narrow(1, 0, count).bitwise_right_shift(32).to(at::kInt).contiguous();
+  const at::Tensor as_changed = look_at(logits_RV, ids_RC, queue);
+  if (changed.any()) changed.undo();
+  const at::Tensor as_model = changed.any() ? look_at(logits_RV, ids_RC, queue) : as_changed;
+  const at::Tensor top_RK = changed.any() && top > 0 ? best_of(logits_RV, top, queue) : best_RK.narrow(1, 0, top);
+  // One copy of whole numbers.
+  const at::Tensor on_host =
+      at::cat({best_RK.narrow(1, 0, count), top_RK, as_changed.view(at::kLong), as_model.view(at::kLong)}, 1).cpu();
+  std::vector<CandidateRow> rows(static_cast<std::size_t>(R));
+  const auto* next = on_host.const_data_ptr<std::int64_t>();
+  for (CandidateRow& row : rows) {
+    const std::int64_t *const best = next, *const tops = best + count, *const there = tops + top,
+                              *const own = there + 2 + count;
+    const auto number = [](const std::int64_t* at) { return std::bit_cast<double>(*at); };
+    row.logsumexp = number(there) + std::log(number(there + 1));
+    row.model_logsumexp = number(own) + std::log(number(own + 1));
+    for (std::int64_t i = 0; i < count; ++i) {
+      row.ids.push_back(id_of(best[i]));
+      row.logits.push_back(static_cast<float>(number(there + 2 + i)));
+      row.model_logits.push_back(static_cast<float>(number(own + 2 + i)));
+    }
+    for (std::int64_t i = 0; i < top; ++i) {
+      row.top_ids.push_back(id_of(tops[i]));
+      row.top_logprobs.push_back(static_cast<float>(logit_of(tops[i]) - row.model_logsumexp));
+    }
+    next = own + 2 + count;
+  }
+  return rows;
+}
+
+}  // namespace magister

@@ -1,0 +1,233 @@
+// `plan --config-only`: what one device of a group would need, before there are weights or data.
+#include "magister/run/config_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "magister/core/error.h"
+#include "magister/core/units_of_measure.h"
+#include "magister/io/checkpoint/model_path.h"
+#include "magister/model/kv_pages.h"
+#include "magister/model/partition.h"
+#include "magister/model/transformer.h"
+#include "magister/model/weights.h"
+#include "magister/run/open_model.h"
+#include "magister/run/task.h"
+
+namespace magister {
+namespace {
+
+constexpr int kMostDevices = 64;  // of a group that is looked for; larger ones are planned when they are asked for
+
+std::string decimal_bytes(std::uint64_t bytes) {
+  return bytes < 10'000'000'000 ? fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9)
+                                : fmt::format("{:.1f} GB", static_cast<double>(bytes) * 1e-9);
+}
+
+// 1, 2, 4, ... and the requested size, of those that divide the models.
+std::vector<int> listed_sizes(const std::vector<GroupModel>& models, int requested) {
+  std::vector<int> sizes;
+  for (const int size : group_sizes(models, std::max(kMostDevices, requested))) {
+    const bool power = (size & (size - 1)) == 0 && size <= 16;
+    if (power || size == requested) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+// Where a shard's columns begin inside a group of weights that share a scale: it works here, and other programs refuse it.
+std::string alignment_note(const ModelConfig& config, const QuantScheme& scheme, int tp_size) {
+  if (!scheme.on() || scheme.group == 0 || tp_size == 1) return "";
+  const auto aligned = [&](int size) {
+    for (int rank = 1; rank < size; ++rank) {
+      const Partition part = partition_for(config, rank, size);
+      const auto group = static_cast<std::uint64_t>(scheme.group);
+      if (part.mlp.begin % group != 0 || part.heads.begin * static_cast<std::uint64_t>(config.head_dim) % group != 0)
+        return false;
+    }
+    return true;
+  };
+  if (aligned(tp_size)) return "";
+  std::string sizes;
+  for (const int size : working_tp_sizes(config, 16)) {
+    if (aligned(size)) sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", size);
+  }
+  return fmt::format(
+      "  groups of {} do not divide evenly over {} devices ({} columns of the MLP are {:.10g} groups): shards that "
+      "begin inside a group read the whole of it for its scale, and the weights stay those of one device; no group is "
+      "cut with {} devices\n",
+      scheme.group, tp_size, config.intermediate_size,
+      static_cast<double>(config.intermediate_size) / static_cast<double>(scheme.group), sizes);
+}
+
+std::string formats_table(const ModelConfig& config, const std::vector<int>& sizes) {
+  struct Format {
+    const char* name;
+    at::ScalarType dtype;
+    QuantScheme scheme;
+  };
+  const Format formats[] = {{"f32", at::kFloat, {}},
+                            {"bf16, f16", at::kBFloat16, {}},
+                            {"int8, one scale", at::kBFloat16, {QuantType::kInt8, 0}},
+                            {"int8, groups of 128", at::kBFloat16, {QuantType::kInt8, 128}},
+                            {"int4, groups of 128", at::kBFloat16, {QuantType::kInt4, 128}},
+                            {"int4, groups of 32", at::kBFloat16, {QuantType::kInt4, 32}}};
+  std::string out = fmt::format("  {:<24}", "weights per device");
+  for (const int size : sizes) out += fmt::format("{:>12}", fmt::format("on {}", size));
+  for (const Format& format : formats) {
+    out += fmt::format("\n    {:<22}", format.name);
+    for (const int size : sizes)
+      out += fmt::format("{:>12}", decimal_bytes(model_bytes(config, format.dtype, size, format.scheme)));
+  }
+  return out + "\n";
+}
+
+// A model whose config.json is there.
+GroupModel model_of(const ModelSection& section, const std::string& name) {
+  namespace fs = std::filesystem;
+  const fs::path path(section.path);
+  std::error_code ignored;
+  if (const std::string hint = download_hint(section.path); !hint.empty() && !fs::exists(path, ignored)) {
+    fail(ExitCode::kInputOutput, "{}: there is no such model (its config.json is needed){}", printable(section.path),
+         hint);
+  }
+  ModelDescription described =
+      describe_config((fs::is_directory(path, ignored) ? path / "config.json" : path).string());
+  if (section.head_labels > 0) described = with_reward_head(described, section.head_labels);
+  GroupModel model;
+  model.name = name;
+  model.config = described.config;
+  model.dtype = section.dtype == "f32"   ? at::kFloat
+                : section.dtype == "f16" ? at::kHalf
+                : section.dtype == "fp8" ? at::kFloat8_e4m3fn
+                                         : at::kBFloat16;
+  model.scheme = quant_scheme_of(section);
+  model.weight_bytes = [config = model.config, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
+    return weight_bytes(config, dtype, shard, size, scheme);
+  };
+  return model;
+}
+
+// The task's model and those beside it, and on which kind of device.
+struct ConfigPlan {
+  std::vector<GroupModel> models;
+  std::string cpus_alone;  // why it is counted for CPUs; empty: for GPUs
+
+  const GroupModel& own() const { return models.front(); }
+  MemoryParts needed(int tp_size) const { return group_memory(models, tp_size); }
+  // Bytes of a device that a model may have.
+  std::uint64_t usable(std::uint64_t device_bytes) const {
+    const double share = cpus_alone.empty() ? kUsableGpuShare : 1.0;
+    return static_cast<std::uint64_t>(share * static_cast<double>(device_bytes));
+  }
+  // The least devices of these that hold it; 0: unknown, or none do.
+  int smallest_group(std::uint64_t device_bytes) const {
+    for (const int size : group_sizes(models, kMostDevices)) {
+      if (device_bytes > 0 && sum_of(needed(size)) <= usable(device_bytes)) return size;
+    }
+    return 0;
+  }
+};
+
+ConfigPlan config_plan(const Task& task, const LayoutConfig& layout) {
+  const ModelSection section = task.model_section().stand_in();
+  ConfigPlan plan;
+  plan.models.push_back(model_of(section, ""));
+  const std::string missing = missing_on_gpus(plan.own().config);
+  plan.cpus_alone = !missing.empty()         ? missing + " is not computed on GPUs"
+                    : section.dtype == "f16" ? "f16 is not computed on GPUs"
+                    : layout.cpu_only        ? "layout.devices: cpu"
+                                             : "";
+  const bool on_gpus = plan.cpus_alone.empty();
+  const PassLimits device = on_gpus ? kGpuPassLimits : PassLimits{};
+  plan.models.front().pass = task.pass_shape(device);
+  plan.models.front().pages = pages_of_one_text(plan.own().pass);
+  for (const SecondModel& second : task.second_models(device)) {
+    GroupModel model = model_of(second.section.stand_in(), second.name);
+    if (on_gpus && second.may_stand_on_cpus && !missing_on_gpus(model.config).empty()) continue;
+    model.pass = second.pass;
+    model.pages = second.pages;
+    plan.models.push_back(std::move(model));
+  }
+  for (GroupModel& model : plan.models) {
+    if (on_gpus) model.gpu = GpuDemand{model.dtype, model.scheme.on()};
+    if (layout.gpus_per_group > 0)
+      partition_for(model.config, 0, layout.gpus_per_group);  // refuses what cannot be divided
+  }
+  return plan;
+}
+
+// Of all models.
+std::uint64_t bytes_of(const MemoryParts& parts, std::string_view name) {
+  std::uint64_t sum = 0;
+  for (const auto& [part, bytes] : parts) sum += std::string_view(part).ends_with(name) ? bytes : 0;
+  return sum;
+}
+
+// Weights, passes and cache for groups of these sizes, and all parts for the last of them.
+std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, int shown, std::uint64_t device_bytes) {
+  std::string out =
+      fmt::format("  {:<12}{:>12}{:>14}{:>18}{:>12}   {}\n", "this plan", "weights", "a pass", "keys and values",
+                  "in all", device_bytes == 0 ? "" : "of " + decimal_bytes(device_bytes));
+  for (const int size : sizes) {
+    const MemoryParts parts = plan.needed(size);
+    const std::uint64_t all = sum_of(parts), weights = bytes_of(parts, "weights"),
+                        cache = bytes_of(parts, "keys and values");
+    const bool fits = all <= plan.usable(device_bytes);
+    out += fmt::format("    {:<10}{:>12}{:>14}{:>18}{:>12}   {}\n", fmt::format("on {}", size), decimal_bytes(weights),
+                       decimal_bytes(all - weights - cache), decimal_bytes(cache), decimal_bytes(all),
+                       device_bytes == 0 ? ""
+                       : fits            ? "fits"
+                                         : "does not fit");
+  }
+  std::string list;
+  for (const auto& [name, bytes] : plan.needed(shown))
+    list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
+  return out + fmt::format("  on {}: {}\n", shown, list);
+}
+
+}  // namespace
+
+std::string plan_from_config(const Task& task, const LayoutConfig& layout, std::uint64_t device_bytes) {
+  const ConfigPlan plan = config_plan(task, layout);
+  const GroupModel& own = plan.own();
+  const ModelConfig& config = own.config;
+  const int gpus_per_group = layout.gpus_per_group, smallest = plan.smallest_group(device_bytes),
+            shown = gpus_per_group > 0 ? gpus_per_group : std::max(smallest, 1);
+  std::string out = "  model     " + model_words({config, own.dtype, own.scheme}) + "\n";
+  for (std::size_t i = 1; i < plan.models.size(); ++i) {
+    const GroupModel& beside = plan.models[i];
+    out += fmt::format("  {:<9} {}\n", beside.name, model_words({beside.config, beside.dtype, beside.scheme}));
+  }
+  if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
+  out += formats_table(config, listed_sizes(plan.models, gpus_per_group));
+  out += sizes_table(plan, listed_sizes(plan.models, std::max(gpus_per_group, smallest)), shown, device_bytes);
+  const std::size_t number_bytes = plan.cpus_alone.empty() ? c10::elementSize(activation_dtype(own.dtype)) : 4;
+  out += fmt::format(
+      "  a pass has {} tokens; keys and values are those of {} tokens, {} bytes per token over all devices\n",
+      own.pass.tokens, own.pass.sequence_tokens,
+      kv_page_bytes(config, partition_for(config, 0, 1)) / sizeof(float) * number_bytes /
+          static_cast<std::uint64_t>(KvPages::kSlots));
+  out += alignment_note(config, own.scheme, shown);
+  if (device_bytes == 0) return out;
+  if (plan.cpus_alone.empty())
+    out += fmt::format("  of a GPU's {} a model may have {}\n", decimal_bytes(device_bytes),
+                       decimal_bytes(plan.usable(device_bytes)));
+  const auto all_on = [&](int size) { return decimal_bytes(sum_of(plan.needed(size))); };
+  MAGISTER_CHECK(smallest != 0, ExitCode::kConfig,
+                 "plan.device_memory: no group of 1 to {} devices of {} holds {} (the smallest part is {}); "
+                 "choose a quantization, smaller passes or larger devices",
+                 kMostDevices, decimal_bytes(device_bytes), printable(task.model_section().stand_in().path),
+                 all_on(group_sizes(plan.models, kMostDevices).back()));
+  MAGISTER_CHECK(
+      gpus_per_group == 0 || sum_of(plan.needed(gpus_per_group)) <= plan.usable(device_bytes), ExitCode::kConfig,
+      "layout.gpus_per_group: {} devices need {} each, and plan.device_memory gives {} (loading would "
+      "fail); the smallest group that fits has {} devices, with {} each",
+      gpus_per_group, all_on(gpus_per_group), decimal_bytes(plan.usable(device_bytes)), smallest, all_on(smallest));
+  return out + fmt::format("  smallest group that fits: {} device{} of {}, {} used on each\n", smallest,
+                           smallest == 1 ? "" : "s", decimal_bytes(device_bytes), all_on(smallest));
+}
+
+}  // namespace magister
