@@ -171,7 +171,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
         say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
         continue;
       }
-      if (!task->uses_gpus() || task->has_second_model()) {
+      if (!task->uses_gpus() || !task->runs_model() || task->has_second_model()) {
         say(
             fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data or on a "
                         "second model. Run `magister "

@@ -54,7 +54,8 @@ class TaskRuns {
     if (experiment_.config().run.at_once == 1 || num_groups() == 1 || is_chain(needs_)) return false;
     if (threads_may_exchange()) return true;
     log_warning(
-        "tasks run one after the other, each over all ranks (this MPI does not let threads communicate, and rank 0 cannot "
+        "tasks run one after the other, each over all ranks (this MPI does not let threads communicate, and rank 0 "
+        "cannot "
         "tell groups what to do while it computes); use an Open MPI with UCX, or write run.at_once: 1");
     return false;
   }
