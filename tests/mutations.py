@@ -46,7 +46,7 @@ ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
 DISTILL = "tests/end_to_end/distill_test.py Distill."
 TEXTS = "tests/end_to_end/grpo_test.py Grpo."
 PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_to_end/reward_test.py Reward."
-HEAD, ROW, DRAWS, ROWS = "src/train/head_loss.cpp", "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
+ROW, DRAWS, ROWS = "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/train/teacher_rows.cpp"
 
 MUTATIONS = [
     # The guide.
@@ -78,10 +78,10 @@ MUTATIONS = [
     # Losses of training, a teacher's rows.
     Mutation("bucket-without-gradient", ROW, "    sum += u_tail;\n", "", "test_train_head_loss"),
     Mutation("temperature-not-squared", ROW, "return {loss * options_.temperature * options_.temperature,", "return {loss,", "test_train_head_loss"),
-    Mutation("label-s-gradient-left-out", HEAD, "if (options_.gradient && at_label != 0) {", "if (false) {", "test_train_head_loss"),
+    Mutation("label-s-gradient-left-out", "src/train/row_loss.cpp", "if (options_.gradient && at_label != 0)", "if (false)", "test_train_head_loss"),
     Mutation("last-group-left-out", "src/train/head_tile.cpp", "for (std::int64_t g = 0; g < num_groups(); ++g) {", "for (std::int64_t g = 0; g + 1 < num_groups(); ++g) {",
              "test_train_head_loss"),
-    Mutation("cap-s-derivative-left-out", HEAD, "return 1 - ratio * ratio;", "return 1 + 0 * ratio;", "test_train_head_loss"),
+    Mutation("cap-s-derivative-left-out", "src/train/row_loss.h", "return 1 - ratio * ratio;", "return 1 + 0 * ratio;", "test_train_head_loss"),
     Mutation("draws-take-kept-entries", DRAWS, "if (has_kept && std::binary_search", "if (false && std::binary_search", "test_engine_tail_sampler"),
     Mutation("draws-of-one-uniform", "src/tasks/teacher_logits/run.cpp", "key.position = static_cast<std::uint64_t>(position);", ";",
              "tests/end_to_end/teacher_encodings_test.py TeacherEncodings.test_draws_are_unbiased"),
@@ -191,11 +191,11 @@ MUTATIONS = [
     Mutation("lora-scale-left-out", "src/train/layer_weights.cpp", "if (lora != nullptr) scale_ = lora->scale();", "", LORA + "test_steps_are_peft_s"),
     Mutation("lora-begins-with-b", "src/train/lora.cpp", "at::Tensor a_RK = view(flat, pair.a);", "at::Tensor a_RK = view(flat, pair.b);", LORA + "test_steps_are_peft_s"),
     Mutation("lora-draws-alike", "src/train/lora.cpp", "^ 0x4c6f5241) + pair.a)", "^ 0x4c6f5241))", LORA + "test_steps_are_peft_s"),
-    Mutation("base-counted-as-trained", "src/train/trainer.cpp", "learnt = factors > 0 ? factors : weights;", "learnt = weights;", LORA + "test_plan_counts_the_adapter_s_memory"),
+    Mutation("base-counted-as-trained", "src/train/training_bytes.cpp", "learnt = factors > 0 ? factors : weights;", "learnt = weights;", LORA + "test_plan_counts_the_adapter_s_memory"),
     Mutation("adapter-on-an-adapter", "src/tasks/train/job_open.cpp", "checkpoint_.section().adapter.empty(),", "true || checkpoint_.section().adapter.empty(),", LORA + "test_what_is_refused"),
     # Training.
     Mutation("trunk-window-off-by-one", "src/train/trunk.cpp", "(distance < window)", "(distance <= window)", "tests/train/oracle_test.py mistral_window"),
-    Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, batch_.token_ids_T,", ".index_copy_(0, batch_.token_ids_T,", "tests/train/oracle_test.py llama_tied"),
+    Mutation("embedding-gradient-lost", "src/train/trunk.cpp", ".index_add_(0, token_ids_T_,", ".index_copy_(0, token_ids_T_,", "tests/train/oracle_test.py llama_tied"),
     Mutation("norms-decay", "src/train/parameters.cpp", "decays.value_or(shape.size() > 1)", "decays.value_or(shape.size() > 0)", "tests/train/oracle_test.py llama_biases"),
     Mutation("sinks-do-not-decay", "src/train/parameters.cpp", "is_sink ? std::optional(true)", "is_sink ? std::optional(false)", "tests/train/oracle_test.py gpt_oss"),
     Mutation("router-without-gradient", "src/train/trained_experts.cpp", "at::softmax(logits_TX, 1).gather(", "at::softmax(logits_TX.detach(), 1).gather(", "tests/train/oracle_test.py olmoe"),
@@ -207,6 +207,9 @@ MUTATIONS = [
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     Mutation("weights-of-other-hosts-not-sent", "src/train/host_weights.cpp", "      broadcast_all(first_of_hosts_, pieces);\n", "", "test_train_flat_shards"),
     Mutation("copies-of-weights-not-gathered", "src/train/host_weights.cpp", "if (!is_shared_) return gather_pieces(world, shards, flat_);", "if (!is_shared_) return;", "test_train_flat_shards"),
+    Mutation("gpu-weights-not-sent", "src/train/trainer.cpp", "  is_sent_ = false;\n  return result;", "  return result;", ON_GPU.replace("gpu_code", "train_gpu_code") + "test_ranks_kills_and_memory_change_nothing"),
+    Mutation("gpu-label-s-gradient-uncapped", "src/train/gpu_head_loss.cpp", "dense * loss_.cap_derivative(z)", "dense", "test_train_head_loss"),
+    Mutation("gpu-products-with-rounded-sums", "src/train/gpu_ops.cpp", "return at::mm(left_MK.to(at::kFloat), right_KN.to(at::kFloat));", "return at::mm(left_MK, right_KN).to(at::kFloat);", "test_train_fused_ops"),
     Mutation("moments-of-the-first-rank-alone", "src/train/checkpoint.cpp", "keep_own(trainer->shards(), trainer->sharing().rank(), values", "keep_own(trainer->shards(), 0, values",
              "tests/end_to_end/train_test.py Train.test_ranks_threads_kills_and_stops_change_nothing"),
     Mutation("norm-by-ranks", "src/train/optimizer.cpp", "sum += all[next[static_cast<std::size_t>(rank)]++];", "sum += all[next[0]++];", "test_train_flat_shards"),

@@ -171,7 +171,7 @@ ExitCode plan_from_configs(const Communicator& world, const Experiment& experime
         say(fmt::format("task {} ({})\n  model     none\n", task->name(), task->kind()));
         continue;
       }
-      if (!task->uses_gpus()) {
+      if (!task->uses_gpus() || !task->runs_model()) {
         say(
             fmt::format("task {} ({}), {}\n  not planned from a config alone: its memory depends on the data. Run "
                         "`magister plan` where model and data are.\n",

@@ -48,7 +48,8 @@ void refuse_too_much(const std::string& device, const GpuMemory& memory, int tp_
     list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, format_bytes(bytes));
   fail(ExitCode::kConfig,
        "{} has {} free of {}, and a shard of {} needs {}: {} (loading would end without memory); use larger groups "
-       "(layout.gpus_per_group), a quantization, or smaller passes",
+       "(layout.gpus_per_group), a quantization, or smaller passes, of a training "
+       "train.gradient_checkpointing or a smaller train.micro_batch",
        device, format_bytes(memory.free_bytes), format_bytes(memory.total_bytes), tp_size, format_bytes(sum_of(parts)),
        list);
 }
@@ -191,15 +192,18 @@ int shards_on_host(const std::vector<DeviceRow>& devices) {
   return most;
 }
 
-void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts) {
-  if (model.gpu && !model.gpu->on_host()) return;
+void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
+                       const MemoryParts& beside) {
+  MemoryParts all = beside;
+  if (!model.gpu || model.gpu->on_host()) all.insert(all.begin(), parts.begin(), parts.end());
+  if (all.empty()) return;
   HostMemory memory = host_memory();
   // Weights that an earlier task left are taken over or freed.
   const std::uint64_t kept =
       world.split_by_host().sum(model.kept.store == nullptr ? 0 : model.kept.store->host_bytes());
   if (memory.free_bytes != 0) memory.free_bytes += kept;
   for (const std::string& message :
-       world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, parts))) {
+       world.all_gather(host_memory_fault(host_name(), memory, model.shards_on_host, all))) {
     if (!message.empty()) fail(ExitCode::kConfig, "{}", message);
   }
 }

@@ -86,9 +86,12 @@ LayoutConfig layout_of(const Task& task, const RunContext& context) {
     layout.place_in_job = context.part->place;
     layout.most_threads = context.part->most_threads;
   }
-  const bool left_idle = !layout.gpus_usable && !layout.cpu_only && !discover_gpus().empty();
+  const bool has_gpus = !layout.cpu_only && !discover_gpus().empty(), left_idle = has_gpus && !layout.gpus_usable;
+  // A training has a whole copy of the model on every rank, whatever a pass of the model would need.
+  if (has_gpus && layout.gpus_usable && !task.runs_model() && layout.gpus_per_group == 0) layout.gpus_per_group = 1;
   if (context.world.max(std::uint64_t{left_idle ? 1u : 0u}) != 0 && context.world.rank() == 0)
-    log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(), task.kind());
+    log_warning("{}: this task of kind {} does not compute on GPUs yet; the ranks' CPUs do", task.name(),
+                task.kind_in_words());
   return layout;
 }
 
@@ -348,7 +351,7 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
   const std::uint64_t pages = context_.world.min(job_->cache_pages(numbers.longest_sample));
   const auto num_pages = static_cast<std::int64_t>(pages);
   const MemoryParts parts = memory(numbers, pages);
-  check_host_memory(context_.world, model_, parts);
+  check_host_memory(context_.world, model_, parts, job_->host_memory(numbers));
   nlohmann::ordered_json log_fields = model_.log_fields();
   if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
   const std::optional<LossPlan> loss = plan_quantization_loss(
@@ -412,14 +415,20 @@ PlanReport TaskRunner::plan() {
     report.notes.emplace_back("weights", fmt::format("not there yet; planned with {}, from which {} starts",
                                                      printable(checkpoint_.path(), 4096), task_.model_section().task));
   }
-  report.device_parts =
-      memory({report.num_samples, report.num_tokens, report.num_units, 1, longest}, job_->cache_pages(longest));
+  const PlanNumbers numbers{report.num_samples, report.num_tokens, report.num_units, 1, longest};
+  report.device_parts = memory(numbers, job_->cache_pages(longest));
   report.device_bytes = sum_of(report.device_parts);
+  const MemoryParts on_host = job_->host_memory(numbers);
+  std::string host_parts;
+  for (const auto& [name, bytes] : on_host)
+    host_parts += fmt::format("{}{} {}", host_parts.empty() ? "" : ", ", name, format_bytes(bytes));
+  if (!on_host.empty())
+    report.notes.emplace_back("host memory", fmt::format("{} a rank: {}", format_bytes(sum_of(on_host)), host_parts));
   if (context_.world.rank() == 0) {
     if (std::optional<std::string> time = time_note(report)) report.notes.emplace_back("time", *std::move(time));
   }
   check_device_memory(report);
-  check_host_memory(context_.world, model_, report.device_parts);
+  check_host_memory(context_.world, model_, report.device_parts, on_host);
   return report;
 }
 

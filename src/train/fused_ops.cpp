@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
+#include "train/gpu_ops.h"
 
 namespace magister {
 namespace {
@@ -169,13 +170,16 @@ class SiluProduct : public Function<SiluProduct> {
 }  // namespace
 
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return RmsNorm::apply(x, weight, eps);
+  return GpuCodeScope::is_on() ? gpu_rms_norm(x, weight, eps) : RmsNorm::apply(x, weight, eps);
 }
 
 at::Tensor fused_rotation(const at::Tensor& x_THE, const RopeTable& rope, std::int64_t turning, bool interleaved) {
-  return Rotation::apply(x_THE, rope.cos_PE2, rope.sin_PE2, turning, interleaved);
+  return GpuCodeScope::is_on() ? gpu_rotation(x_THE, rope, turning, interleaved)
+                               : Rotation::apply(x_THE, rope.cos_PE2, rope.sin_PE2, turning, interleaved);
 }
 
-at::Tensor fused_silu_product(const at::Tensor& gate, const at::Tensor& up) { return SiluProduct::apply(gate, up); }
+at::Tensor fused_silu_product(const at::Tensor& gate, const at::Tensor& up) {
+  return GpuCodeScope::is_on() ? gpu_silu_product(gate, up) : SiluProduct::apply(gate, up);
+}
 
 }  // namespace magister

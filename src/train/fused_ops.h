@@ -1,5 +1,6 @@
 // The trunk's operations between products, each with its own forward and backward in one pass over its rows where autograd would make a tensor
-// for every sign of the formula. f32, CPU, on the calling thread; a row's bits are its own.
+// for every sign of the formula. f32, CPU, on the calling thread; a row's bits are its own. In a GpuCodeScope they are those of
+// gpu_ops.h, on any device.
 // Legend: T rows of a packed batch, H heads, E numbers of a head.
 #pragma once
 

@@ -113,6 +113,7 @@ void GradientTree::add(std::uint64_t micro_batch, std::size_t index, at::Tensor 
     }
     node = parent;
   }
+  values = values.cpu();
   const std::lock_guard lock(mutex_);
   bucket.nodes.emplace(node, std::move(values));
   --bucket.missing;

@@ -11,12 +11,13 @@
 
 #include "magister/core/error.h"
 #include "magister/parallel/thread_pool.h"
+#include "train/gpu_head_loss.h"
 #include "train/head_tile.h"
+#include "train/row_loss.h"
 
 namespace magister {
 namespace {
 
-constexpr std::int64_t kNoLabel = -100;
 constexpr std::int64_t kTileRows = 48, kManyRows = 4096;
 
 // At few rows a tile of 48 would be more than an eighth of T x V; 16 is the least that the products are made for.
@@ -24,19 +25,11 @@ std::int64_t tile_rows(std::int64_t rows) {
   return rows >= kManyRows ? 2 * kTileRows : rows >= 10 * kTileRows ? kTileRows : 16;
 }
 
-// A gradient that stands at one token of one row, in place of the softmax's.
-struct Special {
-  std::int32_t id;
-  std::int32_t column;
-  float value;
-  bool add;  // to the softmax's, not in its place
-};
-
 // One softmax of a tile: log-sum-exp by row at one temperature.
 struct Softmax {
   float factor = 1;
   std::vector<float> slice_maxima, maxima, scales;  // [slices][R], [R], [R]
-  std::vector<double> slice_sums, sums, coefficients;
+  std::vector<double> slice_sums, sums;
 
   void resize(std::int64_t slices, std::int64_t R) {
     slice_maxima.resize(static_cast<std::size_t>(slices * R));
@@ -45,7 +38,6 @@ struct Softmax {
     maxima.assign(static_cast<std::size_t>(R), 0.0f);
     scales.assign(static_cast<std::size_t>(R), 0.0f);
     sums.resize(static_cast<std::size_t>(R));
-    coefficients.assign(static_cast<std::size_t>(R), 0.0);
   }
   // The slices' parts of row r, in their order.
   void merge(std::int64_t slices, std::int64_t R, std::int64_t r) {
@@ -58,89 +50,26 @@ struct Softmax {
     maxima[r] = top;
     sums[r] = sum;
   }
-  double log_probability(std::int64_t r, float logit) const {
-    return static_cast<double>(logit) * factor - maxima[r] - std::log(sums[r]);
-  }
-  // Every token's gradient is coefficients[r] * its probability.
-  void finish(std::int64_t r) { scales[r] = static_cast<float>(coefficients[r] / sums[r]); }
+  RowSoftmax of_row(std::int64_t r) const { return {factor, maxima[r], sums[r]}; }
+  // Every token's gradient is coefficient * its probability.
+  void finish(std::int64_t r, double coefficient) { scales[r] = static_cast<float>(coefficient / sums[r]); }
 };
-
-struct RowSums {
-  double loss = 0, lm = 0, distill = 0;
-  bool teacher = false;
-};
-
-// The targets as plain arrays, checked.
-struct Rows {
-  std::vector<std::int64_t> index;  // rows that have a label
-  const std::int64_t* labels;
-  at::Tensor ids_TK, logprobs_TK, valid_T, entropy_T, tail_T, weight_T;
-  std::int64_t K = 0;
-
-  Rows(const HeadLossTargets& targets, std::int64_t T, std::int64_t V);
-  bool has_teacher(std::int64_t t) const {
-    return K > 0 && (!valid_T.defined() || valid_T.const_data_ptr<std::uint8_t>()[t] != 0);
-  }
-  double weight(std::int64_t t) const { return weight_T.defined() ? weight_T.const_data_ptr<float>()[t] : 1.0; }
-  double entropy(std::int64_t t) const { return value_or_nan(entropy_T, t); }
-  double tail(std::int64_t t) const { return value_or_nan(tail_T, t); }
-  static double value_or_nan(const at::Tensor& column, std::int64_t t) {
-    return column.defined() ? column.const_data_ptr<float>()[t] : std::numeric_limits<double>::quiet_NaN();
-  }
-};
-
-at::Tensor column_of(const at::Tensor& tensor, at::ScalarType type, at::IntArrayRef shape, const char* name) {
-  if (!tensor.defined()) return tensor;
-  MAGISTER_CHECK(tensor.sizes() == shape && tensor.is_cpu(), ExitCode::kInternal,
-                 "{} does not fit the rows of the batch (every row has one entry); report this", name);
-  return tensor.to(type).contiguous();
-}
-
-Rows::Rows(const HeadLossTargets& targets, std::int64_t T, std::int64_t V) {
-  MAGISTER_CHECK(targets.labels_T.defined() && targets.labels_T.scalar_type() == at::kLong &&
-                     targets.labels_T.sizes() == at::IntArrayRef({T}) && targets.labels_T.is_contiguous(),
-                 ExitCode::kInternal, "labels are not {} numbers of 64 bits (one for each row); report this", T);
-  labels = targets.labels_T.const_data_ptr<std::int64_t>();
-  if (targets.teacher_ids_TK.defined()) {
-    MAGISTER_CHECK(targets.teacher_ids_TK.dim() == 2 && targets.teacher_logprobs_TK.defined(), ExitCode::kInternal,
-                   "the teacher's ids are not rows of entries with log-probabilities (both are needed); report this");
-    K = targets.teacher_ids_TK.size(1);
-    ids_TK = column_of(targets.teacher_ids_TK, at::kInt, {T, K}, "teacher_ids");
-    logprobs_TK = column_of(targets.teacher_logprobs_TK, at::kFloat, {T, K}, "teacher_logprobs");
-    valid_T = column_of(targets.teacher_valid_T, at::kByte, {T}, "teacher_valid");
-    tail_T = column_of(targets.teacher_tail_T, at::kFloat, {T}, "teacher_tail");
-    entropy_T = column_of(targets.teacher_entropy_T, at::kFloat, {T}, "teacher_entropy");
-  }
-  weight_T = column_of(targets.row_weight_T, at::kFloat, {T}, "row_weight");
-  for (std::int64_t t = 0; t < T; ++t) {
-    if (labels[t] == kNoLabel) continue;
-    MAGISTER_CHECK(
-        labels[t] >= 0 && labels[t] < V, ExitCode::kData,
-        "row {} has the label {}, the vocabulary {} entries (the text is not of the model's tokenizer); check "
-        "model and data set",
-        t, labels[t], V);
-    index.push_back(t);
-  }
-}
 
 class HeadLoss {
  public:
-  HeadLoss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const Rows& rows, const HeadLossOptions& options,
+  HeadLoss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadRows& rows, const HeadLossOptions& options,
            bool sampled, double scale, float* head_gradient, ThreadPool* pool)
       : hidden_(hidden_TD.const_data_ptr<float>()),
         D_(hidden_TD.size(1)),
         V_(head_VD.size(0)),
         rows_(rows),
         options_(options),
-        sampled_(sampled),
-        scale_(scale),
+        loss_(rows, options, V_, sampled, scale),
+        two_(loss_.two()),
         head_gradient_(head_gradient),
         pool_(pool),
         tile_(head_VD.const_data_ptr<float>(), V_, D_, tile_rows(hidden_TD.size(0))) {
-    // A row without a teacher has the cross entropy alone; one softmax serves both at temperature 1.
-    distills_ = rows.K > 0 && options.distill.weight != 0;
-    two_ = distills_ && options.distill.temperature != 1;
-    tempered().factor = two_ ? static_cast<float>(1 / options.distill.temperature) : 1.0f;
+    second_.factor = loss_.tempered_factor();
   }
 
   void run(HeadLossResult& result) {
@@ -154,8 +83,6 @@ class HeadLoss {
   }
 
  private:
-  Softmax& tempered() { return two_ ? second_ : plain_; }
-
   void run_tile(std::span<const std::int64_t> index, HeadLossResult& result) {
     const auto n = static_cast<std::int64_t>(index.size());
     tile_.load(hidden_, index, static_cast<float>(options_.scaling.multiplier));
@@ -165,8 +92,10 @@ class HeadLoss {
     specials_.assign(static_cast<std::size_t>(n), {});
     std::vector<RowSums> sums(static_cast<std::size_t>(n));
     float* logprobs = result.label_logprob_T.data_ptr<float>();
-    on_threads(pool_, n, [&](std::int64_t r) { sums[r] = row(r, index[r], logprobs[index[r]]); });
-    for (const RowSums& row : sums) {
+    on_threads(pool_, n, [&](std::int64_t r) { sums[r] = row(r, index[r]); });
+    for (std::int64_t r = 0; r < n; ++r) {
+      const RowSums& row = sums[r];
+      logprobs[index[r]] = row.label_logprob;
       result.loss += row.loss;
       result.lm += row.lm;
       result.distill += row.distill;
@@ -198,61 +127,18 @@ class HeadLoss {
     }
   }
 
-  float logit(std::int64_t r, std::int32_t id) { return tile_.logits(static_cast<std::uint64_t>(id))[r]; }
-  double cap_derivative(float logit) const {
-    const double cap = options_.scaling.softcap, ratio = cap > 0 ? logit / cap : 0;
-    return 1 - ratio * ratio;
-  }
-
-  RowSums row(std::int64_t r, std::int64_t t, float& label_logprob) {
-    plain_.merge(tile_.num_slices(), tile_.columns(), r);
-    if (two_) second_.merge(tile_.num_slices(), tile_.columns(), r);
-    const auto label = static_cast<std::int32_t>(rows_.labels[t]);
-    const double weight = rows_.weight(t), log_label = plain_.log_probability(r, logit(r, label));
-    label_logprob = static_cast<float>(log_label);
-    const double lm = scale_ * weight * options_.distill.lm_weight;
-    RowSums sums{lm * -log_label, weight * -log_label, 0, false};
-    plain_.coefficients[r] = lm;
-    double at_label = -lm;
-    std::vector<Special>& specials = specials_[static_cast<std::size_t>(r)];
-    if (distills_ && rows_.has_teacher(t)) at_label = distill(r, t, label, lm, sums, specials);
-    if (options_.gradient && at_label != 0) {
-      specials.push_back(
-          {label, static_cast<std::int32_t>(r), static_cast<float>(at_label * cap_derivative(logit(r, label))), true});
-    }
-    plain_.finish(r);
-    if (two_) second_.finish(r);
+  RowSums row(std::int64_t r, std::int64_t t) {
+    const std::int64_t slices = tile_.num_slices(), R = tile_.columns();
+    plain_.merge(slices, R, r);
+    if (two_) second_.merge(slices, R, r);
+    const RowSoftmax plain = plain_.of_row(r);
+    const RowSums sums = loss_.row(
+        t, plain, two_ ? second_.of_row(r) : plain,
+        [&](std::int32_t id) { return tile_.logits(static_cast<std::uint64_t>(id))[r]; }, static_cast<std::int32_t>(r),
+        specials_[static_cast<std::size_t>(r)]);
+    plain_.finish(r, sums.plain);
+    if (two_) second_.finish(r, sums.tempered);
     return sums;
-  }
-
-  // Returns what is left to be added at the label.
-  double distill(std::int64_t r, std::int64_t t, std::int32_t label, double lm, RowSums& sums,
-                 std::vector<Special>& specials) {
-    thread_local std::vector<double> log_q;
-    DistillRow teacher(options_.distill, V_, sampled_);
-    const auto K = static_cast<std::size_t>(rows_.K);
-    teacher.set_teacher({rows_.ids_TK.const_data_ptr<std::int32_t>() + t * rows_.K, K},
-                        {rows_.logprobs_TK.const_data_ptr<float>() + t * rows_.K, K}, label, rows_.entropy(t),
-                        rows_.tail(t));
-    const std::span<const std::int32_t> ids = teacher.ids();
-    log_q.resize(ids.size());
-    for (std::size_t i = 0; i < ids.size(); ++i) log_q[i] = tempered().log_probability(r, logit(r, ids[i]));
-    const DistillRow::Result compared = teacher.compare(log_q);
-    const double weight = rows_.weight(t), factor = scale_ * weight * options_.distill.weight;
-    sums.loss += factor * compared.loss;
-    sums.distill = weight * compared.loss;
-    sums.teacher = true;
-    tempered().coefficients[r] += factor * compared.dense;
-    if (!options_.gradient) return 0;
-    double at_label = -lm;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const float z = logit(r, ids[i]);
-      double value = factor * compared.entries[i];
-      if (lm != 0) value += lm * std::exp(plain_.log_probability(r, z));
-      if (ids[i] == label) value += std::exchange(at_label, 0.0);
-      specials.push_back({ids[i], static_cast<std::int32_t>(r), static_cast<float>(value * cap_derivative(z)), false});
-    }
-    return at_label;
   }
 
   void sort_specials() {
@@ -284,14 +170,13 @@ class HeadLoss {
 
   const float* hidden_;
   std::int64_t D_, V_;
-  const Rows& rows_;
+  const HeadRows& rows_;
   const HeadLossOptions& options_;
-  bool sampled_;
-  double scale_;
+  RowLoss loss_;
+  bool two_;
   float* head_gradient_;
   ThreadPool* pool_;
   HeadTile tile_;
-  bool distills_ = false, two_ = false;
   Softmax plain_, second_;  // at temperature 1, at the loss's where that is another
   std::vector<std::vector<Special>> specials_;
   std::vector<Special> sorted_;
@@ -301,8 +186,9 @@ class HeadLoss {
 
 HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadLossTargets& targets,
                          const HeadLossOptions& options, double scale, at::Tensor& head_gradient_VD, ThreadPool* pool) {
-  const auto plain = [](const at::Tensor& tensor) {
-    return tensor.dim() == 2 && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && tensor.is_cpu();
+  const auto plain = [&](const at::Tensor& tensor) {
+    return tensor.dim() == 2 && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() &&
+           (options.gpu_code ? tensor.device() == hidden_TD.device() : tensor.is_cpu());
   };
   MAGISTER_CHECK(plain(hidden_TD) && plain(head_VD) && hidden_TD.size(1) == head_VD.size(1), ExitCode::kInternal,
                  "hidden states and head are not contiguous f32 of one width (the products read them so); report this");
@@ -310,15 +196,20 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
   MAGISTER_CHECK(frozen || (plain(head_gradient_VD) && head_gradient_VD.sizes() == head_VD.sizes()),
                  ExitCode::kInternal, "the head's gradient has not the head's shape (it is added to); report this");
   const std::int64_t T = hidden_TD.size(0);
-  const Rows rows(targets, T, head_VD.size(0));
+  const HeadRows rows(targets, T, head_VD.size(0));
   // Checked here, for a batch without a teacher's row would not notice.
   [[maybe_unused]] const DistillRow checked(options.distill, head_VD.size(0), targets.sampled && rows.K > 0);
   HeadLossResult result;
   const auto f32 = at::TensorOptions().dtype(at::kFloat);
-  if (options.gradient) result.hidden_gradient_TD = at::zeros(hidden_TD.sizes(), f32);
+  if (options.gradient) result.hidden_gradient_TD = at::zeros(hidden_TD.sizes(), f32.device(hidden_TD.device()));
   result.label_logprob_T = at::full({T}, std::numeric_limits<float>::quiet_NaN(), f32);
   result.num_rows = static_cast<std::int64_t>(rows.index.size());
   if (result.num_rows == 0) return result;
+  if (options.gpu_code) {
+    at::Tensor none;
+    gpu_head_loss(hidden_TD, head_VD, rows, options, targets.sampled, scale, frozen ? none : head_gradient_VD, result);
+    return result;
+  }
   HeadLoss(hidden_TD, head_VD, rows, options, targets.sampled, scale,
            frozen ? nullptr : head_gradient_VD.data_ptr<float>(), pool)
       .run(result);

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <utility>
 
+#include "magister/device/upload.h"
+
 namespace magister {
 
-MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch)
+MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch, at::Device device)
     : layout_(layout),
       sum_(sum),
       micro_batch_(micro_batch),
@@ -17,7 +19,7 @@ MicroGradient::MicroGradient(const FlatLayout& layout, GradientTree& sum, std::u
       is_put_(layout.all().size()),
       adds_(!buckets_.empty()) {
   for (std::size_t b = 0; b < sum.num_buckets() && !adds_; ++b)
-    buckets_.push_back(at::empty({sum.bucket(b).size()}, at::kFloat));
+    buckets_.push_back(at::empty({sum.bucket(b).size()}, at::TensorOptions(at::kFloat).device(device)));
   // The padding behind each parameter stays 0: norms and updates run over it.
   const auto clear = [&](std::size_t b, std::int64_t in_bucket, std::int64_t, std::int64_t count) {
     buckets_[b].narrow(0, in_bucket, count).zero_();
@@ -44,7 +46,7 @@ void MicroGradient::for_parts(const FlatRange& range, const Part& visit) const {
 
 void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
   if (is_put_[parameter]) return;
-  // While it is in the cache.
+  // While it is in the cache, or still on its device.
   finite_ = finite_ && std::isfinite(gradient.sum().item<double>());
   const TrainParameter& row = layout_.all()[parameter];
   const FlatRange range{row.offset, row.offset + row.count};
@@ -54,7 +56,8 @@ void MicroGradient::put(std::size_t parameter, const at::Tensor& gradient) {
     const bool whole = count == row.count;
     if (whole) place = place.view(row.shape);
     if (!whole && !flat.defined()) flat = gradient.reshape({-1});
-    const at::Tensor part = whole ? gradient : flat.narrow(0, in_range, count);
+    const at::Tensor given = whole ? gradient : flat.narrow(0, in_range, count);
+    const at::Tensor part = place.is_cpu() ? download(given) : given;
     if (adds_) {
       place.add_(part);
     } else {

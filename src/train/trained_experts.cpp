@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "magister/device/upload.h"
 #include "magister/model/routes.h"
 #include "train/fused_ops.h"
 
@@ -25,13 +26,14 @@ at::Tensor gated(const at::Tensor& gate_TF, const at::Tensor& up_TF, const Layer
 at::Tensor mixture_of_experts(const at::Tensor& input_TD, const LayerWeights& weights, const LayerShape& shape) {
   const std::int64_t k = shape.experts_per_token;
   const at::Tensor logits_TX = weights.router(input_TD);
-  const at::Tensor experts_Tk = choose_experts(logits_TX.detach().contiguous(), k, shape.norm_topk_prob).experts_Tk;
+  const at::Tensor experts_Tk =
+      choose_experts(download(logits_TX.detach()).contiguous(), k, shape.norm_topk_prob).experts_Tk;
   // Probabilities divided by their sum are those of the chosen logits alone.
-  const at::Tensor chosen_Tk = experts_Tk.to(at::kLong);
+  const at::Tensor chosen_Tk = upload(experts_Tk.to(at::kLong), input_TD.device());
   const at::Tensor shares_Tk = shape.norm_topk_prob ? at::softmax(logits_TX.gather(1, chosen_Tk), 1)
                                                     : at::softmax(logits_TX, 1).gather(1, chosen_Tk);
   const ExpertGroups groups = group_by_expert(experts_Tk, shape.num_experts);
-  const at::Tensor entries_N = at::tensor(groups.entry, at::kInt).to(at::kLong);
+  const at::Tensor entries_N = upload(at::tensor(groups.entry, at::kInt).to(at::kLong), input_TD.device());
   const at::Tensor tokens_N = at::floor_divide(entries_N, k);
   std::vector<std::int64_t> counts;
   for (std::size_t x = 0; x + 1 < groups.first.size(); ++x) counts.push_back(groups.first[x + 1] - groups.first[x]);

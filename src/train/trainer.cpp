@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "magister/core/error.h"
+#include "magister/device/upload.h"
 #include "magister/parallel/gathered.h"
 #include "magister/train/gradient_tree.h"
 
@@ -22,42 +23,58 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       options_(options),
       world_(world),
       sums_(world.duplicate()),
+      device_(options.gpu),
       pool_(num_threads),
       host_(world.split_by_host()),
       // Where every rank updates all of them, they change while others read.
       model_(world, host_, layout_.flat_size(), lora_ || options.divides_optimizer),
       adapter_(lora_ ? lora_->first_values() : at::Tensor()),
-      memory_(options.recompute, num_threads),
+      memory_(options.recompute, device_.passes_at_once(num_threads)),
       shards_(trained().flat_size(), sharing().size()),
       state_(new_optimizer_state(shards_.size(sharing().rank()))) {
+  MAGISTER_ASSERT(!device_.has_gpu_code() || options.preference.objective != Objective::kGrpo);
   layout_.read(file, model_.tensor(), options.new_head);
   if (options.policy.beta == 0 || lora_) return;
   reference_ = HostWeights(world, host_, layout_.flat_size(), true);
   layout_.read(file, reference_.tensor());
 }
 
+void Trainer::send_weights() {
+  if (!device_.has_gpu_code() || is_sent_) return;
+  if (!lora_ || !model_there_.defined()) device_.send(model_.tensor(), model_there_);
+  if (lora_) device_.send(adapter_, adapter_there_);
+  is_sent_ = true;
+}
+
+at::Tensor Trainer::zeros(at::IntArrayRef shape) const {
+  return at::zeros(shape, at::TensorOptions(at::kFloat).device(device_.device()));
+}
+
 TrunkPass Trainer::pass_of(const MicroBatch& batch, bool recompute) const {
-  return TrunkPass(layout_, model_.tensor(), batch.tokens, TrunkOptions{recompute, options_.bf16},
-                   lora_ ? std::optional<LoraWeights>({*lora_, adapter_}) : std::nullopt);
+  return TrunkPass(layout_, model_weights(), batch.tokens,
+                   TrunkOptions{recompute, options_.bf16, device_.has_gpu_code()},
+                   lora_ ? std::optional<LoraWeights>({*lora_, adapter_weights()}) : std::nullopt);
 }
 
 HeadLossOptions Trainer::head_options() const {
   const ModelConfig& config = layout_.description().config;
   HeadLossOptions options;
   options.distill = options_.distill;
+  options.gpu_code = device_.has_gpu_code();
+  options.bf16 = options.gpu_code && options_.bf16;
   options.scaling = {config.logit_scale / options_.policy.temperature, config.final_logit_softcapping};
   return options;
 }
 
 Trainer::Outcome Trainer::run(const MicroBatch& batch, double scale, MicroGradient& gradient, bool recompute) const {
   TrunkPass pass = pass_of(batch, recompute);
-  const auto zeros = [&](std::size_t parameter) { return at::zeros(layout_.all()[parameter].shape, at::kFloat); };
-  HeadGradients of_head{{}, lora_ ? at::Tensor() : zeros(layout_.head())};
+  const auto zeros_of = [&](std::size_t parameter) { return zeros(layout_.all()[parameter].shape); };
+  HeadGradients of_head{{}, lora_ ? at::Tensor() : zeros_of(layout_.head())};
   Outcome outcome = (this->*losses_of_objective())(batch, pass, scale, &of_head);
   outcome.finite = 0.0;
   if (!std::isfinite(outcome.loss)) return outcome;
   const bool tied = layout_.head() == layout_.embeddings();
-  at::Tensor embedding_gradient = lora_ || tied ? of_head.head : zeros(layout_.embeddings());
+  at::Tensor embedding_gradient = lora_ || tied ? of_head.head : zeros_of(layout_.embeddings());
   if (!lora_ && !tied) gradient.put(layout_.head(), std::exchange(of_head.head, {}));
   pass.backward(of_head.hidden_TD, embedding_gradient, gradient);
   if (!lora_) gradient.put(layout_.embeddings(), embedding_gradient);
@@ -90,7 +107,8 @@ Trainer::Losses Trainer::losses_of_objective() const {
 
 std::vector<HeldOutSums> Trainer::losses(std::span<const MicroBatch> batches, const std::function<void()>& alive) {
   std::vector<HeldOutSums> all(batches.size());
-  pool_.run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
+  send_weights();
+  pass_pool().run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
     const auto i = static_cast<std::size_t>(index);
     // Recomputing means that no graph is kept.
     const Outcome outcome = (this->*losses_of_objective())(batches[i], pass_of(batches[i], true), 1.0, nullptr);
@@ -208,7 +226,7 @@ Trainer::Outcome Trainer::value_losses(const MicroBatch& batch, const TrunkPass&
                                        HeadGradients* gradients) const {
   std::vector<std::int64_t> rows;
   for (const ValueText& text : batch.values) rows.insert(rows.end(), text.rows.begin(), text.rows.end());
-  const at::Tensor rows_R = at::tensor(rows, at::kLong);
+  const at::Tensor rows_R = upload(at::tensor(rows, at::kLong), device_.device());
   const ValueLoss all =
       value_loss(options_.value, batch.values, pass.hidden_TD().index_select(0, rows_R), head(), scale);
   if (gradients != nullptr) {
@@ -274,9 +292,10 @@ StepResult Trainer::differentiate(std::uint64_t num_micro_batches, std::span<con
                                                      : 1.0 / tokens;
   GradientTree tree(sums_, num_micro_batches, trained().flat_size(), {options_.fast_sums, options_.divides_optimizer});
   std::vector<Outcome> outcomes(own.size());
-  pool_.run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
+  send_weights();
+  pass_pool().run(static_cast<std::int64_t>(own.size()), [&](std::int64_t index, int) {
     const auto i = static_cast<std::size_t>(index);
-    MicroGradient micro_gradient(trained(), tree, range.begin + i);
+    MicroGradient micro_gradient(trained(), tree, range.begin + i, sums_device());
     outcomes[i] = run_within_memory(own[i], scale, micro_gradient);
     micro_gradient.finish();
     if (alive) alive();
@@ -309,29 +328,8 @@ StepResult Trainer::step(std::uint64_t num_micro_batches, std::span<const MicroB
   const double scale = clip > 0 ? std::min(1.0, clip / (result.grad_norm + 1e-6)) : 1.0;
   adamw_update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, gradient, weights(), state_, pool_);
   lora_ ? gather_pieces(sharing(), shards_, adapter_) : model_.gather(sharing(), host_, shards_);
+  is_sent_ = false;
   return result;
-}
-
-std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
-                                                                  bool recompute, std::int64_t tokens,
-                                                                  std::int64_t longest, std::uint64_t own_micro_batches,
-                                                                  int num_threads, int sharing, int with_weights) {
-  const std::uint64_t weights = 4 * config.num_parameters(), factors = 4 * static_cast<std::uint64_t>(adapter);
-  const std::uint64_t learnt = factors > 0 ? factors : weights;
-  const auto threads = static_cast<std::uint64_t>(num_threads);
-  const auto part = (learnt + static_cast<std::uint64_t>(sharing) - 1) / static_cast<std::uint64_t>(sharing);
-  // One a thread, and what waits on each level of the tree; beside them the rank's part of the sum over ranks.
-  const std::uint64_t gradients = std::min(own_micro_batches, threads + std::bit_width(own_micro_batches));
-  // The head's gradient and the embeddings' are gathered over a micro-batch before they are added, one after the other.
-  const std::uint64_t table =
-      factors > 0 ? 0
-                  : 4 * static_cast<std::uint64_t>(config.vocab_size) * static_cast<std::uint64_t>(config.hidden_size);
-  const std::uint64_t pass = trunk_bytes(config, tokens, longest, recompute) +
-                             head_loss_bytes(tokens, config.hidden_size, config.vocab_size, 1) + table;
-  return {{"weights", weights / static_cast<std::uint64_t>(with_weights) + factors},
-          {"gradients", gradients * learnt + part},
-          {"optimizer", 2 * part},
-          {"activations", std::min(own_micro_batches, threads) * pass}};
 }
 
 }  // namespace magister

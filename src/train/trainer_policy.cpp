@@ -51,10 +51,11 @@ Trainer::Outcome Trainer::policy_losses(const MicroBatch& batch, const TrunkPass
 
 std::vector<at::Tensor> Trainer::label_logprobs(std::span<const MicroBatch> batches, bool of_reference,
                                                 const std::function<void()>& alive) {
-  const at::Tensor& model = of_reference && !lora_ ? reference_.tensor() : model_.tensor();
+  const at::Tensor& model = of_reference && !lora_ ? reference_.tensor() : model_weights();
   MAGISTER_ASSERT(!of_reference || (options_.policy.beta != 0 && model.defined()));
   std::vector<at::Tensor> all(batches.size());
-  pool_.run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
+  send_weights();
+  pass_pool().run(static_cast<std::int64_t>(batches.size()), [&](std::int64_t index, int) {
     const MicroBatch& batch = batches[static_cast<std::size_t>(index)];
     HeadLossOptions options = head_options();
     options.gradient = false;

@@ -10,8 +10,10 @@
 #include <numeric>
 
 #include "magister/core/fail_point.h"
+#include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "train/fused_ops.h"
+#include "train/gpu_ops.h"
 #include "train/layer_weights.h"
 #include "train/trained_experts.h"
 
@@ -31,8 +33,9 @@ struct Norm {
   }
 };
 
-at::Tensor visible_keys(std::int64_t length, std::int64_t window) {
-  const at::Tensor at = at::arange(length, at::kLong), distance = at.unsqueeze(1) - at.unsqueeze(0);
+at::Tensor visible_keys(std::int64_t length, std::int64_t window, at::Device device) {
+  const at::Tensor at = at::arange(length, at::TensorOptions(at::kLong).device(device)),
+                   distance = at.unsqueeze(1) - at.unsqueeze(0);
   return (distance >= 0) & (distance < window);
 }
 
@@ -44,7 +47,8 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const auto heads_first = [](const at::Tensor& x_LHE) { return x_LHE.transpose(0, 1).unsqueeze(0); };
   const bool windowed = window > 0 && length > window;
   if (shape.attention_softcap == 0 && !sinks_H.defined()) {
-    const std::optional<at::Tensor> mask = windowed ? std::optional(visible_keys(length, window)) : std::nullopt;
+    const std::optional<at::Tensor> mask =
+        windowed ? std::optional(visible_keys(length, window, q.device())) : std::nullopt;
     return at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask, 0.0, !windowed,
                                             static_cast<double>(shape.attention_scale))
         .squeeze(0)
@@ -53,7 +57,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const double cap = shape.attention_softcap;
   at::Tensor scores = at::matmul(heads_first(q), heads_first(k).transpose(-1, -2)) * shape.attention_scale;
   if (cap > 0) scores = at::tanh(scores / cap) * cap;
-  scores = scores.masked_fill(visible_keys(length, windowed ? window : length).logical_not(),
+  scores = scores.masked_fill(visible_keys(length, windowed ? window : length, q.device()).logical_not(),
                               -std::numeric_limits<double>::infinity());
   if (sinks_H.defined())
     scores = at::cat({scores, sinks_H.view({1, -1, 1, 1}).expand({1, scores.size(1), length, 1})}, -1);
@@ -110,7 +114,7 @@ at::Tensor feed_forward(const at::Tensor& input_TD, const LayerWeights& weights,
 // A leaf of its own for this pass: several threads differentiate by the same weights.
 at::Tensor leaf_of(const at::Tensor& view) { return view.detach().requires_grad_(true); }
 
-RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::size_t number) {
+RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::size_t number, at::Device device) {
   std::int64_t longest = 0;
   for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s)
     longest = std::max(longest, batch.cu_seqlens[s + 1] - batch.cu_seqlens[s]);
@@ -122,7 +126,7 @@ RopeTable rope_rows(const ModelConfig& config, const TrainBatch& batch, std::siz
     cos.push_back(table.cos_PE2.narrow(0, 0, length));
     sin.push_back(table.sin_PE2.narrow(0, 0, length));
   }
-  return {at::cat(cos, 0), at::cat(sin, 0)};
+  return {upload(at::cat(cos, 0), device), upload(at::cat(sin, 0), device)};
 }
 
 // Of every packed token in its sequence.
@@ -137,14 +141,19 @@ at::Tensor positions_of(const TrainBatch& batch) {
 
 TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch,
                      const TrunkOptions& options, std::optional<LoraWeights> lora)
-    : layout_(layout), flat_(flat), batch_(batch), options_(options), lora_(lora) {
+    : layout_(layout),
+      flat_(flat),
+      batch_(batch),
+      options_(options),
+      lora_(lora),
+      token_ids_T_(upload(batch.token_ids_T, flat.device())) {
   const ModelConfig& config = layout.description().config;
-  for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i));
+  for (std::size_t i = 0; i < num_rope_tables(config); ++i) rope_.push_back(rope_rows(config, batch, i, flat.device()));
   const c10::NoGradGuard no_graph;
-  at::Tensor hidden_TD = at::embedding(layout.view(flat, layout.embeddings()), batch.token_ids_T) *
-                         embedding_multiplier(config, at::kFloat);
+  at::Tensor hidden_TD =
+      at::embedding(layout.view(flat, layout.embeddings()), token_ids_T_) * embedding_multiplier(config, at::kFloat);
   if (layout.positions()) {
-    positions_T_ = positions_of(batch);
+    positions_T_ = upload(positions_of(batch), flat.device());
     hidden_TD += at::embedding(layout.view(flat, *layout.positions()), positions_T_);
   }
   for (std::size_t layer = 0; layer <= layout.layers().size(); ++layer) {
@@ -157,6 +166,7 @@ TrunkPass::TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, cons
 
 TrunkPass::Kept TrunkPass::run_layer(std::size_t layer, const at::Tensor& input_TD, bool with_graph) const {
   const c10::AutoGradMode mode(with_graph);
+  const GpuCodeScope gpu_code(options_.gpu_code);
   Kept kept;
   kept.input_TD = leaf_of(input_TD);
   const bool is_norm = layer == layout_.layers().size();
@@ -239,10 +249,10 @@ void TrunkPass::backward(const at::Tensor& hidden_gradient_TD, at::Tensor& embed
   if (!embedding_gradient_VD.defined()) return;
   const c10::NoGradGuard no_graph;
   if (layout_.positions()) {
-    at::Tensor of_positions = at::zeros(layout_.all()[*layout_.positions()].shape, at::kFloat);
+    at::Tensor of_positions = at::zeros(layout_.all()[*layout_.positions()].shape, gradient_TD.options());
     gradient.put(*layout_.positions(), of_positions.index_add_(0, positions_T_, gradient_TD));
   }
-  embedding_gradient_VD.index_add_(0, batch_.token_ids_T,
+  embedding_gradient_VD.index_add_(0, token_ids_T_,
                                    gradient_TD * embedding_multiplier(layout_.description().config, at::kFloat));
 }
 

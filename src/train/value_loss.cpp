@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "magister/core/error.h"
+#include "magister/device/upload.h"
 
 namespace magister {
 namespace {
@@ -43,7 +44,7 @@ ValueLoss value_loss(const ValueOptions& options, const std::vector<ValueText>& 
                      const at::Tensor& head_LD, double scale) {
   const std::int64_t L = head_LD.size(0);
   const at::Tensor hidden = hidden_RD.to(at::kDouble), head = head_LD.to(at::kDouble);
-  const at::Tensor values_RL = hidden.mm(head.t()).contiguous();
+  const at::Tensor values_RL = download(hidden.mm(head.t())).contiguous();
   at::Tensor gradient_RL = at::empty_like(values_RL);
   const double* z = values_RL.const_data_ptr<double>();
   double* gradient = gradient_RL.mutable_data_ptr<double>();
@@ -60,6 +61,7 @@ ValueLoss value_loss(const ValueOptions& options, const std::vector<ValueText>& 
       for (std::int64_t j = 0; j < L; ++j) gradient[j] *= scale * weight;
     }
   }
+  gradient_RL = upload(gradient_RL, hidden.device());
   sum.hidden_gradient_RD = gradient_RL.mm(head).to(at::kFloat);
   sum.head_gradient_LD = gradient_RL.t().mm(hidden).to(at::kFloat);
   return sum;

@@ -1,4 +1,4 @@
-"""Whole runs on the GPU against the CPU's path of the same program: values, texts and verdicts; the same bytes in every
+"""Whole runs on the GPU against the CPU's path of the same program: values, texts, verdicts and trainings; the same bytes in every
 repetition, after a kill, on two ranks; groups of two on one GPU; and the layout that must be refused.
 
 Without a GPU: "skipped: no GPU", exit code 77. MAGISTER_GPU_CODE_ON_HOST=1 runs the GPU's code on the host instead, to try these
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests/end_to_end"))
 import h5py
 import numpy
 
-from tiny_world import CHAIN, PROGRAM, World
+from tiny_world import CHAIN, EXPERIMENT, PROGRAM, World
 
 VALUES = ("top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass")
 TINY = ROOT / "tiny/model"
@@ -172,6 +172,42 @@ class Texts(OnGpu):
             stopped = self.world.run("killed", 1, *DEVICE, "model.dtype=auto", MAGISTER_FAIL_POINT=point)
             self.assertNotEqual(stopped.returncode, 0, point)
         self.assertEqual(self.world.complete("killed", 1, *DEVICE, "model.dtype=auto"), reference)
+
+
+class Training(OnGpu):
+    """Limits are guesses: no GPU has measured them. Largest differences are printed."""
+    text, names = EXPERIMENT.split("  - task:")[0] + """  - task: train
+    dataset: {{path: {data}, key: id}}
+    train: {{steps: 12, global_batch: 8, max_length: 96, save_every: 4, optimizer: {{lr: 1.0e-3, schedule: cosine, warmup: 2}}}}
+""", ("student.h5",)
+
+    def student(self, name, ranks, *arguments, **environment):
+        return self.gpu(name, ranks, *arguments, **environment), (self.world.results(name).with_suffix("") / "model.safetensors").read_bytes()
+
+    def compare(self, name, limit):
+        curves = []
+        for run in (name, "cpu"):
+            with h5py.File(self.world.results(run)) as file:
+                curves.append({key: file[f"train/{key}"][:] for key in ("loss", "grad_norm")})
+        apart = {key: float(numpy.abs(values / curves[1][key] - 1).max()) for key, values in curves[0].items()}
+        print(f"   {name}: largest differences {apart}", flush=True)
+        self.assertLess(max(apart.values()), limit)
+
+    def test_f32_is_the_cpus(self):
+        reference = self.student("f32", 1)
+        self.compare("f32", 1e-3)
+        self.assertEqual(self.student("f32", 1), reference, "a repetition")
+        self.assertEqual(self.student("f32", 2, **SHARED), reference, "2 ranks")
+        self.world.forget("f32")
+        self.assertNotEqual(self.world.run("f32", 1, *DEVICE, MAGISTER_FAIL_POINT="train.step.begin@7:kill").returncode, 0)
+        self.world.complete("f32", 1, *DEVICE)
+        self.assertEqual((self.world.sha256("f32"), (self.world.results("f32").with_suffix("") / "model.safetensors").read_bytes()), reference, "a kill")
+
+    def test_bf16_is_near_and_repeats(self):
+        keys = ["tasks.0.train.precision=bf16"]
+        reference = self.student("bf16", 1, *keys)
+        self.compare("bf16", 0.05)
+        self.assertEqual(self.student("bf16", 1, *keys), reference)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-// Forward and gradient of the fused operations against autograd over the plain formulas, in f64 where the limits are tight.
+// Forward and gradient of the fused operations, and of a GPU's in their place, against autograd over the plain formulas, in f64 where the limits are
+// tight.
 #include "train/fused_ops.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/gpu_ops.h"
 #include "train/trained_linear.h"
 
 namespace magister {
@@ -28,13 +30,20 @@ void expect_equal(const Operation& fused, const Operation& plain, const std::vec
     singles.push_back(input.clone().requires_grad_(true));
     doubles.push_back(input.to(at::kDouble).requires_grad_(true));
   }
-  const at::Tensor out = fused(singles), expected = plain(doubles);
-  ASSERT_EQ(out.sizes(), expected.sizes());
-  EXPECT_LE(apart(out.detach(), expected.detach()), limit);
-  const at::Tensor gradient = at::randn(out.sizes());
-  const auto found = torch::autograd::grad({out}, singles, {gradient});
+  const at::Tensor expected = plain(doubles), gradient = at::randn(expected.sizes());
   const auto wanted = torch::autograd::grad({expected}, doubles, {gradient.to(at::kDouble)});
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_LE(apart(found[i], wanted[i]), limit) << "gradient " << i;
+  for (const bool gpu_code : {false, true}) {
+    at::Tensor out;
+    {
+      const GpuCodeScope scope(gpu_code);
+      out = fused(singles);
+    }
+    ASSERT_EQ(out.sizes(), expected.sizes());
+    EXPECT_LE(apart(out.detach(), expected.detach()), limit) << gpu_code;
+    const auto found = torch::autograd::grad({out}, singles, {gradient});
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_LE(apart(found[i], wanted[i]), limit) << "gradient " << i << ", a GPU's code: " << gpu_code;
+  }
 }
 
 TEST(FusedOps, RmsNorm) {
@@ -107,6 +116,19 @@ TEST(TrainedLinear, ProductsOfAllShapes) {
   expect_equal([](const auto& in) { return trained_linear(in[0], in[1].select(0, 2), {}, true, false); },
                [](const auto& in) { return at::mm(in[0], in[1].select(0, 2)); },
                {at::randn({9, 16}), at::randn({4, 16, 20})}, 3e-6);
+}
+
+// Sums are f32: rounded ones would be a thousand times farther away.
+TEST(TrainedLinear, GpuCodeRoundsOperandsAlone) {
+  at::manual_seed(6);
+  const auto rounded = [](const at::Tensor& x) { return x.to(at::kBFloat16).to(at::kFloat); };
+  const GpuCodeScope scope(true);
+  expect_equal([](const auto& in) { return trained_linear(in[0], in[1], {}, false, true); },
+               [](const auto& in) { return at::linear(in[0], in[1]); },
+               {rounded(at::randn({37, 64})), rounded(at::randn({50, 64}))}, 4e-3);
+  const at::Tensor x = rounded(at::randn({37, 640})), weight = rounded(at::randn({50, 640}));
+  EXPECT_LE(apart(trained_linear(x, weight, {}, false, true), at::linear(x.to(at::kDouble), weight.to(at::kDouble))),
+            1e-6);
 }
 
 TEST(TrainedLinear, WhatNeedsNoGradientHasNone) {

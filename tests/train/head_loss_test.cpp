@@ -1,4 +1,5 @@
-// Losses and gradients of the head against autograd over dense logits in f64 (dense_losses.h), bits over threads, and rows that count nothing.
+// Losses and gradients of the head, by the CPU's code and by a GPU's, against autograd over dense logits in f64 (dense_losses.h), bits over threads,
+// and rows that count nothing.
 #include "magister/train/head_loss.h"
 
 #include <gtest/gtest.h>
@@ -45,17 +46,20 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
   return ((a.to(at::kDouble) - b).abs().max() / b.abs().max().clamp_min(1e-30)).item<double>();
 }
 
-// Measured: 4e-7 of the loss, 2e-6 of the gradients' largest number.
-void expect_dense(const Problem& problem, const HeadLossOptions& options, const std::string& what,
-                  double limit = 6e-6) {
-  at::Tensor gradient_VD = at::full(problem.head_VD.sizes(), 0.25f);
-  const HeadLossResult found =
-      head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 0.5, gradient_VD);
+// Measured, of both: 4e-7 of the loss, 2e-6 of the gradients' largest number.
+void expect_dense(const Problem& problem, HeadLossOptions options, const std::string& of, double limit = 6e-6) {
   const test::DenseResult dense =
       test::dense_head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 0.5);
-  EXPECT_NEAR(found.loss, dense.loss, 2e-6 * std::max(1.0, std::abs(dense.loss))) << what;
-  EXPECT_LT(relative(found.hidden_gradient_TD, dense.hidden_gradient_TD), limit) << what;
-  EXPECT_LT(relative(gradient_VD - 0.25, dense.head_gradient_VD), limit) << what;
+  for (options.gpu_code = false;; options.gpu_code = true) {
+    const std::string what = of + (options.gpu_code ? ", a GPU's code" : "");
+    at::Tensor gradient_VD = at::full(problem.head_VD.sizes(), 0.25f);
+    const HeadLossResult found =
+        head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 0.5, gradient_VD);
+    EXPECT_NEAR(found.loss, dense.loss, 2e-6 * std::max(1.0, std::abs(dense.loss))) << what;
+    EXPECT_LT(relative(found.hidden_gradient_TD, dense.hidden_gradient_TD), limit) << what;
+    EXPECT_LT(relative(gradient_VD - 0.25, dense.head_gradient_VD), limit) << what;
+    if (options.gpu_code) return;
+  }
 }
 
 HeadLossOptions options_of(Loss loss, Tail tail, double lm_weight = 0, double temperature = 1, double beta = 0.3) {
@@ -113,6 +117,30 @@ TEST(HeadLoss, SampledRowsWeighLogProbabilities) {
       Error);
 }
 
+// Two chunks of rows and all that a result has, against the CPU's code.
+TEST(HeadLoss, GpuCodeInChunksIsTheCpus) {
+  Problem problem(1300, 16, 150, 8);
+  problem.targets.row_weight_T = at::rand({1300});
+  HeadLossOptions options = options_of(Loss::kJs, Tail::kBucket, 0.3, 2.0);
+  at::Tensor cpu_VD = at::zeros(problem.head_VD.sizes()), gpu_VD = at::zeros(problem.head_VD.sizes());
+  const HeadLossResult cpu = head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 0.5, cpu_VD);
+  options.gpu_code = true;
+  const HeadLossResult gpu = head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 0.5, gpu_VD);
+  ASSERT_GT(cpu.num_rows, 1024);
+  EXPECT_EQ(cpu.num_rows, gpu.num_rows);
+  EXPECT_EQ(cpu.num_teacher_rows, gpu.num_teacher_rows);
+  EXPECT_NEAR(gpu.lm, cpu.lm, 1e-6 * cpu.lm);
+  EXPECT_NEAR(gpu.distill, cpu.distill, 1e-6 * cpu.distill);
+  EXPECT_LT(relative(gpu.hidden_gradient_TD, cpu.hidden_gradient_TD.to(at::kDouble)), 6e-6);
+  EXPECT_LT(relative(gpu_VD, cpu_VD.to(at::kDouble)), 6e-6);
+  EXPECT_TRUE(at::allclose(gpu.label_logprob_T, cpu.label_logprob_T, 1e-6, 1e-6, /*equal_nan=*/true));
+  options.gradient = false;
+  at::Tensor none;
+  const HeadLossResult plain = head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 0.5, none);
+  EXPECT_EQ(plain.loss, gpu.loss);
+  EXPECT_FALSE(plain.hidden_gradient_TD.defined());
+}
+
 // Several tiles of rows, of the vocabulary and of groups, with a last one that is not full.
 TEST(HeadLoss, BitsDoNotDependOnThreads) {
   const Problem problem(517, 56, 10007, 20);
@@ -147,11 +175,12 @@ TEST(HeadLoss, BitsDoNotDependOnThreads) {
   EXPECT_LT(relative(parts_VD, first_VD.to(at::kDouble)), 3e-6);
 }
 
-TEST(HeadLoss, RowsWithoutLabelCountNothing) {
+void expect_no_count(bool gpu_code) {
   Problem problem(20, 16, 200, 4);
   problem.hidden_TD[3].fill_(std::numeric_limits<float>::quiet_NaN());  // row 3 has no label
   at::Tensor gradient_VD = at::zeros(problem.head_VD.sizes());
-  const HeadLossOptions options = options_of(Loss::kForwardKl, Tail::kBucket, 0.3);
+  HeadLossOptions options = options_of(Loss::kForwardKl, Tail::kBucket, 0.3);
+  options.gpu_code = gpu_code;
   const HeadLossResult found = head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 1, gradient_VD);
   EXPECT_TRUE(std::isfinite(found.loss));
   EXPECT_TRUE(at::isfinite(gradient_VD).all().item<bool>());
@@ -166,6 +195,11 @@ TEST(HeadLoss, RowsWithoutLabelCountNothing) {
   EXPECT_EQ(none.hidden_gradient_TD.abs().max().item<float>(), 0.0f);
 }
 
+TEST(HeadLoss, RowsWithoutLabelCountNothing) {
+  expect_no_count(false);
+  expect_no_count(true);
+}
+
 TEST(HeadLoss, PaddingOfTeacherRowsIsNothing) {
   const Problem problem(20, 16, 200, 4);
   Problem padded = problem;
@@ -174,9 +208,11 @@ TEST(HeadLoss, PaddingOfTeacherRowsIsNothing) {
       at::cat({at::full({20, 1}, -1, at::kInt), problem.targets.teacher_ids_TK, at::full({20, 1}, 7, at::kInt)}, 1);
   padded.targets.teacher_logprobs_TK =
       at::cat({at::full({20, 1}, std::nanf("")), problem.targets.teacher_logprobs_TK, at::full({20, 1}, none)}, 1);
-  for (const Loss loss : {Loss::kForwardKl, Loss::kReverseKl, Loss::kJs}) {
+  for (const auto& [loss, gpu_code] :
+       {std::pair(Loss::kForwardKl, false), {Loss::kReverseKl, false}, {Loss::kJs, false}, {Loss::kReverseKl, true}}) {
     at::Tensor frozen;
-    const HeadLossOptions options = options_of(loss, Tail::kBucket);
+    HeadLossOptions options = options_of(loss, Tail::kBucket);
+    options.gpu_code = gpu_code;
     const HeadLossResult a = head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 1, frozen);
     const HeadLossResult b = head_loss(padded.hidden_TD, padded.head_VD, padded.targets, options, 1, frozen);
     EXPECT_EQ(a.loss, b.loss);
@@ -187,7 +223,7 @@ TEST(HeadLoss, PaddingOfTeacherRowsIsNothing) {
 
 TEST(HeadLoss, RefusesTokensOutsideTheVocabulary) {
   at::Tensor frozen;
-  const HeadLossOptions options = options_of(Loss::kForwardKl, Tail::kBucket);
+  HeadLossOptions options = options_of(Loss::kForwardKl, Tail::kBucket);
   const auto code = [&](const Problem& problem) {
     try {
       head_loss(problem.hidden_TD, problem.head_VD, problem.targets, options, 1, frozen);
@@ -199,8 +235,11 @@ TEST(HeadLoss, RefusesTokensOutsideTheVocabulary) {
   Problem label(8, 16, 200, 4), teacher(8, 16, 200, 4);
   label.targets.labels_T[2] = 200;
   teacher.targets.teacher_ids_TK[2][1] = 200;
-  EXPECT_EQ(code(label), ExitCode::kData);
-  EXPECT_EQ(code(teacher), ExitCode::kData);
+  for (const bool gpu_code : {false, true}) {
+    options.gpu_code = gpu_code;
+    EXPECT_EQ(code(label), ExitCode::kData);
+    EXPECT_EQ(code(teacher), ExitCode::kData);
+  }
 }
 
 TEST(HeadLoss, WorkMemoryIsAFractionOfTheLogits) {

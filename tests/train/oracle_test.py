@@ -1,7 +1,9 @@
-"""Gradients of every tiny model of every family, and twenty steps of AdamW, against transformers and torch in fp32.
+"""Gradients of every tiny model of every family, and twenty steps of AdamW, against transformers and torch in fp32; by the CPU's code, and by a GPU's on
+the host (MAGISTER_GPU_CODE_ON_HOST=1).
 
 usage: oracle_test.py [VARIANT ...]. A relative difference is that of L2 norms, a tensor at a time.
 """
+import itertools
 import json
 import os
 import pathlib
@@ -30,8 +32,9 @@ STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "l
          ("cosine", "gpt_oss"))
 
 
-def probe(*arguments):
-    return subprocess.run([PROBE, *map(str, arguments)], capture_output=True, text=True, check=True).stdout.split("\n")
+def probe(*arguments, gpu=False):
+    environment = {**os.environ, "MAGISTER_GPU_CODE_ON_HOST": "1"} if gpu else None
+    return subprocess.run([PROBE, *map(str, arguments)], capture_output=True, text=True, check=True, env=environment).stdout.split("\n")
 
 
 def batch_loss(model, micro_batches):
@@ -66,13 +69,14 @@ def check_gradients(name, work):
     loss = batch_loss(model, steps[0])
     loss.backward()
     recomputes = [0, 1] if name in RECOMPUTED else [0]
-    failures, worst, before = [], 0, {}
+    failures, before = [], {}
+    worst = {False: 0, True: 0}
     whole = float(torch.sqrt(sum(tensor.grad.square().sum() for tensor in model.parameters())))
     expected = of_files(model, {key: tensor.grad for key, tensor in model.named_parameters()}, work / f"{name}.gradients")
-    for recompute in recomputes:
+    for gpu, recompute in itertools.product((False, True), recomputes):
         out = work / f"{name}.gradients.{recompute}"
         out.mkdir(exist_ok=True)
-        lines = probe("gradients", path, work / "steps.json", out, recompute)
+        lines = probe("gradients", path, work / "steps.json", out, recompute, gpu=gpu)
         apart = {"loss": abs(float(lines[0]) - loss.item()) / loss.item(), "hidden": float(lines[1])}
         for parameter, tensor in expected.items():
             found = np.fromfile(out / f"{parameter}.f32", dtype=np.float32).reshape(tensor.shape)
@@ -80,9 +84,9 @@ def check_gradients(name, work):
             if recompute and (found != before[parameter]).any():
                 failures.append(f"{name}: gradient of {parameter} has other bits when layers are computed again")
             before[parameter] = found
-        worst = max(worst, *apart.values())
-        failures += [f"{name}: {key} differs by {value:.3g}" for key, value in apart.items() if not value <= LIMIT]
-    print(f"{name:26s} {worst:.2g}", flush=True)
+        worst[gpu] = max(worst[gpu], *apart.values())
+        failures += [f"{name}{', a GPU' if gpu else ''}: {key} differs by {value:.3g}" for key, value in apart.items() if not value <= LIMIT]
+    print(f"{name:26s} {worst[False]:.2g}, a GPU's code {worst[True]:.2g}", flush=True)
     return failures
 
 
@@ -101,7 +105,7 @@ class Bf16Product(torch.autograd.Function):
         return rounded @ weight.bfloat16().float(), rounded.flatten(0, -2).T @ x.float().flatten(0, -2)
 
 
-def check_bf16(name, work):
+def check_bf16(name, work, gpu=False):
     """With the same casts, and not with none: where a sum's last digit decides how it is rounded the two sides part by a bf16's digit."""
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
@@ -110,12 +114,12 @@ def check_bf16(name, work):
     (work / "steps.json").write_text(json.dumps(steps))
     out = work / "gradients.2"
     out.mkdir(exist_ok=True)
-    loss_found = float(probe("gradients", path, work / "steps.json", out, 2)[0])
+    loss_found = float(probe("gradients", path, work / "steps.json", out, 2, gpu=gpu)[0])
     batch_loss(model, steps[0]).backward()
     plain = {key: tensor.grad.numpy().copy() for key, tensor in model.named_parameters()}
     model.zero_grad()
     for key, module in model.named_modules():
-        if isinstance(module, (torch.nn.Linear, transformers.pytorch_utils.Conv1D)) and "lm_head" not in key:
+        if isinstance(module, (torch.nn.Linear, transformers.pytorch_utils.Conv1D)) and (gpu or "lm_head" not in key):
             module.forward = lambda x, module=module: Bf16Product.apply(x, module.weight if isinstance(module, torch.nn.Linear) else module.weight.T) + (
                 0 if module.bias is None else module.bias)
     loss = batch_loss(model, steps[0])
@@ -126,7 +130,7 @@ def check_bf16(name, work):
         found = np.fromfile(out / f"{key}.f32", dtype=np.float32).reshape(tensor.shape)
         near[key] = difference(found, tensor.grad.numpy(), whole)
         far.append(difference(found, plain[key], whole))
-    print(f"{name:26s} bf16: {max(near.values()):.2g} of the same casts (loss {near['loss']:.1g}), {np.median(far):.2g} of none", flush=True)
+    print(f"{name:26s} bf16{', a GPU' if gpu else ''}: {max(near.values()):.2g} of the same casts (loss {near['loss']:.1g}), {np.median(far):.2g} of none", flush=True)
     return [f"{name}, bf16: {key} differs by {value:.3g}" for key, value in near.items() if not value <= BF16_LIMIT] + (
         [] if np.median(far) > 5 * np.median(list(near.values())) else [f"{name}, bf16: as near to f32"])
 
@@ -157,15 +161,18 @@ def check_steps(work, schedule, name):
         optimizer.step()
         scheduler.step()
     expected, failures = np.array(expected), []
-    runs = [probe("steps", path, work / "steps.json", work / "options.json", threads) for threads in (1, 2)]
-    if runs[0] != runs[1]:
-        failures.append(f"{name}, {schedule}: two threads give other bits than one")
-    found = np.array([[float(number) for number in line.split()] for line in runs[0] if line])
     assert expected[:, 1].min() > options["clip"] and expected[-1, 0] < expected[0, 0] * 0.99
-    apart = (np.abs(found - expected) / np.maximum(np.abs(expected), 1e-12)).max(0)
-    print(f"20 steps of {name}, {schedule}: loss {apart[0]:.2g}, norm {apart[1]:.2g}, lr {apart[2]:.2g}")
-    return failures + [f"{name}, {schedule}: {what} differs by {value:.3g}" for what, value, limit in
-                       zip(("loss", "norm", "lr"), apart, (LIMIT, 1e-4, 1e-12)) if not value <= limit]
+    for gpu in (False, True):
+        of = f"{name}, {schedule}{', a GPU' if gpu else ''}"
+        runs = [probe("steps", path, work / "steps.json", work / "options.json", threads, gpu=gpu) for threads in (1, 2)]
+        if runs[0] != runs[1]:
+            failures.append(f"{of}: two threads give other bits than one")
+        found = np.array([[float(number) for number in line.split()] for line in runs[0] if line])
+        apart = (np.abs(found - expected) / np.maximum(np.abs(expected), 1e-12)).max(0)
+        print(f"20 steps of {of}: loss {apart[0]:.2g}, norm {apart[1]:.2g}, lr {apart[2]:.2g}")
+        failures += [f"{of}: {what} differs by {value:.3g}" for what, value, limit in
+                     zip(("loss", "norm", "lr"), apart, (LIMIT, 1e-4, 1e-12)) if not value <= limit]
+    return failures
 
 
 def main():
@@ -175,7 +182,8 @@ def main():
         for name in names:
             failures += check_gradients(name, pathlib.Path(folder))
         for name in ("llama_biases", "gemma2", "qwen3", "gpt2"):
-            failures += check_bf16(name, pathlib.Path(folder)) if not sys.argv[1:] or "bf16" in sys.argv else []
+            for gpu in (False, True):
+                failures += check_bf16(name, pathlib.Path(folder), gpu) if not sys.argv[1:] or "bf16" in sys.argv else []
         for schedule, name in STEPS:
             failures += check_steps(pathlib.Path(folder), schedule, name) if not sys.argv[1:] or name in sys.argv else []
     print("\n".join(f"FAILS: {failure}" for failure in failures))

@@ -2,13 +2,16 @@
 // usage: train_probe gradients MODEL STEPS.json OUT_DIR 0|1|2: hidden states of the inference forward and of training, and every gradient
 //        of the first step as OUT_DIR/<name>.f32; 1: layers are computed again in the backward pass; 2: products in bf16
 //        train_probe steps MODEL STEPS.json OPTIONS.json THREADS: a line a step: loss, norm, lr
+// MAGISTER_GPU_CODE_ON_HOST=1 in the environment: by a GPU's code.
 // STEPS.json: steps of micro-batches of sequences of ids. A label of every token but a sequence's first.
 #include <ATen/ATen.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "magister/core/error.h"
 #include "magister/model/transformer.h"
@@ -43,6 +46,10 @@ MicroBatch micro_batch(const Sequences& sequences) {
   return batch;
 }
 
+std::optional<gpu::Queue> wanted_gpu() {
+  return std::getenv("MAGISTER_GPU_CODE_ON_HOST") != nullptr ? std::optional(gpu::Queue{}) : std::nullopt;
+}
+
 std::vector<MicroBatch> micro_batches(const json& step) {
   std::vector<MicroBatch> batches;
   for (const json& sequences : step) batches.push_back(micro_batch(sequences.get<Sequences>()));
@@ -50,7 +57,7 @@ std::vector<MicroBatch> micro_batches(const json& step) {
 }
 
 int gradients(const std::string& model, const json& steps, const std::filesystem::path& out, const std::string& how) {
-  const TrunkOptions trunk{how == "1", how == "2"};
+  const TrunkOptions trunk{how == "1", how == "2", wanted_gpu().has_value()};
   const auto file = TensorFile::open(model);
   const ParameterLayout layout(describe_model(model, *file));
   const Communicator alone;
@@ -59,6 +66,7 @@ int gradients(const std::string& model, const json& steps, const std::filesystem
   options.distill.lm_weight = 1;
   options.recompute = trunk.recompute;
   options.bf16 = trunk.bf16;
+  options.gpu = wanted_gpu();
   Trainer trainer(layout, *file, options, alone, 1);
   const std::vector<MicroBatch> batches = micro_batches(steps.at(0));
   at::Tensor gradient;
@@ -90,6 +98,7 @@ int steps(const std::string& model, const json& steps, const json& choices, int 
   TrainerOptions options;
   options.distill.weight = 0;
   options.distill.lm_weight = 1;
+  options.gpu = wanted_gpu();
   options.optimizer.lr = choices.at("lr");
   options.optimizer.weight_decay = choices.at("weight_decay");
   options.optimizer.clip = choices.at("clip");

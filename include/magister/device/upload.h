@@ -1,7 +1,8 @@
-// Tensors on a queue's device: where that is, and small ones on their way there without waiting for what is queued.
+// Tensors on a queue's device: where that is, small ones on their way there without waiting for what is queued, and the way back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "magister/device/launch.h"
 
@@ -15,6 +16,13 @@ inline at::Device device_of(const gpu::Queue& queue) {
 // stream. ATen keeps the pinned copy until it is done. On the CPU the tensor itself.
 inline at::Tensor upload(const at::Tensor& tensor, at::Device device) {
   return device.is_cpu() ? tensor : tensor.pin_memory().to(device, /*non_blocking=*/true);
+}
+
+// A copy in pinned memory, which a device writes without a stop in between, once all that is queued before it is done. On the CPU the tensor itself.
+inline at::Tensor download(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  at::Tensor host = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  return host.copy_(tensor);
 }
 
 }  // namespace magister

@@ -37,8 +37,10 @@ int shards_on_host(const Communicator& world, const GpuGroup& group);
 int shards_on_host(const std::vector<DeviceRow>& devices);
 
 // Throws Error(kConfig), the same on every rank, when a host's shards of a model on CPUs together do not fit into what is free of its memory:
-// the system would end the job in its middle, without a word. Collective over world.
-void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts);
+// the system would end the job in its middle, without a word. beside: what each needs of its host even where the model is on a GPU. Collective over
+// world.
+void check_host_memory(const Communicator& world, const OpenModel& model, const MemoryParts& parts,
+                       const MemoryParts& beside = {});
 
 // Throws Error(kConfig) with every part when the model, with what stands beside it, does not fit into what is free on the GPU of this rank's
 // shard or kept there for it. Local.

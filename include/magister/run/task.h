@@ -85,6 +85,8 @@ class TaskJob {
   virtual std::function<RowDecision(std::span<const float> logits_V)> decision() const { return {}; }
   // Memory of a device by part, where it is not that of forward passes; empty: it is.
   virtual std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const { return {}; }
+  // What a rank whose model is on a GPU needs of its host beside that, by part; empty: little.
+  virtual std::vector<std::pair<std::string, std::uint64_t>> host_memory(const PlanNumbers& plan) const { return {}; }
   // With --fresh: what earlier runs left beside the results. Collective over the world.
   virtual void put_aside() {}
   // Throws where something that belongs to complete results is not there any more. Local; the answer is the same on every rank.
@@ -150,6 +152,8 @@ class Task {
   virtual bool divides_records() const { return true; }
   // Without it `layout.devices: auto` means the ranks' CPUs.
   virtual bool uses_gpus() const { return true; }
+  // The kind, and what else decides that.
+  virtual std::string kind_in_words() const { return kind_; }
   // The models beside its own on the same devices; device: as of pass_shape().
   virtual std::vector<SecondModel> second_models(const PassLimits& device) const { return {}; }
   // Of a task that trains a reward or a value model: labels of its head; 0: it trains another.

@@ -46,12 +46,13 @@ class GradientTree {
   // By bucket, what the other micro-batch of a pair has left, for this one's to be added to, number by number; it is no longer the tree's. Empty:
   // it is not there yet, or another rank's. Any thread. Local.
   std::vector<at::Tensor> take_other_half(std::uint64_t micro_batch);
-  // A bucket of a micro-batch of this rank, f32 [bucket(index).size()], each once. The tensor becomes the tree's, and is added to its neighbours' as far as they
+  // A bucket of a micro-batch of this rank, f32 [bucket(index).size()], on one device for all of them, each once. What goes to other ranks or to
+  // finish() comes to the host, so from a device with 2^n micro-batches a rank one gradient does. The tensor becomes the tree's, and is added to its neighbours' as far as they
   // are this rank's. pair: it holds what take_other_half gave, too. Any thread. Local.
   void add(std::uint64_t micro_batch, std::size_t bucket, at::Tensor values, bool pair = false);
   // Moves on what is under way between the ranks, if threads may (MPI_THREAD_MULTIPLE) and no other one is at it. Any thread. Local.
   void move_on();
-  // The sum, f32 [flat size] or this rank's part of it, once, after all micro-batches. Collective over world.
+  // The sum on the host, f32 [flat size] or this rank's part of it, once, after all micro-batches. Collective over world.
   at::Tensor finish();
 
  private:

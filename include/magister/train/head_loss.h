@@ -37,6 +37,9 @@ struct HeadLossOptions {
   DistillOptions distill{};
   HeadScaling scaling{};
   bool gradient = true;  // false: losses and log-probabilities only
+  bool bf16 = false;     // of a GPU's code: both operands of the head's products are rounded to bf16, sums are f32
+  bool gpu_code =
+      false;  // a GPU's operations (src/train/gpu_head_loss.h), on the device of hidden_TD, head_VD and head_gradient_VD
 };
 
 struct HeadLossResult {
@@ -45,11 +48,12 @@ struct HeadLossResult {
   double lm = 0;       // cross entropy, nats
   double distill = 0;  // times temperature^2
   std::int64_t num_rows = 0, num_teacher_rows = 0;
-  at::Tensor hidden_gradient_TD;  // f32, of `loss`; exactly 0 in rows without a label. Undefined without gradient
-  at::Tensor label_logprob_T;     // f32, at temperature 1; NaN in rows without a label
+  // f32, of `loss`, where hidden_TD is; exactly 0 in rows without a label. Undefined without gradient
+  at::Tensor hidden_gradient_TD;
+  at::Tensor label_logprob_T;  // f32, CPU, at temperature 1; NaN in rows without a label
 };
 
-// hidden_TD and head_VD: f32, contiguous, CPU. loss = scale * sum of row_weight * (weight * distillation + lm_weight * cross entropy).
+// hidden_TD and head_VD: f32, contiguous, CPU unless options say gpu_code; targets: CPU. loss = scale * sum of row_weight * (weight * distillation + lm_weight * cross entropy).
 // head_gradient_VD: f32 like head_VD, the gradient is added to it; undefined: the head is frozen. pool: may be null. Error(kData) for labels
 // and teacher's tokens outside the vocabulary, Error(kInternal) for shapes that do not fit. Logits that are not finite give losses that are
 // not finite; the caller skips the step. Local.
@@ -57,7 +61,8 @@ HeadLossResult head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD,
                          const HeadLossOptions& options, double scale, at::Tensor& head_gradient_VD,
                          ThreadPool* pool = nullptr);
 
-// Bytes of work memory beside the result, for memory plans.
+// Bytes of work memory beside the result, for memory plans; of the GPU's code with its chunks of at most 1,024 rows.
 std::uint64_t head_loss_bytes(std::int64_t rows, std::int64_t hidden_size, std::int64_t vocab_size, int num_threads);
+std::uint64_t gpu_head_loss_bytes(std::int64_t rows, std::int64_t hidden_size, std::int64_t vocab_size);
 
 }  // namespace magister

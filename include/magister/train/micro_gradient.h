@@ -16,10 +16,11 @@ namespace magister {
 
 class MicroGradient {
  public:
-  // layout and sum are kept by reference. micro_batch: of this rank. Local.
-  MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch);
+  // layout and sum are kept by reference. micro_batch: of this rank. device: where its buckets stand, the same for all of a sum. Local.
+  MicroGradient(const FlatLayout& layout, GradientTree& sum, std::uint64_t micro_batch,
+                at::Device device = at::Device(at::kCPU));
 
-  // gradient: f32, in the parameter's shape. What was put before a pass ran out of memory is not put again by the next, which has the same bits.
+  // gradient: f32, in the parameter's shape, on the buckets' device, or on any where they are the host's. What was put before a pass ran out of memory is not put again by the next, which has the same bits.
   // Messages between the ranks move on. Local.
   void put(std::size_t parameter, const at::Tensor& gradient);
   // Gives the sum what it has not: where a loss was not finite, gradients were not put, and the numbers say nothing. Once. Local.

@@ -26,6 +26,7 @@
 #include "magister/train/parameters.h"
 #include "magister/train/policy_loss.h"
 #include "magister/train/preference_loss.h"
+#include "magister/train/training_device.h"
 #include "magister/train/trunk.h"
 #include "magister/train/value_loss.h"
 
@@ -69,6 +70,9 @@ struct TrainerOptions {
   bool fast_sums = false;          // gradients of the ranks are added in any order
   bool divides_optimizer = false;  // ZeRO-1: each rank has its part of the moments, and updates its part of the weights
   std::optional<LoraOptions> lora;  // train an adapter's factors instead of the model's weights
+  std::optional<gpu::Queue> gpu;    // whose code runs the passes, see TrainingDevice; not for GRPO
+  bool sums_on_gpu =
+      false;  // a rank's own micro-batches are added up there, where that many gradients fit; the same bits
 };
 
 // Means over the pairs of a step.
@@ -108,7 +112,7 @@ struct HeldOutSums {
 
 class Trainer {
  public:
-  // Reads the weights. world is kept by reference; the layout is copied. num_threads: micro-batches at once.
+  // Reads the weights. world is kept by reference; the layout is copied. num_threads: micro-batches at once, on a GPU the host's threads alone.
   // Collective over world.
   Trainer(const ParameterLayout& layout, const TensorFile& file, const TrainerOptions& options,
           const Communicator& world, int num_threads);
@@ -141,7 +145,10 @@ class Trainer {
   // What is trained: the layout of weights(), gradients and moments. The model's, or with LoRA the adapter's.
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
   // The model's are one tensor for all ranks of a host where they can be (host_weights.h): who writes them writes what every rank writes.
-  at::Tensor& weights() { return lora_ ? adapter_ : model_.tensor(); }
+  at::Tensor& weights() {
+    is_sent_ = false;  // may be written
+    return lora_ ? adapter_ : model_.tensor();
+  }
   // The moments of this rank's part of shards() over sharing(): all of them, alone, where the optimizer is not divided.
   OptimizerState& optimizer() { return state_; }
   const FlatShards& shards() const { return shards_; }
@@ -173,8 +180,17 @@ class Trainer {
   Outcome value_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   Outcome policy_losses(const MicroBatch& batch, const TrunkPass& pass, double scale, HeadGradients* gradients) const;
   TrunkPass pass_of(const MicroBatch& batch, bool recompute) const;
-  at::Tensor head() const { return layout_.view(model_.tensor(), layout_.head()); }
+  // The weights as they are, before passes. Local.
+  void send_weights();
+  ThreadPool& pass_pool() { return device_.has_gpu_code() ? one_pass_ : pool_; }
+  at::Device sums_device() const { return options_.sums_on_gpu ? device_.device() : at::Device(at::kCPU); }
+  at::Tensor zeros(at::IntArrayRef shape) const;
+  at::Tensor head() const { return layout_.view(model_weights(), layout_.head()); }
   HeadLossOptions head_options() const;
+
+  // As passes read them.
+  const at::Tensor& model_weights() const { return device_.has_gpu_code() ? model_there_ : model_.tensor(); }
+  const at::Tensor& adapter_weights() const { return device_.has_gpu_code() ? adapter_there_ : adapter_; }
 
   ParameterLayout layout_;
   std::optional<LoraLayout> lora_;
@@ -182,23 +198,19 @@ class Trainer {
   const Communicator& world_;
   Communicator alone_;
   Communicator sums_;  // world's ranks, for messages that are under way beside others
+  TrainingDevice device_;
   ThreadPool pool_;
-  Communicator host_;   // world's ranks on this host
-  HostWeights model_;   // with LoRA they stay as they are
-  at::Tensor adapter_;  // LoRA's factors
+  ThreadPool one_pass_{1};                  // on this thread, whose GPU it is
+  Communicator host_;                       // world's ranks on this host
+  HostWeights model_;                       // with LoRA they stay as they are
+  at::Tensor adapter_;                      // LoRA's factors
+  at::Tensor model_there_, adapter_there_;  // with a GPU's code: copies
+  bool is_sent_ = false;
   HostWeights
       reference_;  // of GRPO with beta: the model before the first step; undefined with LoRA, whose model is that
   MemoryLadder memory_;
   FlatShards shards_;
   OptimizerState state_;
 };
-
-// Memory of a rank by part: weights, gradients, optimizer, activations of num_threads micro-batches. tokens: of the largest micro-batch.
-// adapter: numbers of the adapter that alone has gradients and moments; 0: the model is trained. sharing: ranks that divide the optimizer.
-// with_weights: ranks of a host that have the model's weights in common.
-std::vector<std::pair<std::string, std::uint64_t>> training_bytes(const ModelConfig& config, std::int64_t adapter,
-                                                                  bool recompute, std::int64_t tokens,
-                                                                  std::int64_t longest, std::uint64_t own_micro_batches,
-                                                                  int num_threads, int sharing, int with_weights);
 
 }  // namespace magister

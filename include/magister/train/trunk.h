@@ -29,16 +29,17 @@ struct TrunkOptions {
   bool recompute = false;  // gradient checkpointing by layer
   bool bf16 =
       false;  // the layers' products have both operands in bf16 and sums in f32; all else, attention's products too, is f32
+  bool gpu_code = false;  // a GPU's operations (src/train/gpu_ops.h); without them the weights are on the CPU
 };
 
 class TrunkPass {
  public:
-  // layout and flat are kept by reference until backward() is done. On the calling thread, whose ATen threads should be one, for
+  // layout, flat and batch are kept by reference until backward() is done. Computes where flat is. On the calling thread, whose ATen threads should be one, for
   // bits that do not depend on their number. lora: an adapter beside the model's weights, which then have no gradient. Local, any thread.
   TrunkPass(const ParameterLayout& layout, const at::Tensor& flat, const TrainBatch& batch, const TrunkOptions& options,
             std::optional<LoraWeights> lora = std::nullopt);
 
-  // After the last norm, [T, D] f32, without a graph.
+  // After the last norm, [T, D] f32, without a graph, where flat is; so are the gradients of backward().
   const at::Tensor& hidden_TD() const { return hidden_TD_; }
   // Puts the gradients of the layers and the last norm, or those of the adapter, and adds that of the embeddings to embedding_gradient_VD,
   // f32, unless it is undefined. Once.
@@ -61,8 +62,9 @@ class TrunkPass {
   const TrainBatch& batch_;
   TrunkOptions options_;
   std::optional<LoraWeights> lora_;
-  at::Tensor positions_T_;       // i64, where the model has a table of them
-  std::vector<RopeTable> rope_;  // [T, R/2] rows for every packed token, by number of the rotary table
+  at::Tensor token_ids_T_;       // where flat is
+  at::Tensor positions_T_;       // i64, likewise, where the model has a table of them
+  std::vector<RopeTable> rope_;  // likewise; [T, R/2] rows for every packed token, by number of the rotary table
   std::vector<Kept> kept_;       // by layer, and the last norm
   at::Tensor hidden_TD_;
 };

@@ -8,7 +8,9 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
+#include "magister/device/gpu.h"
 #include "magister/parallel/thread_pool.h"
+#include "magister/run/device_group.h"
 #include "magister/run/open_model.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/unit_samples.h"
@@ -25,8 +27,14 @@ namespace magister {
 namespace fs = std::filesystem;
 
 void TrainJob::work(const ModelRun& run, const PlanNumbers& plan) {
+  check_device_memory(run.group, 0, memory(plan));
+  if (model_.gpu && run.group.groups_here() > 1 && context_.world.rank() == 0)
+    log_warning("{}: a training computes on one GPU a rank, and a rank has {} here; start a rank a GPU", config_.name,
+                run.group.groups_here());
+  const bool sums_on_gpu = shape_of(plan).sums_on_gpu;
   TrainingWork work{context_, config_, layout_, checkpoint_.file(), teacher_.get(), states(), state_identity()};
   work.pad_token_id = pad_token();
+  work.sums_on_gpu = sums_on_gpu;
   if (config_.of_head()) work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
   if (prompts_) work.texts = prompts_->text_rules(context_.world, dataset_, log_folder());
   if (held_out_records_) work.held_out = &*held_out_records_;
@@ -77,28 +85,48 @@ TaskResults TrainJob::results(const PlanNumbers& plan) const {
   return results;
 }
 
-std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
+TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
   const BatchOptions& batches = config_.batches;
+  TrainingShape shape;
   const std::uint64_t longest =
       std::max<std::uint64_t>(plan.longest_sample + (config_.of_prompts() ? config_.grpo.max_new_tokens : 0), 2);
   const std::uint64_t sequence = batches.packing ? batches.max_length : longest * (config_.of_pairs() ? 2 : 1);
-  const std::uint64_t tokens =
-      batches.micro_batch > 0 ? batches.micro_batch * sequence : std::max<std::uint64_t>(sequence, 1024);
-  const int threads = std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
-  const std::uint64_t most_at_once =
-      batches.batch_tokens > 0 ? batches.batch_tokens
-                               : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
-  const int ranks = context_.world.size();
-  const int on_host = std::clamp(model_.shards_on_host, 1, ranks);
-  const int with_weights = lora_ || config_.trainer.divides_optimizer ? on_host : 1;
-  const std::uint64_t own = (most_at_once + static_cast<std::uint64_t>(ranks) - 1) / static_cast<std::uint64_t>(ranks);
-  auto parts = training_bytes(checkpoint_.config(), lora_ ? lora_->num_parameters() : 0, config_.trainer.recompute,
-                              static_cast<std::int64_t>(tokens), static_cast<std::int64_t>(longest), own, threads,
-                              config_.trainer.divides_optimizer ? ranks : 1, with_weights);
-  if (ranks > 1) {
-    const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
-    parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
-  }
+  shape.longest = static_cast<std::int64_t>(longest);
+  shape.tokens = static_cast<std::int64_t>(batches.micro_batch > 0 ? batches.micro_batch * sequence
+                                                                   : std::max<std::uint64_t>(sequence, 1024));
+  const auto ranks = static_cast<std::uint64_t>(context_.world.size());
+  shape.own_micro_batches = (micro_batches_at_most() + ranks - 1) / ranks;
+  shape.adapter = lora_ ? lora_->num_parameters() : 0;
+  shape.recompute = config_.trainer.recompute;
+  shape.num_threads = model_.gpu ? 1 : std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
+  shape.sharing = config_.trainer.divides_optimizer ? context_.world.size() : 1;
+  shape.with_weights = lora_ || config_.trainer.divides_optimizer ? ranks_on_host() : 1;
+  shape.bf16 = config_.trainer.bf16;
+  shape.sums_on_gpu = model_.gpu && sums_fit_on_gpu(shape);
+  return shape;
+}
+
+// Ranks need not agree: the sums have the same bits on both devices.
+bool TrainJob::sums_fit_on_gpu(TrainingShape shape) const {
+  if (model_.gpu->on_host()) return true;
+  shape.sums_on_gpu = true;
+  return static_cast<double>(sum_of(gpu_training_bytes(checkpoint_.config(), shape))) <=
+         kUsableGpuShare * static_cast<double>(gpu_memory(model_.gpu->device).free_bytes);
+}
+
+int TrainJob::ranks_on_host() const { return std::clamp(model_.shards_on_host, 1, context_.world.size()); }
+
+std::uint64_t TrainJob::micro_batches_at_most() const {
+  const BatchOptions& batches = config_.batches;
+  return batches.batch_tokens > 0 ? batches.batch_tokens
+                                  : batches.global_batch * (config_.of_prompts() ? config_.grpo.num_generations : 1);
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNumbers& plan) const {
+  const TrainingShape shape = shape_of(plan);
+  if (model_.gpu) return gpu_training_bytes(checkpoint_.config(), shape);
+  auto parts = training_bytes(checkpoint_.config(), shape);
+  add_host_parts(shape, parts);
   if (config_.of_prompts()) {
     const std::uint64_t weights = 4 * checkpoint_.config().num_parameters();
     const auto pages = static_cast<std::uint64_t>(num_rollout_pages(model_, config_, plan.longest_sample));
@@ -107,16 +135,32 @@ std::vector<std::pair<std::string, std::uint64_t>> TrainJob::memory(const PlanNu
       for (const auto& part : prompts_->reward_model()->memory(1)) parts.push_back(part);
     }
     if (config_.trainer.policy.beta > 0 && !lora_)
-      parts.emplace_back("reference", weights / static_cast<std::uint64_t>(on_host));
-  }
-  if (held_out_records_) parts.emplace_back("held-out records", held_out_records_->num_bytes());
-  // An id and a number an entry, in the batch and in the sample that is being read.
-  if (teacher_ != nullptr) {
-    const std::uint64_t at_once = std::min<std::uint64_t>(most_at_once, static_cast<std::uint64_t>(threads));
-    parts.emplace_back("teacher's rows",
-                       at_once * (tokens + longest) * static_cast<std::uint64_t>(teacher_->width()) * 8);
+      parts.emplace_back("reference", weights / static_cast<std::uint64_t>(ranks_on_host()));
   }
   return parts;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> TrainJob::host_memory(const PlanNumbers& plan) const {
+  if (!model_.gpu) return {};
+  const TrainingShape shape = shape_of(plan);
+  auto parts = host_training_bytes(checkpoint_.config(), shape);
+  add_host_parts(shape, parts);
+  return parts;
+}
+
+void TrainJob::add_host_parts(const TrainingShape& shape,
+                              std::vector<std::pair<std::string, std::uint64_t>>& parts) const {
+  if (context_.world.size() > 1) {
+    const std::int64_t learnt = lora_ ? lora_->num_parameters() : layout_.num_parameters();
+    parts.emplace_back("gradients of other ranks", GradientTree::arriving_bytes(learnt));
+  }
+  if (held_out_records_) parts.emplace_back("held-out records", held_out_records_->num_bytes());
+  if (teacher_ == nullptr) return;
+  // An id and a number an entry, in the batch and in the sample that is being read.
+  const std::uint64_t at_once =
+      std::min<std::uint64_t>(micro_batches_at_most(), static_cast<std::uint64_t>(shape.num_threads));
+  parts.emplace_back("teacher's rows", at_once * static_cast<std::uint64_t>(shape.tokens + shape.longest) *
+                                           static_cast<std::uint64_t>(teacher_->width()) * 8);
 }
 
 std::vector<std::pair<std::string, std::string>> TrainJob::notes(const PlanNumbers& plan) const {

@@ -14,6 +14,7 @@
 #include "magister/train/lora.h"
 #include "magister/train/parameters.h"
 #include "magister/train/teacher_rows.h"
+#include "magister/train/training_bytes.h"
 #include "tasks/train/config.h"
 #include "tasks/train/evaluation.h"
 #include "tasks/train/model_folder.h"
@@ -42,6 +43,7 @@ class TrainJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::uint64_t>> memory(const PlanNumbers& plan) const override;
+  std::vector<std::pair<std::string, std::uint64_t>> host_memory(const PlanNumbers& plan) const override;
   std::vector<std::pair<std::string, std::string>> notes(const PlanNumbers& plan) const override;
   void put_aside() override;
   void work(const ModelRun& run, const PlanNumbers& plan) override;
@@ -73,6 +75,12 @@ class TrainJob final : public TaskJob {
   // Numbers of every record of the data set, in order. Collective over the world.
   std::vector<double> of_records(const std::function<std::vector<double>(const Record&)>& numbers) const;
   std::uint64_t steps(const PlanNumbers& plan) const;
+  TrainingShape shape_of(const PlanNumbers& plan) const;
+  bool sums_fit_on_gpu(TrainingShape shape) const;
+  int ranks_on_host() const;
+  std::uint64_t micro_batches_at_most() const;  // of a step, over all ranks
+  // What stands on the host wherever the passes are computed.
+  void add_host_parts(const TrainingShape& shape, std::vector<std::pair<std::string, std::uint64_t>>& parts) const;
   const FlatLayout& trained() const { return lora_ ? static_cast<const FlatLayout&>(*lora_) : layout_; }
 
   const TrainConfig& config_;

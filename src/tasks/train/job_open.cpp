@@ -258,6 +258,8 @@ std::string TrainJob::state_identity() const {
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
     all += ResultsFile::read_text(running, name) + "\n";
+  // Results of the two kinds of devices agree within rounding, not to the bit.
+  if (model_.gpu) all += "gpu\n";
   for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";
   return sha256_hex(all);
 }

@@ -101,6 +101,8 @@ class Training {
     TrainerOptions options = work_.config.trainer;
     options.fast_sums = run_.group.fast_collectives();
     options.new_head = work_.new_head;
+    options.gpu = run_.model.gpu;
+    options.sums_on_gpu = work_.sums_on_gpu;
     return Trainer(work_.layout, work_.weights, options, world_, run_.group.threads_per_shard());
   }
 

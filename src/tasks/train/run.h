@@ -30,6 +30,7 @@ struct TrainingWork {
   std::function<std::vector<double>()> read_labels{};
   TokenId pad_token_id = -1;  // of a reward model
   NewHead new_head{};
+  bool sums_on_gpu = false;
   TextRules texts{};            // of GRPO
   HeldOut* held_out = nullptr;  // the records of train.evaluate; null: there are none
 };

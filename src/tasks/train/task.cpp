@@ -21,7 +21,9 @@ class Train final : public Task {
       : Task("train", config.name, config.model, config.dataset), config_(std::move(config)) {}
 
   Head head() const override { return config_.of_head() ? Head::kAny : Head::kVocabulary; }
-  bool uses_gpus() const override { return false; }
+  // The texts of GRPO are written by a generator that would have to share the device with the passes.
+  bool uses_gpus() const override { return !config_.of_prompts(); }
+  std::string kind_in_words() const override { return config_.of_prompts() ? "train with objective: grpo" : "train"; }
   bool runs_model() const override { return false; }
   bool divides_records() const override { return false; }
   std::int64_t head_labels() const override { return config_.head_labels(); }

@@ -1,0 +1,25 @@
+// head_loss on a GPU: the same losses and gradients in chunks of rows, out of ATen's operations on the device of the hidden states. Never a [T, V]:
+// at most 1,024 rows of logits stand, and as many of their exponentials. The few numbers of a row that its loss is made of come to
+// the host (row_loss.h), and its coefficients go back. It has not run on a GPU.
+// Legend: T rows of a packed batch, R rows of a chunk, D hidden size, V vocabulary, J tokens of a row that are looked at.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "magister/train/head_loss.h"
+#include "train/row_loss.h"
+
+namespace magister {
+
+// head_gradient_VD: undefined: the head is frozen. Adds to result, whose tensors stand already: hidden_gradient_TD where hidden_TD is, label_logprob_T
+// on the host. The sum over a row's exponentials is f32 here. Local.
+void gpu_head_loss(const at::Tensor& hidden_TD, const at::Tensor& head_VD, const HeadRows& rows,
+                   const HeadLossOptions& options, bool sampled, double scale, at::Tensor& head_gradient_VD,
+                   HeadLossResult& result);
+
+// Rows of logits that stand at once: a function of the vocabulary alone.
+std::int64_t gpu_head_rows(std::int64_t vocab_size);
+
+}  // namespace magister
