@@ -103,7 +103,7 @@ DrawnRows RowSampler::begin_drawing(const std::vector<Sequence*>& sequences, con
 RowSampler::Rows RowSampler::finish_drawing(const DrawnRows& drawn) const {
   model_.group().wait_for(drawn.copied);
   Rows result;
-  for (const SampledToken& token : drawn.tokens()) result.rows.push_back({{}, token});
+  for (const SampledToken& token : drawn.tokens()) result.rows.push_back({{}, token, {}});
   return result;
 }
 

@@ -143,7 +143,7 @@ bool memory_suffices(const Communicator& world, const GpuGroup& group, const Ope
   const Communicator host = world.split_by_host();
   const std::uint64_t needed = group.on_gpu() ? needed_gpu_bytes(group, model) : host.sum(needed_bytes(group, model));
   const std::uint64_t free =
-      group.on_gpu() ? least_free_gpu_bytes(group.devices()) : host.min(host_memory().free_bytes);
+      group.on_gpu() ? least_free_gpu_bytes(group.devices(), nullptr) : host.min(host_memory().free_bytes);
   const bool enough = world.min(static_cast<std::uint64_t>(needed + needed / 8 <= free)) != 0;
   if (!enough) {
     log_info(

@@ -36,9 +36,11 @@ class Writer final : public GeneratorShard {
   Writer(const GenerateRun& run, std::unique_ptr<ProcessGroup> group, ShardPlace place)
       : GeneratorShard(run.base, std::move(group), place), run_(run) {
     const GenerateConfig& config = run_.config;
-    const GeneratorLimits limits{static_cast<std::int64_t>(config.max_sequences),
-                                 static_cast<std::int64_t>(config.token_budget), run_.num_pages, config.share_prefixes,
-                                 static_cast<std::int64_t>(config.top_logprobs)};
+    const GeneratorLimits limits{.max_sequences = static_cast<std::int64_t>(config.max_sequences),
+                                 .token_budget = static_cast<std::int64_t>(config.token_budget),
+                                 .num_pages = run_.num_pages,
+                                 .share_prefixes = config.share_prefixes,
+                                 .top_logprobs = static_cast<std::int64_t>(config.top_logprobs)};
     start(
         limits, run_.sampling, config.seed,
         [this](auto, auto, const auto& tokens) { return ends_text(run_.tokenizer, tokens, run_.rules); },
