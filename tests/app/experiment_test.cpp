@@ -51,6 +51,7 @@ TEST(Experiment, FillsInEveryDefault) {
             "  gpus_per_group: auto\n"
             "  devices: auto\n"
             "  collectives: reproducible\n"
+            "  devices_per_rank: auto\n"
             "  shards_per_rank: 1\n"
             "run:\n"
             "  schedule: dynamic\n"
