@@ -34,9 +34,12 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
       state_(new_optimizer_state(shards_.size(sharing().rank()))) {
   MAGISTER_ASSERT(!device_.has_gpu_code() || options.preference.objective != Objective::kGrpo);
   layout_.read(file, model_.tensor(), options.new_head);
-  if (options.policy.beta == 0 || lora_) return;
-  reference_ = HostWeights(world, host_, layout_.flat_size(), true);
-  layout_.read(file, reference_.tensor());
+  if (options.policy.beta != 0 && !lora_) {
+    reference_ = HostWeights(world, host_, layout_.flat_size(), true);
+    layout_.read(file, reference_.tensor());
+  }
+  // A rank that is slower would write the first weights over those of a state that others read next.
+  host_.barrier();
 }
 
 void Trainer::send_weights() {
