@@ -146,8 +146,12 @@ class HostBlock {
   static void begin() {
     HostBlock* block = being_run;
     const std::size_t index = block->current_;
-    HostThread thread(*block, static_cast<int>(index));
-    block->kernel_(thread);
+    {
+      HostThread thread(
+          *block,
+          static_cast<int>(index));  // gone before the last switch: nothing of this frame is ever destroyed behind it
+      block->kernel_(thread);
+    }
     block->fibers_[index].done = true;
     ++block->progress_;
     magister_switch_fiber(&block->fibers_[index].stack_pointer, block->scheduler_);

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -52,7 +51,7 @@ class HostThread {
   void end_copies() { groups_.push_back(std::exchange(copies_, {})); }
   template <int kLeft>
   void wait_for_copies() {
-    for (; groups_.size() > kLeft; groups_.pop_front()) {
+    for (; groups_.size() > kLeft; groups_.erase(groups_.begin())) {
       for (const Copy& copy : groups_.front())
         *static_cast<Words4*>(copy.to) = copy.there ? load_16(copy.from) : Words4{};
     }
@@ -79,7 +78,7 @@ class HostThread {
   int thread_;
   bool has_waited_ = false;
   std::vector<Copy> copies_;
-  std::deque<std::vector<Copy>> groups_;
+  std::vector<std::vector<Copy>> groups_;  // a few; a deque would take memory in every thread of every kernel
 };
 
 // In which order the fibers of a block are resumed. A kernel without a race gives the same result for both: tests run both.
