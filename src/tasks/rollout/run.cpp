@@ -118,7 +118,6 @@ class Roller final : public GeneratorShard {
 
   void add_rewards(std::uint64_t source, Record& record) {
     const PhaseTimes::Span span(times_, "reward");
-    const std::lock_guard lock(base_.work.one_group);
     const std::vector<std::string> needed = needed_of(source);
     const std::string where = record_words(base_.file, record.unit.samples.begin);
     Rollouts& all = record.rollouts;
@@ -131,11 +130,17 @@ class Roller final : public GeneratorShard {
       whole.insert(whole.end(), all.continuations[i].tokens.begin(), all.continuations[i].tokens.end());
       texts.push_back(text_of(run_.tokenizer, whole, run_.rules));
     }
-    const std::vector<double> rewards =
-        rewarder_ ? rewarder_->rewards(needed.at(0), texts, where, alive)
-                  : run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), alive);
+    const std::vector<double> rewards = rewards_of(needed, texts, where, alive);
     for (std::size_t i = 0; i < rewards.size(); ++i)
       all.continuations[i].reward = static_cast<float>(run_.config.scale * rewards[i]);
+  }
+
+  // All shards of a group compute a reward model on GPUs together, each with its own part: none may wait for another with a lock.
+  std::vector<double> rewards_of(const std::vector<std::string>& needed, const std::vector<std::string>& texts,
+                                 const std::string& where, const std::function<void()>& alive) {
+    if (rewarder_) return rewarder_->rewards(needed.at(0), texts, where, alive);
+    const std::lock_guard lock(base_.work.one_group);
+    return run_.reward.rewards(needed, texts, where, base_.group.threads_per_shard(), alive);
   }
 
   // Of 2i and 2i + 1 by their rewards (Bradley-Terry): also where both texts are the same, which then is a fair coin.
